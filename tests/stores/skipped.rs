@@ -1,8 +1,10 @@
 //! Rows that a trigger or a rule lets not be written, without an error: nothing that was acknowledged
 //! vanishes in silence.
 
+use super::Ground;
 use super::beside::Beside;
-use forebay_tests::{Archive, Folder, Server, Start, binary};
+use forebay_tests::{Archive, Folder, Server, Start, binary, wait_for};
+use forebay_topology::{Flavour, Topology};
 use serde_json::json;
 
 const CONFIG: &str = r#"
@@ -19,6 +21,15 @@ route = "POST /strict"
 insert = "docs"
 durability = "database"
 values = { id = "$id", code = "$code" }
+
+[[endpoint]]
+route = "PATCH /docs/{id}"
+update = "docs"
+values = { code = "$code" }
+
+[[endpoint]]
+route = "DELETE /docs/{id}"
+delete = "docs"
 
 [[endpoint]]
 route = "GET /docs/{id}"
@@ -43,15 +54,16 @@ fn letters(server: &Server) -> u64 {
     server.drain_state()["dead_total"].as_u64().expect("a number")
 }
 
-/// Of these rows one is skipped.
+/// Of these rows one is skipped. `before_drain` happens when they are acknowledged.
 #[track_caller]
-fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>) {
+fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>, before_drain: impl FnOnce()) {
     let before = letters(server);
     server.pause_drain(true);
     let guilty = ids.start + 1;
     for id in ids.clone() {
         assert_eq!(post(server, "/docs", id, if id == guilty { "skip" } else { "take" }), 201);
     }
+    before_drain();
     server.drain();
     assert_eq!(letters(server), before + 1, "{ids:?}");
     let sql = format!("SELECT count(*) FROM docs WHERE id >= {} AND id < {}", ids.start, ids.end);
@@ -66,7 +78,7 @@ fn skipped_rows_are_letters(archive: &Archive, start: &Start, sizes: &[i64]) {
     server.wait_healthy();
     for size in sizes {
         let first = size * 1_000;
-        one_of(archive, &server, first..first + size);
+        one_of(archive, &server, first..first + size, || {});
     }
     assert_eq!(post(&server, "/strict", 1, "skip"), 422);
     assert_eq!(post(&server, "/strict", 2, "take"), 201);
@@ -84,6 +96,21 @@ fn assert_same(server: &Server) {
     }
 }
 
+/// The same of what is made a moment before the drain, by a connection that has just seen the table without.
+#[track_caller]
+fn made_before_the_drain(what: &str, sizes: &[i64]) {
+    for size in sizes {
+        let beside = Beside::new(TABLE, CONFIG);
+        let server = beside.start().start();
+        server.wait_healthy();
+        assert_eq!(post(&server, "/docs", 1, "take"), 201);
+        server.drain();
+        let archive = beside.stores.archive(&beside.folder);
+        one_of(&archive, &server, 10..10 + size, || drop(beside.sql(what)));
+        assert_same(&server);
+    }
+}
+
 fn beside_postgres(sql: &str, sizes: &[i64]) {
     let beside = Beside::new(sql, CONFIG);
     skipped_rows_are_letters(&beside.stores.archive(&beside.folder), &beside.start(), sizes);
@@ -98,6 +125,108 @@ fn of_a_trigger_that_gives_null() {
 fn of_a_rule_that_does_nothing_instead() {
     // COPY asks no rule.
     beside_postgres(&format!("{TABLE}{RULE}"), &[2, 30]);
+}
+
+#[test]
+fn of_a_trigger_that_is_made_just_before() {
+    made_before_the_drain(TRIGGER, &[2, 30, 300]);
+}
+
+#[test]
+fn of_a_rule_that_is_made_just_before() {
+    made_before_the_drain(RULE, &[2, 30]);
+}
+
+/// Nobody is told that a row is there which a trigger has skipped that was made a moment before.
+#[test]
+fn a_strict_write_that_a_new_trigger_skips_is_refused() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let server = beside.start().start();
+    server.wait_healthy();
+    assert_eq!(post(&server, "/strict", 1, "take"), 201);
+    beside.sql(TRIGGER);
+    assert_eq!(post(&server, "/strict", 2, "skip"), 422);
+    assert_eq!(post(&server, "/strict", 3, "take"), 201);
+    assert_eq!(letters(&server), 0);
+    assert_same(&server);
+}
+
+/// Beside Redis a change that is refused is held first; one that is skipped as well.
+#[test]
+fn of_a_trigger_that_is_made_just_before_a_drain_of_redis() {
+    let config = r#"
+[memory]
+durability = "async"
+
+[table.docs]
+follow = false
+
+[[endpoint]]
+route = "POST /docs"
+insert = "docs"
+values = { id = "$id", code = "$code" }
+
+[[endpoint]]
+route = "GET /docs/{id}"
+get = "docs"
+"#;
+    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let archive = ground.stores.archive(&ground.folder);
+    archive.rows(TABLE);
+    let server = Start::new(binary(), &ground.folder, &ground.folder.write("skipped.toml", config))
+        .stores(&ground.stores, &ground.folder)
+        .memory(&ground.memory.url())
+        .start();
+    server.wait_healthy();
+    assert_eq!(post(&server, "/docs", 1, "take"), 201);
+    server.drain();
+    server.pause_drain(true);
+    for id in 10..40 {
+        assert_eq!(post(&server, "/docs", id, if id == 11 { "skip" } else { "take" }), 201);
+    }
+    archive.rows(TRIGGER);
+    server.drain();
+    wait_for("a letter", || (letters(&server) == 1).then_some(()));
+    assert_eq!(archive.number("SELECT count(*) FROM docs"), 30);
+    let status = || server.client().get("/docs/11").status;
+    wait_for("memory shows what the database has", || (status() == 404).then_some(()));
+}
+
+/// The row stays as the database has it, and the letter says what was not done.
+#[test]
+fn an_update_and_a_delete_that_a_new_trigger_skips_are_letters() {
+    let beside = Beside::new(TABLE, CONFIG);
+    let server = beside.start().start();
+    server.wait_healthy();
+    for id in 1..=4 {
+        assert_eq!(post(&server, "/docs", id, "take"), 201);
+    }
+    let patch = |id: i64| {
+        let body = json!({ "code": "new" }).to_string();
+        server.client().ask("PATCH", &format!("/docs/{id}"), Some(&body)).expect(200);
+    };
+    patch(1);
+    server.drain();
+    server.pause_drain(true);
+    patch(2);
+    patch(3);
+    server.client().ask("DELETE", "/docs/3", None).expect(200);
+    server.client().ask("DELETE", "/docs/4", None).expect(200);
+    beside.sql(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+         CREATE TRIGGER keep BEFORE UPDATE OR DELETE ON docs FOR EACH ROW WHEN (OLD.id <> 4) EXECUTE FUNCTION keep()",
+    );
+    server.drain();
+    let told = beside.text(
+        "SELECT string_agg(op || ' ' || (row::jsonb ->> 'id'), ', ' ORDER BY id) FROM forebay_dead_letter",
+    );
+    assert!(told == "update 2, delete 3" || told == "update 2, update 3, delete 3", "{told}");
+    let rows = beside.text("SELECT string_agg(id || ' ' || code, ', ' ORDER BY id) FROM docs");
+    assert_eq!(rows, "1 new, 2 take, 3 take");
+    for id in [2, 3] {
+        assert_eq!(server.client().get(&format!("/docs/{id}")).expect(200)["code"], "take");
+    }
+    assert_same(&server);
 }
 
 #[test]

@@ -174,8 +174,8 @@ pub const COPY_ROWS_MIN: usize = 32;
 /// for little, and COPY costs less a row.
 pub const FLIGHT_CHANGES: usize = 128;
 
-/// For how long a connection knows whether triggers or rules of a table may skip rows: as often as the
-/// catalogue is looked at for what a table enforces.
+/// For how long a connection knows whether triggers or rules of a table may skip rows or put them elsewhere:
+/// as often as the catalogue is looked at for what a table enforces.
 pub const SKIPPING_KNOWN_MS: u64 = 5_000;
 
 /// Rows at most that one INSERT of such a batch has. A statement has 65,535 parameters at most, and a table

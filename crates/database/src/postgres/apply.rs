@@ -14,6 +14,7 @@ use super::batch_outcome::Done;
 use super::dead_letters::{outstanding, supersede};
 use super::positions::{check_moved, moving, settled, taken_over};
 use super::session::Session;
+use super::skipped::Doubts;
 use super::sql::quoted;
 use super::{
     Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one, one_flight,
@@ -46,7 +47,7 @@ impl Postgres {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             session.begin_job().await?;
             let rows: Vec<&Row> = rows.iter().collect();
-            let copied = bulk::copy(&mut session, &schema, &rows).await;
+            let copied = bulk::copy(&mut session, &schema, &rows).await.map(drop);
             session.end(copied).await
         })
         .await
@@ -160,9 +161,9 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // What is refused at the commit names no change.
         further += "; SET CONSTRAINTS ALL IMMEDIATE";
     }
-    let may_skip = skipped::may_be(session, batch).await?;
+    let Doubts { may_skip, may_fly } = skipped::doubts(session, batch).await?;
     let mut begun = begin_changes(session, batch, &further, letters).await;
-    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && !may_skip {
+    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && may_fly {
         if let Some(flown) = one_flight::apply(session, batch).await? {
             *done = flown;
             return Ok(());
@@ -394,7 +395,7 @@ fn hash(key: ValueRef<'_>) -> u64 {
     hasher.finish()
 }
 
-/// Applies changes that are alike; how many did not meet their row.
+/// Applies changes that are alike; how many updates and increments met no row.
 async fn apply_run(
     session: &mut Session,
     batch: &Batch,
@@ -411,11 +412,12 @@ async fn apply_run(
             Op::Increment { key, delta, .. } => deltas.push((key, *delta)),
         }
     }
-    match &changes[0].op {
-        Op::Insert(_) => bulk::copy(session, schema, &rows).await.map(|()| 0),
-        Op::Put(_) => bulk::put(session, schema, &rows, run).await.map(|()| 0),
-        Op::Delete(_) => bulk::delete(session, schema, &keys).await.map(|()| 0),
-        Op::Update { .. } => bulk::update(session, schema, &updates, run).await,
-        Op::Increment { column, .. } => bulk::increment(session, schema, *column, &deltas).await,
-    }
+    let changed = match &changes[0].op {
+        Op::Insert(_) => bulk::copy(session, schema, &rows).await?,
+        Op::Put(_) => bulk::put(session, schema, &rows, run).await?,
+        Op::Delete(_) => bulk::delete(session, schema, &keys).await?,
+        Op::Update { .. } => bulk::update(session, schema, &updates, run).await?,
+        Op::Increment { column, .. } => bulk::increment(session, schema, *column, &deltas).await?,
+    };
+    skipped::judge_alike(session, schema, changes, changed).await
 }

@@ -8,6 +8,7 @@
 //! (PostgreSQL's documentation of COPY, "Binary Format".) While the server takes one part, the next is being
 //! encoded.
 
+use super::as_wanted;
 use super::codec::Codec;
 use super::errors;
 use super::session::{Session, column_list};
@@ -24,8 +25,9 @@ use tokio_postgres::CopyInSink;
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
-/// Copies rows into the table of their schema; which row was refused, when one was.
-pub(super) async fn copy(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<(), Error> {
+/// Copies rows into the table of their schema: how many the server says it has written, or which row was
+/// refused. Those that a trigger skips are not among them.
+pub(super) async fn copy(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<u64, Error> {
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     let rows = rows.iter().map(|row| row.as_ref().values(schema));
     copy_into(session, &quoted(&schema.name), true, schema, &all, rows).await
@@ -39,7 +41,7 @@ async fn copy_into<'a>(
     schema: &Schema,
     of: &[usize],
     rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let codecs = codecs(session, schema).await?;
     let sql = format!("COPY {target} ({}) FROM STDIN (FORMAT binary)", columns_of(schema, of));
     let sink = session.copy_in(&sql, stays).await?;
@@ -52,7 +54,7 @@ async fn send_rows<'a>(
     of: &[usize],
     codecs: &[Codec],
     rows: impl Iterator<Item = impl Iterator<Item = ValueRef<'a>>>,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let mut sink = pin!(sink);
     let mut out = BytesMut::with_capacity(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);
     out.extend_from_slice(HEADER);
@@ -67,7 +69,7 @@ async fn send_rows<'a>(
     }
     out.extend_from_slice(&TRAILER);
     sink.feed(out.freeze()).await.map_err(|error| refused(error, schema))?;
-    sink.finish().await.map(drop).map_err(|error| refused(error, schema))
+    sink.finish().await.map_err(|error| refused(error, schema))
 }
 
 fn refused(error: tokio_postgres::Error, schema: &Schema) -> Error {
@@ -105,21 +107,27 @@ fn encode_row<'a>(
 }
 
 /// Inserts rows or makes those that are there the same, through a staging table that ends with the
-/// transaction. No two rows have one key.
+/// transaction: how many rows that wrote, or how many are as they should be. No two rows have one key.
 pub(super) async fn put(
     session: &mut Session,
     schema: &Schema,
     rows: &[&Row],
     run: usize,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let columns = columns(schema);
     let stage = stage_rows(session, schema, rows, run).await?;
     let merge = insert_into(schema, &format!("SELECT {columns} FROM {stage} {}", on_conflict(schema)));
-    session.execute(&merge).await
+    let all: Vec<usize> = (0..schema.columns.len()).collect();
+    match session.execute_counted(&merge).await? {
+        changed if changed < rows.len() as u64 => {
+            Ok(changed.max(as_wanted::as_staged(session, schema, &stage, &all, true).await?))
+        }
+        changed => Ok(changed),
+    }
 }
 
 /// Sets columns, the same ones in each of the changes, of the rows with these keys, each of which is there
-/// once; how many rows are not there.
+/// once; how many rows that changed, or how many are as they should be.
 pub(super) async fn update(
     session: &mut Session,
     schema: &Schema,
@@ -137,8 +145,12 @@ pub(super) async fn update(
         columns().map(|index| format!("{0} = s.{0}", quoted(&schema.columns[index].name))).collect();
     let sql =
         format!("UPDATE {table} AS t SET {} FROM {stage} AS s WHERE t.{key} = s.{key}", sets.join(", "));
-    let changed = session.execute_counted(&sql).await?;
-    Ok((changes.len() as u64).saturating_sub(changed))
+    match session.execute_counted(&sql).await? {
+        changed if changed < changes.len() as u64 => {
+            Ok(changed.max(as_wanted::as_staged(session, schema, &stage, &of, false).await?))
+        }
+        changed => Ok(changed),
+    }
 }
 
 pub(super) async fn stage_rows(
@@ -185,14 +197,14 @@ pub(super) async fn through_stage(
     stored?.iter().map(|values| row_from_values(schema, values)).collect()
 }
 
-/// Deletes the rows with these keys.
-pub(super) async fn delete(session: &mut Session, schema: &Schema, keys: &[&Value]) -> Result<(), Error> {
+/// Deletes the rows with these keys; how many that were.
+pub(super) async fn delete(session: &mut Session, schema: &Schema, keys: &[&Value]) -> Result<u64, Error> {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let sql = format!("DELETE FROM {table} WHERE {key} = ANY ($1::{})", key_array(schema));
-    session.run(&sql, &[array(keys.iter().map(|key| key.as_ref()))]).await.map(drop)
+    Ok(session.run(&sql, &[array(keys.iter().map(|key| key.as_ref()))]).await?.changed)
 }
 
-/// Adds to a column of the rows with these keys, each of which is there once; how many rows are not there.
+/// Adds to a column of the rows with these keys, each of which is there once; how many rows that changed.
 pub(super) async fn increment(
     session: &mut Session,
     schema: &Schema,
@@ -212,7 +224,7 @@ pub(super) async fn increment(
     let found = session.run(&sql, &[keys, added]).await?;
     let (changed, null) = (number(&found, 0, 0).unsigned_abs(), number(&found, 0, 1));
     if null == 0 {
-        return Ok((deltas.len() as u64).saturating_sub(changed));
+        return Ok(changed);
     }
     let message = format!("{null} of {} rows to add to hold NULL", deltas.len());
     Err(Error::new(Kind::Check, message).with_column(Some(schema.columns[column].name.clone())))

@@ -2,10 +2,10 @@
 
 use super::errors;
 use super::session::{Failure, Prepared, Session, fly};
-use super::table::{ChangeSql, increment_sql, insert_sql, update_sql};
-use crate::limits::INSERTED_TOGETHER;
+use super::skipped::{self, Unmet};
+use super::table::{ChangeSql, increment_sql, update_sql};
 use crate::{Change, Error, Kind, Op, Rows};
-use forebay_value::{Row, Schema, Value};
+use forebay_value::{Schema, Value};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
@@ -28,11 +28,10 @@ fn statement(schema: &Schema, sql: &ChangeSql, op: &Op) -> (Arc<str>, Vec<Value>
     }
 }
 
-/// Whether a change met its row; an update or increment without it does nothing.
+/// Whether the server says that a change has changed a row.
 fn met(schema: &Schema, op: &Op, rows: &Rows) -> Result<bool, Error> {
     match op {
-        Op::Insert(_) | Op::Put(_) | Op::Delete(_) => Ok(true),
-        Op::Update { .. } => Ok(rows.changed > 0),
+        Op::Insert(_) | Op::Put(_) | Op::Delete(_) | Op::Update { .. } => Ok(rows.changed > 0),
         Op::Increment { column, delta, .. } if rows.values.contains(&Value::Bool(true)) => {
             let name = &schema.columns[*column].name;
             Err(Error::new(Kind::Check, format!("{name} + {delta} is no 64-bit integer: it holds NULL")))
@@ -41,7 +40,7 @@ fn met(schema: &Schema, op: &Op, rows: &Rows) -> Result<bool, Error> {
     }
 }
 
-/// Runs one change; whether it met its row.
+/// Runs one change; whether the server says that it has changed a row.
 pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let (sql, values) = statement(schema, &ChangeSql::of(schema), op);
     let prepared = session.prepared(&sql, &[]).await?;
@@ -73,8 +72,9 @@ enum Sent {
 }
 
 /// Runs changes in their order in one flight, each behind a savepoint, up to the first that fails: for those
-/// before it whether they met their row, and why it failed. What was sent behind it is undone. A failure that
-/// is not the change's fault is an error.
+/// before it whether they met their row, and why it failed. What was sent behind it is undone. One that has
+/// changed no row ends the flight as well, and is tried once more by itself. A failure that is not the
+/// change's fault is an error.
 pub(super) async fn run_apart(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -90,12 +90,12 @@ pub(super) async fn run_apart(
         let running = fly(client, prepared, values, names);
         flight.push_back(Box::pin(async move { Sent::Change(running.await) }));
     }
-    let all = async {
-        let (mut met_rows, mut failed) = (Vec::with_capacity(changes.len()), None);
+    let all = async move {
+        let (mut met_rows, mut failed, mut is_unmet) = (Vec::with_capacity(changes.len()), None, false);
         while let Some(sent) = flight.next().await {
             let result = match sent {
                 // What is behind a failure fails with it.
-                _ if failed.is_some() => continue,
+                _ if failed.is_some() || is_unmet => continue,
                 Sent::Control(result) => {
                     result.map_err(errors::map)?;
                     continue;
@@ -105,19 +105,52 @@ pub(super) async fn run_apart(
             let Change { table, op, .. } = &changes[met_rows.len()];
             let schema = &schemas[*table];
             match result.and_then(|rows| met(schema, op, &rows)) {
-                Ok(is_there) => met_rows.push(is_there),
+                Ok(true) => met_rows.push(true),
+                Ok(false) => is_unmet = true,
                 Err(error) => failed = Some(errors::of_change(error, schema)),
             }
         }
         match failed {
             Some(error) if !error.is_data() => Err(error),
-            failed => Ok((met_rows, failed)),
+            failed => Ok((met_rows, failed, is_unmet)),
         }
     };
-    let (met_rows, failed) = session.answer(all).await??;
-    let back = failed.as_ref().map_or(String::new(), |_| format!("ROLLBACK TO change_{}; ", met_rows.len()));
+    let (mut met_rows, mut failed, is_unmet) = session.answer(all).await??;
+    let is_whole = failed.is_none() && !is_unmet;
+    let back = if is_whole { String::new() } else { format!("ROLLBACK TO change_{}; ", met_rows.len()) };
     session.execute(&format!("{back}RELEASE change_0")).await?;
+    if is_unmet {
+        let Change { table, op, .. } = &changes[met_rows.len()];
+        match alone(session, &schemas[*table], op).await? {
+            Ok(is_there) => met_rows.push(is_there),
+            Err(error) => failed = Some(error),
+        }
+    }
     Ok((met_rows, failed))
+}
+
+/// Runs a change behind a savepoint of its own whose statement has changed no row: whether its row is there,
+/// or why it is refused. A row that is to be changed is locked first: a statement that then changes nothing
+/// was skipped.
+async fn alone(session: &mut Session, schema: &Schema, op: &Op) -> Result<Result<bool, Error>, Error> {
+    session.execute("SAVEPOINT alone").await?;
+    let ran = async {
+        let is_changed = !matches!(op, Op::Insert(_) | Op::Put(_));
+        if is_changed && !skipped::lock(session, schema, op).await? {
+            return Ok(matches!(op, Op::Delete(_)));
+        }
+        let is_done = run(session, schema, op).await?;
+        if is_done || skipped::is_done_by(session, schema, op).await? {
+            return Ok(true);
+        }
+        Err(skipped::reason())
+    };
+    let ran = ran.await.map_err(|error| errors::of_change(error, schema));
+    match ran {
+        Err(error) if !error.is_data() => Err(error),
+        Err(error) => session.execute("ROLLBACK TO alone; RELEASE alone").await.map(|()| Err(error)),
+        Ok(is_there) => session.execute("RELEASE alone").await.map(|()| Ok(is_there)),
+    }
 }
 
 /// A change's statement, its values, and what these are called.
@@ -141,46 +174,8 @@ async fn prepared(
     Ok(ready)
 }
 
-/// A statement that makes so many changes.
-pub(super) struct Gathered {
-    pub(super) prepared: Arc<Prepared>,
-    pub(super) values: Vec<Value>,
-    pub(super) changes: usize,
-}
-
-/// Prepares changes, many inserts into one table as one statement. Their numbers are powers of two, so that
-/// few statements serve all batches.
-pub(super) async fn gathered(
-    session: &mut Session,
-    schemas: &[Arc<Schema>],
-    changes: &[Change],
-) -> Result<Vec<Gathered>, Error> {
-    let tables: Vec<ChangeSql> = schemas.iter().map(|schema| ChangeSql::of(schema)).collect();
-    let (mut gathered, mut rest) = (Vec::new(), changes);
-    while let Some(first) = rest.first() {
-        let schema = &schemas[first.table];
-        let rows = rest.iter().map_while(|change| match &change.op {
-            Op::Insert(row) if change.table == first.table => Some(row),
-            _ => None,
-        });
-        let rows: Vec<&Row> = rows.take(INSERTED_TOGETHER).collect();
-        let count = if rows.is_empty() { 1 } else { 1 << rows.len().ilog2() };
-        let (sql, values) = match count {
-            1 => statement(schema, &tables[first.table], &first.op),
-            _ => {
-                let values = rows[..count].iter().flat_map(|row| row.as_ref().to_values(schema));
-                (insert_sql(schema, count).into(), values.collect())
-            }
-        };
-        let prepared = session.prepared(&sql, &[]).await?;
-        gathered.push(Gathered { prepared, values, changes: count });
-        rest = &rest[count..];
-    }
-    Ok(gathered)
-}
-
-/// Runs changes in their order in one flight: how many did not meet their row, or which one failed first, and
-/// why. A transaction is open.
+/// Runs changes in their order in one flight: how many updates and increments met no row, or which change
+/// failed first or may have been skipped, and why. A transaction is open.
 pub(super) async fn run_all(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -190,20 +185,28 @@ pub(super) async fn run_all(
     let client = &session.client;
     let mut flight: FuturesOrdered<_> =
         ready.iter().map(|(prepared, values, names)| fly(client, prepared, values, names)).collect();
-    let all = async {
-        let (mut index, mut missing, mut failed) = (0, 0, None);
+    let all = async move {
+        let (mut index, mut unmet, mut failed) = (0, Vec::new(), None);
         while let Some(result) = flight.next().await {
             let Change { table, op, .. } = &changes[index];
             let schema = &schemas[*table];
             let error = match result {
-                Ok(rows) => met(schema, op, &rows).map(|is_there| missing += u64::from(!is_there)).err(),
+                Ok(rows) => {
+                    let met = met(schema, op, &rows);
+                    unmet.extend(matches!(met, Ok(false)).then_some(index));
+                    met.err()
+                }
                 Err(Failure::Server(error)) if failed.is_some() && errors::is_aborted(&error) => None,
                 Err(failure) => Some(failure.into_error()),
             };
             failed = failed.or(error.map(|error| (index, errors::of_change(error, schema))));
             index += 1;
         }
-        failed.map_or(Ok(missing), Err)
+        failed.map_or(Ok(unmet), Err)
     };
-    session.answer(all).await.map_err(|deaf| (0, deaf))?
+    let unmet = session.answer(all).await.map_err(|deaf| (0, deaf))??;
+    match skipped::judge(session, schemas, changes, &unmet).await.map_err(|error| (0, error))? {
+        Unmet::Missing(missing) => Ok(missing),
+        Unmet::Doubtful(index) => Err((index, skipped::reason())),
+    }
 }

@@ -151,9 +151,20 @@ async fn replay(session: &mut Session, schema: &Schema, op: Op, id: i64) -> Resu
         return Err(newer_is_held());
     }
     let op = replayed(schema, op, &Seen::of(seen), before.as_ref())?;
-    change::run(session, schema, &op).await.map_err(|error| errors::of_change(error, schema))?;
+    let is_done =
+        change::run(session, schema, &op).await.map_err(|error| errors::of_change(error, schema))?;
     let after = row_of(session, schema, &key, "").await?;
-    if after.is_none() && matches!(op, Op::Insert(_) | Op::Put(_)) {
+    let is_skipped = match op {
+        Op::Insert(_) | Op::Put(_) => {
+            after.is_none() || !is_done && !skipped::is_done_by(session, schema, &op).await?
+        }
+        // The row was locked: what is there then was there to be changed.
+        Op::Update { .. } | Op::Increment { .. } => {
+            !is_done && before.is_some() && !skipped::is_done_by(session, schema, &op).await?
+        }
+        Op::Delete(_) => after.is_some(),
+    };
+    if is_skipped {
         return Err(skipped::reason());
     }
     let images = [before, after].map(|row| Value::Bytes(image(schema, row.as_ref()).into()));

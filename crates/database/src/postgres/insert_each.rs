@@ -4,12 +4,15 @@
 //! behind it. The rows go into a table of the transaction by COPY instead, and one DO statement inserts them,
 //! each in a block that catches what a row can be refused for. Whatever else is raised ends the statement:
 //! the caller undoes it and takes the rows by statements. What must stay true: the rows are tried in their
-//! order, and an error that may pass by itself refuses no row.
+//! order, an error that may pass by itself refuses no row, and one that is skipped without an error is
+//! refused.
 
+use super::as_wanted;
 use super::bulk;
 use super::errors::{self, Said};
 use super::session::Session;
-use super::sql::quoted;
+use super::skipped;
+use super::sql::{literal, quoted};
 use super::table::{columns, insert_into};
 use crate::{Error, Kind};
 use forebay_value::{Row, Schema};
@@ -79,6 +82,8 @@ fn try_each(schema: &Schema, stage: &str) -> String {
     let values = schema.columns.iter().map(|column| format!("own.{}", quoted(&column.name)));
     let insert = insert_into(schema, &format!("VALUES ({})", values.collect::<Vec<_>>().join(", ")));
     let columns = columns(schema);
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    let (elsewhere, skipped) = (as_wanted::elsewhere(&literal(&table)), literal(skipped::reason().message()));
     format!(
         "DO $forebay_each$
 DECLARE
@@ -89,6 +94,10 @@ BEGIN
     place := place + 1;
     BEGIN
       {insert};
+      IF NOT FOUND AND NOT EXISTS (SELECT FROM {table} AS t JOIN pg_class AS of ON of.oid = t.tableoid
+        WHERE t.{key} = own.{key} AND {elsewhere}) THEN
+        RAISE check_violation USING MESSAGE = {skipped};
+      END IF;
     EXCEPTION WHEN data_exception OR integrity_constraint_violation OR with_check_option_violation OR raise_exception THEN
       GET STACKED DIAGNOSTICS said_code = RETURNED_SQLSTATE, said_message = MESSAGE_TEXT,
         said_detail = PG_EXCEPTION_DETAIL, said_table = TABLE_NAME, said_column = COLUMN_NAME,

@@ -12,6 +12,7 @@
 
 mod apply;
 mod array;
+mod as_wanted;
 mod batch_outcome;
 mod bulk;
 mod cascades;
@@ -25,6 +26,7 @@ mod encoded;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
+mod guarded;
 mod held_changes;
 mod identity;
 mod insert_each;

@@ -4,8 +4,9 @@
 //! Intents that insert rows into one table are tried by the server itself (`insert_each`). Of others, as long
 //! as none is refused, many go in one flight behind one savepoint. After a refusal each has a
 //! savepoint of its own; they still go in one flight, which ends at the first that is refused, and flights
-//! grow again while none is. Rows that the server skips without an error are looked for before a delete could
-//! take one away with another row.
+//! grow again while none is. What the server skips without an error is refused where it is sent (`change`,
+//! `insert_each`). Rows that it may put elsewhere are looked for before a delete could take one away with
+//! another row.
 
 use super::batch_outcome::Done;
 use super::change;
@@ -21,7 +22,7 @@ use crate::{Batch, Change, Error, OnError, Op};
 use forebay_value::Row;
 use std::ops::Range;
 
-/// Applies the changes of a batch in their order. `may_skip`: some row may be skipped without an error.
+/// Applies the changes of a batch in their order. `may_skip`: some row may be put elsewhere without an error.
 pub(super) async fn apply(
     session: &mut Session,
     batch: &Batch,

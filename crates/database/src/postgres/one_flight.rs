@@ -2,15 +2,16 @@
 //! time.
 //!
 //! What must stay true: COMMIT commits nothing that must not be committed. The position has been moved, and
-//! no dead letter is superseded; a statement that fails aborts the transaction, and COMMIT ends it then.
+//! no dead letter is superseded; a statement that fails aborts the transaction, and COMMIT ends it then. One
+//! of which the database takes fewer rows than it was sent fails by itself (`guarded`).
 //! Changes that the client must judge (an intent that must meet its row, an addition to NULL) do not go this
 //! way. A batch that fails here has left nothing, and goes the way of other batches, which tells what is
 //! wrong with it. As the position was moved before COMMIT was sent, one whose answer is lost can be asked
 //! after: the position's row is locked until the transaction has ended.
 
 use super::batch_outcome::Done;
-use super::change::{self, Gathered};
 use super::errors;
+use super::guarded::{self, Guarded};
 use super::session::{Session, fly};
 use crate::limits::FLIGHT_CHANGES;
 use crate::{Batch, Error, Kind, OnError, Op, Rows};
@@ -38,7 +39,7 @@ pub(super) fn fits(batch: &Batch) -> bool {
 /// # Errors
 /// What asks to be tried again; [`Kind::UnknownOutcome`].
 pub(super) async fn apply(session: &mut Session, batch: &Batch) -> Result<Option<Done>, Error> {
-    let done = match change::gathered(session, &batch.schemas, &batch.changes).await {
+    let done = match guarded::gathered(session, &batch.schemas, &batch.changes).await {
         Ok(statements) => {
             fly_all(session, &statements).await.map(|given| Some(done(batch, &statements, &given)))
         }
@@ -58,7 +59,7 @@ pub(super) async fn apply(session: &mut Session, batch: &Batch) -> Result<Option
 
 /// Sends statements and COMMIT, and waits for what they give. ROLLBACK is sent instead when a statement could
 /// not be sent.
-async fn fly_all(session: &mut Session, statements: &[Gathered]) -> Result<Vec<Rows>, Error> {
+async fn fly_all(session: &mut Session, statements: &[Guarded]) -> Result<Vec<Rows>, Error> {
     let client = &session.client;
     let flight = async {
         let flying = statements.iter().map(|one| maybe_done(fly(client, &one.prepared, &one.values, &[])));
@@ -85,13 +86,13 @@ async fn fly_all(session: &mut Session, statements: &[Gathered]) -> Result<Vec<R
     }
 }
 
-fn done(batch: &Batch, statements: &[Gathered], given: &[Rows]) -> Done {
+fn done(batch: &Batch, statements: &[Guarded], given: &[Rows]) -> Done {
     let (mut done, mut rest) = (Done::default(), &batch.changes[..]);
     for (statement, rows) in statements.iter().zip(given) {
         let (changes, further) = rest.split_at(statement.changes);
         rest = further;
         let updates = changes.iter().filter(|change| matches!(change.op, Op::Update { .. }));
-        done.met(updates.filter(|_| rows.changed == 0).count() as u64, batch, changes);
+        done.met(updates.filter(|_| guarded::changed(rows) == 0).count() as u64, batch, changes);
     }
     done
 }

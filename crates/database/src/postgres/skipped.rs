@@ -1,46 +1,197 @@
-//! Rows that the table does not have although their INSERT has not failed: a BEFORE trigger may give NULL,
-//! and a rule may do something instead.
+//! Changes that have failed nowhere and done nothing: a BEFORE trigger may give NULL, and a rule may do
+//! something instead.
 //!
-//! Promises that such a row is refused like one that is refused with an error, and that a trigger which puts
-//! rows into a table that inherits from this one has none refused. A connection asks now and then whether a
-//! table has such triggers or rules; one without them costs nothing else. Leaves updates and deletes that are
-//! skipped: their row is there.
+//! Promises that such a change is refused like one that is refused with an error, and that a trigger which
+//! puts rows into a table that inherits from this one has none refused. What tells is how many rows each
+//! statement has changed, which the server says anyway. Only where that is less than it should be, rows are
+//! looked for: the row of an insert must be there, and an update or a delete may meet none. A row that is as
+//! an update or a put would make it has lost nothing (`suppress_redundant_updates_trigger`). What keeps the
+//! number and puts the row elsewhere (a trigger that gives another key, a rule that inserts it into another
+//! table) is seen by looking for the rows of each batch; a connection asks now and then whether a table has
+//! triggers or rules that could.
 
+use super::as_wanted;
 use super::batch_outcome::Done;
 use super::bulk::array;
+use super::positions::integer;
 use super::session::Session;
+use super::skipping_tables::Known;
 use super::sql::quoted;
 use super::table::{key_array, number};
 use crate::{Batch, Change, Error, Kind, Op};
-use forebay_value::{Schema, Value};
-use std::collections::{BTreeSet, HashMap};
+use forebay_value::{Schema, Value, ValueRef};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
-/// Whether rows of a table, or of its partitions, may be skipped. Forebay's own triggers skip nothing.
-const MAY_SKIP: &str = "WITH own AS (SELECT to_regclass($1)::oid AS of UNION SELECT relid::oid FROM pg_partition_tree(to_regclass($1))) \
-     SELECT count(*) FROM own WHERE EXISTS (SELECT FROM pg_rewrite WHERE ev_class = own.of AND ev_type = '3') \
-       OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = own.of AND NOT tgisinternal AND tgname !~ '^forebay_' \
+/// Whether a table has rules for what changes rows, and whether rows of it, or of its partitions, may be
+/// skipped. Forebay's own triggers skip nothing.
+const KNOWN: &str = "WITH own AS (SELECT to_regclass($1)::oid AS of UNION SELECT relid::oid FROM pg_partition_tree(to_regclass($1))), \
+     rules AS (SELECT ev_type FROM pg_rewrite JOIN own ON ev_class = own.of WHERE ev_type IN ('2', '3', '4')) \
+     SELECT EXISTS (SELECT FROM rules), EXISTS (SELECT FROM rules WHERE ev_type = '3') \
+       OR EXISTS (SELECT FROM pg_trigger JOIN own ON tgrelid = own.of WHERE NOT tgisinternal AND tgname !~ '^forebay_' \
          AND tgenabled IN ('O', 'A') AND tgtype & 7 = 7)";
 
-/// Whether some row of a batch may be skipped.
-pub(super) async fn may_be(session: &mut Session, batch: &Batch) -> Result<bool, Error> {
-    let tables: BTreeSet<usize> =
-        batch.changes.iter().filter(|change| brings_row(change)).map(|change| change.table).collect();
-    let mut found = false;
-    for table in tables {
-        found |= may_skip(session, &batch.schemas[table]).await?;
-    }
-    Ok(found)
+/// What is known of the tables of a batch.
+pub(super) struct Doubts {
+    /// Some row may be skipped or put elsewhere: rows are looked for.
+    pub(super) may_skip: bool,
+    /// Whether the batch may be committed before its statements are answered.
+    pub(super) may_fly: bool,
 }
 
-async fn may_skip(session: &mut Session, schema: &Schema) -> Result<bool, Error> {
+/// What is known of the tables of a batch, asked when it is not known.
+pub(super) async fn doubts(session: &mut Session, batch: &Batch) -> Result<Doubts, Error> {
+    let mut tables: BTreeMap<usize, bool> = BTreeMap::new();
+    for change in &batch.changes {
+        *tables.entry(change.table).or_default() |= brings_row(change);
+    }
+    let mut doubts = Doubts { may_skip: false, may_fly: true };
+    for (table, brings_rows) in tables {
+        let known = known(session, &batch.schemas[table]).await?;
+        doubts.may_skip |= brings_rows && known.may_skip;
+        doubts.may_fly &= !(known.has_rules || brings_rows && known.may_skip);
+    }
+    Ok(doubts)
+}
+
+async fn known(session: &mut Session, schema: &Schema) -> Result<Known, Error> {
     if let Some(known) = session.skipping.of(&schema.name) {
         return Ok(known);
     }
-    let found = session.run(MAY_SKIP, &[Value::Text(quoted(&schema.name).into())]).await?;
-    let is_so = number(&found, 0, 0) > 0;
-    session.skipping.note(&schema.name, is_so);
-    Ok(is_so)
+    let found = session.run(KNOWN, &[Value::Text(quoted(&schema.name).into())]).await?;
+    let is_so = |column: usize| found.values.get(column) == Some(&Value::Bool(true));
+    let known = Known { has_rules: is_so(0), may_skip: is_so(1) };
+    session.skipping.note(&schema.name, known);
+    Ok(known)
+}
+
+/// What became of changes whose statements have changed no row.
+pub(super) enum Unmet {
+    /// So many updates and increments have no row, and nothing else is wrong.
+    Missing(u64),
+    /// This change may have been skipped.
+    Doubtful(usize),
+}
+
+/// Judges those of some changes that have changed no row, in the transaction that has applied all of them. A
+/// later change may have brought a row that an earlier one did not meet: then the earlier one is doubtful.
+pub(super) async fn judge(
+    session: &mut Session,
+    schemas: &[Arc<Schema>],
+    changes: &[Change],
+    unmet: &[usize],
+) -> Result<Unmet, Error> {
+    let mut by_table: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for &index in unmet {
+        by_table.entry(changes[index].table).or_default().push(index);
+    }
+    let mut missing = 0;
+    for (table, unmet) in by_table {
+        let schema = &schemas[table];
+        let found = rows(session, schema, unmet.iter().map(|&index| changes[index].op.key(schema))).await?;
+        for (place, index) in unmet.into_iter().enumerate() {
+            let row = found.get(&place).copied();
+            match &changes[index].op {
+                op @ (Op::Insert(_) | Op::Put(_)) if is_written(schema, op, row) => {}
+                Op::Delete(_) if row.is_none() => {}
+                Op::Update { .. } | Op::Increment { .. } if row.is_none() => missing += 1,
+                op if as_wanted::is_as_wanted(session, schema, op).await? => {}
+                _ => return Ok(Unmet::Doubtful(index)),
+            }
+        }
+    }
+    Ok(Unmet::Missing(missing))
+}
+
+/// Judges changes that are alike, whose statement has changed so many rows: how many updates and increments
+/// have no row.
+///
+/// # Errors
+/// Some of them may have been skipped.
+pub(super) async fn judge_alike(
+    session: &mut Session,
+    schema: &Schema,
+    changes: &[Change],
+    changed: u64,
+) -> Result<u64, Error> {
+    let sent = changes.len() as u64;
+    if changed >= sent {
+        return Ok(0);
+    }
+    let found = rows(session, schema, changes.iter().map(|change| change.op.key(schema))).await?;
+    let there = found.len() as u64;
+    let elsewhere = found.values().filter(|row| matches!(row, Found::Elsewhere)).count() as u64;
+    let is_well = match &changes[0].op {
+        Op::Put(_) if sets_nothing(schema) => there == sent,
+        Op::Insert(_) | Op::Put(_) => changed + elsewhere >= sent,
+        Op::Delete(_) => there == 0,
+        Op::Update { .. } | Op::Increment { .. } => there <= changed,
+    };
+    let is_counted = matches!(changes[0].op, Op::Update { .. } | Op::Increment { .. });
+    if is_well { Ok(if is_counted { sent - changed } else { 0 }) } else { Err(reason()) }
+}
+
+/// Where a row is.
+#[derive(Clone, Copy)]
+enum Found {
+    /// In the table that changes name, or in a partition.
+    Own,
+    /// In a table that inherits from it: statements on this one do not count it.
+    Elsewhere,
+}
+
+/// The rows with these keys that are there, by the place of the key.
+async fn rows<'a>(
+    session: &mut Session,
+    schema: &Schema,
+    keys: impl Iterator<Item = ValueRef<'a>>,
+) -> Result<HashMap<usize, Found>, Error> {
+    let sql = format!(
+        "SELECT own.place, bool_or({}) \
+         FROM unnest($1::{}) WITH ORDINALITY AS own (key, place) JOIN {} AS t ON t.{} = own.key \
+         JOIN pg_class AS of ON of.oid = t.tableoid GROUP BY own.place",
+        as_wanted::elsewhere("$2"),
+        key_array(schema),
+        quoted(&schema.name),
+        quoted(&schema.key_column().name)
+    );
+    let found = session.run(&sql, &[array(keys), Value::Text(quoted(&schema.name).into())]).await?;
+    let row = |values: &[Value]| {
+        // Counted from 1.
+        let place = integer(&values[0]).unsigned_abs() as usize - 1;
+        (place, if values[1] == Value::Bool(true) { Found::Elsewhere } else { Found::Own })
+    };
+    Ok(found.iter().map(row).collect())
+}
+
+/// Whether the row of an insert or a put whose statement has changed none is there because of it.
+fn is_written(schema: &Schema, op: &Op, row: Option<Found>) -> bool {
+    match row {
+        Some(Found::Elsewhere) => true,
+        Some(Found::Own) => matches!(op, Op::Put(_)) && sets_nothing(schema),
+        None => false,
+    }
+}
+
+/// Whether a put changes nothing where its row is there.
+fn sets_nothing(schema: &Schema) -> bool {
+    schema.columns.len() == 1
+}
+
+/// Whether nothing is wrong with a change that finds its row, or brings it, and whose statement has changed
+/// none.
+pub(super) async fn is_done_by(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
+    let found = rows(session, schema, std::iter::once(op.key(schema))).await?;
+    let is_written = brings(op) && is_written(schema, op, found.get(&0).copied());
+    Ok(is_written || as_wanted::is_as_wanted(session, schema, op).await?)
+}
+
+/// Locks the row of a change in the transaction that is open; whether it is there.
+pub(super) async fn lock(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
+    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
+    let sql = format!("SELECT 1 FROM {table} WHERE {key} = $1 FOR UPDATE");
+    Ok(!session.run(&sql, &[op.key(schema).to_owned()]).await?.is_empty())
 }
 
 /// Those of the `applied` changes of a batch, by their place, whose rows are not there now, in the
@@ -64,7 +215,7 @@ pub(super) async fn find(
                 last.remove(&key);
             }
         }
-        if last.is_empty() || !may_skip(session, schema).await? {
+        if last.is_empty() || !known(session, schema).await?.may_skip {
             continue;
         }
         let places: Vec<usize> = last.into_values().collect();
@@ -91,5 +242,9 @@ pub(super) fn reason() -> Error {
 }
 
 fn brings_row(change: &Change) -> bool {
-    matches!(change.op, Op::Insert(_) | Op::Put(_))
+    brings(&change.op)
+}
+
+fn brings(op: &Op) -> bool {
+    matches!(op, Op::Insert(_) | Op::Put(_))
 }

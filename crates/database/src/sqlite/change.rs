@@ -91,20 +91,27 @@ impl<'a> TableStatements<'a> {
         self.insert.execute(self.connection, row.as_ref().values(self.schema)).map(drop)
     }
 
-    /// Whether the change did what it says; an update or increment without its row does nothing.
+    /// Whether the change did what it says; an update or increment without its row does nothing. One that a
+    /// trigger ignores without an error is refused.
     pub(super) fn execute(&mut self, op: &Op) -> Result<bool, Error> {
         let connection = self.connection;
         match op {
             Op::Insert(row) | Op::Put(row) => {
-                let statement = if matches!(op, Op::Insert(_)) { &mut self.insert } else { &mut self.put };
+                let is_insert = matches!(op, Op::Insert(_));
+                let statement = if is_insert { &mut self.insert } else { &mut self.put };
                 let changed = statement.execute(connection, row.as_ref().values(self.schema))?;
-                // Also when a put has no column to set.
-                if changed == 0 && !self.is_there(row.as_ref().key(self.schema))? {
-                    return Err(Error::new(Kind::Check, SKIPPED));
+                let wanted = || row.as_ref().values(self.schema).enumerate();
+                if changed == 0
+                    && (is_insert || !self.is_as_wanted(row.as_ref().key(self.schema), wanted())?)
+                {
+                    return Err(skipped());
                 }
             }
             Op::Delete(key) => {
-                self.delete.execute(connection, std::iter::once(key.as_ref())).map(drop)?;
+                let deleted = self.delete.execute(connection, std::iter::once(key.as_ref()))?;
+                if deleted == 0 && self.is_there(key.as_ref())? {
+                    return Err(skipped());
+                }
             }
             Op::Update { key, columns } => return self.update(key, columns),
             Op::Increment { key, column, delta } => return self.increment(key, *column, *delta),
@@ -129,7 +136,35 @@ impl<'a> TableStatements<'a> {
             }
         };
         let values = std::iter::once(key.as_ref()).chain(columns.iter().map(|(_, value)| value.as_ref()));
-        Ok(self.updates[at].1.execute(self.connection, values)? == 1)
+        match self.updates[at].1.execute(self.connection, values)? {
+            0 if !self.is_there(key.as_ref())? => Ok(false),
+            0 if !self.is_as_wanted(
+                key.as_ref(),
+                columns.iter().map(|(index, value)| (*index, value.as_ref())),
+            )? =>
+            {
+                Err(skipped())
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether the row is there, and its columns have these values: then nothing was to be done.
+    fn is_as_wanted<'v>(
+        &self,
+        key: ValueRef<'v>,
+        wanted: impl Iterator<Item = (usize, ValueRef<'v>)>,
+    ) -> Result<bool, Error> {
+        let wanted: Vec<_> = wanted.collect();
+        let is_same = |(place, (index, _)): (usize, &(usize, ValueRef<'_>))| {
+            format!(" AND {} IS ?{}", quoted(&self.schema.columns[*index].name), place + 2)
+        };
+        let all_same: String = wanted.iter().enumerate().map(is_same).collect();
+        let (table, name) = (quoted(&self.schema.name), quoted(&self.schema.key_column().name));
+        let mut same = OnFirstUse::new(format!("SELECT 1 FROM {table} WHERE {name} = ?1{all_same}"));
+        let values = std::iter::once(key).chain(wanted.into_iter().map(|(_, value)| value));
+        let mut found = same.bound(self.connection, values)?.raw_query();
+        Ok(found.next().map_err(map)?.is_some())
     }
 
     fn increment(&mut self, key: &Value, column: usize, delta: i64) -> Result<bool, Error> {
@@ -147,13 +182,26 @@ impl<'a> TableStatements<'a> {
         if !self.is_there(key.as_ref())? {
             return Ok(false);
         }
+        if self.has_sum(key, column, delta)? {
+            return Err(skipped());
+        }
         let name = &self.schema.columns[column].name;
         Err(Error::new(Kind::Check, format!("{name} + {delta} is no 64-bit integer")))
     }
+
+    /// Whether a column of a row that is there can be added to.
+    fn has_sum(&self, key: &Value, column: usize, delta: i64) -> Result<bool, Error> {
+        let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
+        let mut sum = OnFirstUse::new(sum_sql(self.schema, column));
+        let mut found = sum.bound(self.connection, values)?.raw_query();
+        Ok(found.next().map_err(map)?.is_some())
+    }
 }
 
-/// Why a row is refused that a trigger ignored without an error.
-const SKIPPED: &str = "a trigger of the table let the row not be written";
+/// Why a change is refused that a trigger ignored without an error.
+fn skipped() -> Error {
+    Error::new(Kind::Check, "a trigger of the table let the row not be written")
+}
 
 fn update_sql(schema: &Schema, columns: &[usize]) -> String {
     let key = quoted(&schema.key_column().name);
@@ -165,7 +213,15 @@ fn update_sql(schema: &Schema, columns: &[usize]) -> String {
 
 /// An integer that overflows becomes a double in SQLite, silently; NULL plus something stays NULL.
 fn increment_sql(schema: &Schema, column: usize) -> String {
-    let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
-    let name = quoted(&schema.columns[column].name);
-    format!("UPDATE {table} SET {name} = {name} + ?2 WHERE {key} = ?1 AND typeof({name} + ?2) = 'integer'")
+    let (table, name) = (quoted(&schema.name), quoted(&schema.columns[column].name));
+    format!("UPDATE {table} SET {name} = {name} + ?2 {}", has_sum(schema, column))
+}
+
+fn sum_sql(schema: &Schema, column: usize) -> String {
+    format!("SELECT 1 FROM {} {}", quoted(&schema.name), has_sum(schema, column))
+}
+
+fn has_sum(schema: &Schema, column: usize) -> String {
+    let (key, name) = (quoted(&schema.key_column().name), quoted(&schema.columns[column].name));
+    format!("WHERE {key} = ?1 AND typeof({name} + ?2) = 'integer'")
 }

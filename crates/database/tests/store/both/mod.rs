@@ -8,6 +8,7 @@ mod fencing;
 mod held;
 mod keys;
 mod query_plans;
+mod skipped;
 mod statements;
 pub(crate) mod tables;
 
