@@ -401,6 +401,32 @@ fn a_rate_per_identity_and_what_is_left_of_it() {
     get(&mut client, "/plan", &[("X-Api-Key", "bob's key")]).expect_problem(403, "no claim `plan`");
 }
 
+/// A list has no one budget: the same teams in another order would have another one.
+#[test]
+fn a_claim_that_is_a_list_has_no_rate() {
+    let secret = "a secret of the users, and long enough";
+    let front = Front::start(&format!(
+        "[auth.users]\nkind = 'jwt'\nalgorithms = 'HS256'\nsecret = '{secret}'\n\
+         [[endpoint]]\nroute = 'GET /team'\nguard = 'users'\nrate = '1/h per auth.team'\nconstant = {{}}"
+    ));
+    let mut client = front.server.client();
+    let mut ask = |team: &str| {
+        let script = forebay_tests::root().join("tests/front/apps/token.js");
+        let claims = format!(r#"{{"sub":"ann","team":{team}}}"#);
+        let made =
+            Command::new("node").arg(script).args([secret, &claims]).output().expect("node is installed");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        with_token(&mut client, "/team", String::from_utf8(made.stdout).expect("a token").trim())
+    };
+    for several in [r#"["red","blue"]"#, r#"["blue","red"]"#, r#"["red"]"#, "[]", r#"{"name":"red"}"#] {
+        ask(several).expect_problem(403, "the claim `team` is not one value");
+    }
+    for one in [r#""red""#, "7", r#""[red""#] {
+        assert_eq!(ask(one).status, 200, "{one}");
+        assert_eq!(ask(one).status, 429, "{one}");
+    }
+}
+
 #[test]
 fn keys_of_a_hot_table_hold_as_long_as_their_row() {
     let front = Front::start(

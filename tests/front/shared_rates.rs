@@ -190,6 +190,8 @@ fn count_by_subject(pair: &Pair) {
     }
     for server in &pair.servers {
         ask("/team", &bearer("users", r#"{"sub":"ann"}"#))(server).expect_problem(403, "`team`");
+        let several = bearer("users", r#"{"sub":"ann","team":["red","blue"]}"#);
+        ask("/team", &several)(server).expect_problem(403, "`team` is not one value");
     }
     // Who shares a team shares its budget.
     assert_eq!(pair.ask(2, ask("/team", &ann)).0, 2);

@@ -16,6 +16,7 @@ use crate::problem::Problem;
 use forebay_http::{HeaderLines, Request, percent_decode};
 use parking_lot::Mutex;
 use ring::digest;
+use serde::de::IgnoredAny;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -195,7 +196,7 @@ impl Rate {
             },
             Per::Claim(name) => {
                 add(matched.identity.map_or("", |identity| &identity.auth).as_bytes());
-                add(matched.claim(name)?.as_bytes());
+                add(single(name, matched.claim(name)?)?.as_bytes());
             }
             Per::Header(name) => add(request.header(name).unwrap_or_default()),
             Per::Path => {
@@ -210,6 +211,16 @@ impl Rate {
             }
         }
         Ok(())
+    }
+}
+
+/// A claim that is one value; 403 for a list or an object, which could be written in several ways, each
+/// with a budget of its own.
+fn single<'a>(name: &str, value: &'a str) -> Result<&'a str, Problem> {
+    let is_several = value.starts_with(['[', '{']) && serde_json::from_str::<IgnoredAny>(value).is_ok();
+    match is_several {
+        false => Ok(value),
+        true => Err(Problem::new(403, format!("the claim `{name}` is not one value, which the rate needs"))),
     }
 }
 
@@ -279,6 +290,26 @@ mod tests {
 
     fn take(callers: &Callers, id: u64, now_ns: u64) -> Result<(), Duration> {
         callers.take(id, now_ns).map(drop)
+    }
+
+    #[test]
+    fn a_claim_that_is_a_list_is_no_caller() {
+        for (value, is_single) in [
+            ("acme", true),
+            ("5", true),
+            ("true", true),
+            ("", true),
+            ("[acme] inc", true),
+            ("[", true),
+            ("[]", false),
+            (r#"["acme"]"#, false),
+            (r#"["acme","other"]"#, false),
+            (r#"{"org":"acme"}"#, false),
+        ] {
+            let found = single("org", value);
+            assert_eq!(found.as_ref().ok() == Some(&value), is_single, "{value}");
+            assert!(is_single || found.is_err_and(|problem| problem.status == 403), "{value}");
+        }
     }
 
     #[test]
