@@ -11,6 +11,7 @@
 
 use super::matched_request::Matched;
 use super::shared_budgets::{Decision, SharedBudgets};
+use crate::functions::hex;
 use crate::limits::{RATE_SETS, RATE_WAYS};
 use crate::problem::Problem;
 use forebay_http::{HeaderLines, Request, percent_decode};
@@ -176,7 +177,7 @@ impl Rate {
         };
         add(name.as_bytes());
         self.each_part(request, matched, add)?;
-        let hash: String = context.finish().as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex(&context.finish().as_ref()[..16]);
         Ok(SharedCaller { id, key: format!("{root}{hash}").into_bytes() })
     }
 
