@@ -132,11 +132,15 @@ impl Upload {
             }
         };
         if let Some(length) = length {
-            let _written = write!(out, "content-length: {length}\r\n");
+            out.extend_from_slice(b"content-length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+            out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(b"\r\n");
         let whole = if let Supply::Whole(bytes) = supply { Some(bytes) } else { None };
-        out.extend_from_slice(whole.map_or(&[], |bytes| bytes));
+        if let Some(bytes) = whole.filter(|bytes| !bytes.is_empty()) {
+            out.extend_from_slice(bytes);
+        }
         Upload { supply: supply.clone(), is_whole: whole.is_some() }
     }
 

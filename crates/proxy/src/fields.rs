@@ -1,4 +1,4 @@
-//! Header fields on their way through: in order, names in lower case, in two buffers.
+//! Header fields on their way through: in order, names in lower case, as the lines that will be sent.
 //!
 //! Promises that every field may stand in a message of HTTP/1.1: names are tokens, values have no control
 //! characters. Few fields are looked for, and there are few: they are searched one by one.
@@ -9,22 +9,30 @@ use std::ops::Range;
 /// Header fields.
 #[derive(Clone, Default)]
 pub struct Fields {
-    /// Names and values, those that were taken out among them.
-    names: String,
-    values: Vec<u8>,
+    /// `name: value` and CR LF of each, those that were taken out among them.
+    lines: Vec<u8>,
     fields: Vec<Field>,
 }
 
-/// Where a name and a value are.
-#[derive(Debug, Clone)]
+/// Where a line begins, its name ends, and its value ends.
+#[derive(Debug, Clone, Copy)]
 struct Field {
-    name: Range<usize>,
-    value: Range<usize>,
+    start: usize,
+    name_end: usize,
+    end: usize,
 }
 
+/// What stands between a name and its value, and behind that.
+const COLON: &[u8; 2] = b": ";
+const LINE_END: &[u8; 2] = b"\r\n";
+
 impl Field {
-    fn of<'a>(&self, names: &'a str, values: &'a [u8]) -> (&'a str, &'a [u8]) {
-        (&names[self.name.clone()], &values[self.value.clone()])
+    fn of(self, lines: &[u8]) -> (&[u8], &[u8]) {
+        (&lines[self.start..self.name_end], &lines[self.name_end + COLON.len()..self.end])
+    }
+
+    fn line(self) -> Range<usize> {
+        self.start..self.end + LINE_END.len()
     }
 }
 
@@ -43,11 +51,7 @@ impl std::error::Error for InvalidField {}
 impl Fields {
     /// None yet, with room for so many in so many bytes.
     pub fn with_capacity(count: usize, bytes: usize) -> Fields {
-        Fields {
-            names: String::with_capacity(bytes / 2),
-            values: Vec::with_capacity(bytes),
-            fields: Vec::with_capacity(count),
-        }
+        Fields { lines: Vec::with_capacity(bytes), fields: Vec::with_capacity(count) }
     }
 
     /// Adds a field behind the others.
@@ -61,13 +65,22 @@ impl Fields {
         if !is_name || !is_value {
             return Err(InvalidField);
         }
-        let (name_start, value_start) = (self.names.len(), self.values.len());
-        self.names.push_str(name);
-        self.names[name_start..].make_ascii_lowercase();
-        self.values.extend_from_slice(value);
-        let (name, value) = (name_start..self.names.len(), value_start..self.values.len());
-        self.fields.push(Field { name, value });
+        self.append_parsed(name, value);
         Ok(())
+    }
+
+    /// [`Fields::append`] of what httparse has read: it takes no names and values but such.
+    pub(crate) fn append_parsed(&mut self, name: &str, value: &[u8]) {
+        let start = self.lines.len();
+        let name_end = start + name.len();
+        self.lines.reserve(name.len() + COLON.len() + value.len() + LINE_END.len());
+        self.lines.extend_from_slice(name.as_bytes());
+        self.lines[start..].make_ascii_lowercase();
+        self.lines.extend_from_slice(COLON);
+        self.lines.extend_from_slice(value);
+        self.lines.extend_from_slice(LINE_END);
+        let end = self.lines.len() - LINE_END.len();
+        self.fields.push(Field { start, name_end, end });
     }
 
     /// Adds a field in place of all of that name.
@@ -81,31 +94,68 @@ impl Fields {
 
     /// Takes out all fields of that name, whatever its case.
     pub fn remove(&mut self, name: &str) {
-        self.retain(|found, _| !found.eq_ignore_ascii_case(name));
+        self.retain(|found, _| !found.eq_ignore_ascii_case(name.as_bytes()));
+    }
+
+    /// Takes out all fields of that name, which is in lower case, but the first; whether there is one.
+    pub fn keep_first(&mut self, name: &str) -> bool {
+        let count = self.all(name).count();
+        if count > 1 {
+            let mut is_first = true;
+            self.retain(|found, _| found != name.as_bytes() || std::mem::take(&mut is_first));
+        }
+        count > 0
     }
 
     /// Takes out all fields but those of which the answer is yes.
-    pub fn retain(&mut self, mut keeps: impl FnMut(&str, &[u8]) -> bool) {
-        let Fields { names, values, fields } = self;
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&[u8], &[u8]) -> bool) {
+        let Fields { lines, fields } = self;
         fields.retain(|field| {
-            let (name, value) = field.of(names, values);
+            let (name, value) = field.of(lines);
             keeps(name, value)
         });
     }
 
-    /// How many bytes they are as lines, at most.
-    pub fn bytes(&self) -> usize {
-        self.names.len() + self.values.len() + ": \r\n".len() * self.fields.len()
-    }
-
     /// Names in lower case and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
-        self.fields.iter().map(|field| field.of(&self.names, &self.values))
+        self.each().map(|(name, value)| (std::str::from_utf8(name).expect("a token is ASCII"), value))
+    }
+
+    /// [`Fields::iter`] without looking at names.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        self.fields.iter().map(|field| field.of(&self.lines))
+    }
+
+    /// Names in lower case, and each with its whole line.
+    pub(crate) fn each_line(&self) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
+        self.fields.iter().map(|field| {
+            let (name, value) = field.of(&self.lines);
+            (name, value, &self.lines[field.line()])
+        })
+    }
+
+    /// All of them as lines, each with its CR LF.
+    pub fn into_lines(self) -> Vec<u8> {
+        let Fields { mut lines, fields } = self;
+        let mut end = 0;
+        for field in fields {
+            let line = field.line();
+            let length = line.len();
+            if line.start > end {
+                lines.copy_within(line, end);
+            }
+            end += length;
+        }
+        lines.truncate(end);
+        lines
     }
 
     /// The values of a name in lower case.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> + Clone {
-        self.iter().filter(move |(found, _)| *found == name).map(|(_, value)| value)
+        // By length first: nearly all fields have another one.
+        let same_length = self.fields.iter().filter(move |field| field.name_end - field.start == name.len());
+        let fields = same_length.map(move |field| field.of(&self.lines));
+        fields.filter(move |(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
     }
 
     /// The first value of a name in lower case.
@@ -159,6 +209,11 @@ mod tests {
         let all: Vec<_> = fields.iter().collect();
         assert_eq!(all, [("x-b", &b""[..]), ("x-a", b"2")]);
         assert_eq!(format!("{fields:?}"), "[\"x-b\", \"x-a\"]");
+        assert_eq!(fields.clone().into_lines(), b"x-b: \r\nx-a: 2\r\n");
+        fields.append("X-B", b"3").expect("a field");
+        assert!(fields.keep_first("x-b") && !fields.keep_first("x-c"));
+        assert_eq!(fields.into_lines(), b"x-b: \r\nx-a: 2\r\n");
+        assert_eq!(Fields::default().into_lines(), b"");
     }
 
     #[test]

@@ -27,19 +27,19 @@ pub struct Sender {
 }
 
 /// Fields for one hop only, whether Connection names them or not, and those that frame a body.
-fn is_hop_by_hop(name: &str) -> bool {
+fn is_hop_by_hop(name: &[u8]) -> bool {
     matches!(
         name,
-        "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "te"
-            | "trailer"
-            | "upgrade"
-            | "transfer-encoding"
-            | "content-length"
+        b"connection"
+            | b"keep-alive"
+            | b"proxy-connection"
+            | b"proxy-authenticate"
+            | b"proxy-authorization"
+            | b"te"
+            | b"trailer"
+            | b"upgrade"
+            | b"transfer-encoding"
+            | b"content-length"
     )
 }
 
@@ -59,8 +59,8 @@ impl Named {
         Named(names.map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect())
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|named| named == name)
+    fn has(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|named| named.as_bytes() == name)
     }
 }
 
@@ -106,40 +106,46 @@ pub(crate) struct Told<'a> {
 pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
     let asked = fields.get("host");
     let host = told.host.map(str::as_bytes).or(asked).unwrap_or(told.own_host.as_bytes());
-    write_field(out, "host", &[host]);
+    write_field(out, b"host: ", host);
     let named = Named::of(fields);
     let is_believed = told.trust == Trust::Front;
     let (mut has_host, mut has_proto) = (false, false);
     let mut lists = [Vec::new(), Vec::new()];
-    for (name, value) in fields.iter().filter(|(name, _)| !is_hop_by_hop(name) && !named.has(name)) {
+    let passed = fields.each_line().filter(|(name, ..)| !is_hop_by_hop(name) && !named.has(name));
+    for (name, value, line) in passed {
         match name {
             // Expect is answered here already.
-            "host" | "expect" => continue,
-            "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto" | "forwarded" if !is_believed => {
+            b"host" | b"expect" => continue,
+            b"x-forwarded-for" | b"x-forwarded-host" | b"x-forwarded-proto" | b"forwarded"
+                if !is_believed =>
+            {
                 continue;
             }
-            "x-forwarded-for" | "forwarded" if told.sender.address.is_some() => {
+            b"x-forwarded-for" | b"forwarded" if told.sender.address.is_some() => {
                 // In one field with what is added: some applications read only the first.
-                let list = &mut lists[usize::from(name == "forwarded")];
+                let list = &mut lists[usize::from(name == b"forwarded")];
                 list.extend_from_slice(value);
                 list.extend_from_slice(b", ");
                 continue;
             }
-            "x-forwarded-host" => has_host = true,
-            "x-forwarded-proto" => has_proto = true,
+            b"x-forwarded-host" => has_host = true,
+            b"x-forwarded-proto" => has_proto = true,
             _ => {}
         }
-        write_field(out, name, &[value]);
+        out.extend_from_slice(line);
     }
-    let scheme: &[u8] = if told.sender.is_secure { b"https" } else { b"http" };
     if let (Some(asked), false) = (asked, has_host) {
-        write_field(out, "x-forwarded-host", &[asked]);
+        write_field(out, b"x-forwarded-host: ", asked);
     }
     if !has_proto {
-        write_field(out, "x-forwarded-proto", &[scheme]);
+        let proto = match told.sender.is_secure {
+            true => &b"x-forwarded-proto: https\r\n"[..],
+            false => b"x-forwarded-proto: http\r\n",
+        };
+        out.extend_from_slice(proto);
     }
     if let Some(address) = told.sender.address {
-        write_sender(address.to_canonical(), asked, scheme, &lists, out);
+        write_sender(address.to_canonical(), told.sender.is_secure, asked, &lists, out);
     }
     out.extend_from_slice(b"via: 1.1 forebay\r\n");
 }
@@ -147,32 +153,38 @@ pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
 /// Adds who sent the request to the lists of those before.
 fn write_sender(
     address: IpAddr,
+    is_secure: bool,
     asked: Option<&[u8]>,
-    scheme: &[u8],
     lists: &[Vec<u8>; 2],
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"x-forwarded-for: ");
-    out.extend_from_slice(&lists[0]);
+    if !lists[0].is_empty() {
+        out.extend_from_slice(&lists[0]);
+    }
     let from = out.len();
     write_address(address, out);
     let node = from..out.len();
-    let (open, close): (&[u8], &[u8]) =
-        if address.is_ipv6() && !address.is_unspecified() { (b"\"[", b"]\"") } else { (b"", b"") };
-    for part in [&b"\r\nforwarded: "[..], &lists[1], b"for=", open] {
-        out.extend_from_slice(part);
+    out.extend_from_slice(b"\r\nforwarded: ");
+    if !lists[1].is_empty() {
+        out.extend_from_slice(&lists[1]);
     }
+    let is_quoted = address.is_ipv6() && !address.is_unspecified();
+    out.extend_from_slice(if is_quoted { &b"for=\"["[..] } else { b"for=" });
     out.extend_from_within(node);
-    out.extend_from_slice(close);
-    let is_text = |host: &&[u8]| host.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    if is_quoted {
+        out.extend_from_slice(b"]\"");
+    }
+    // Every byte is looked at: that takes no branch for each of them.
+    let is_text = |host: &&[u8]| {
+        host.iter().fold(true, |fits, byte| fits & ((*byte == b'\t') | (b' '..=b'~').contains(byte)))
+    };
     if let Some(host) = asked.filter(is_text) {
-        for part in [&b";host=\""[..], host, b"\""] {
-            out.extend_from_slice(part);
-        }
+        out.extend_from_slice(b";host=\"");
+        out.extend_from_slice(host);
+        out.push(b'"');
     }
-    for part in [&b";proto="[..], scheme, b"\r\n"] {
-        out.extend_from_slice(part);
-    }
+    out.extend_from_slice(if is_secure { &b";proto=https\r\n"[..] } else { b";proto=http\r\n" });
 }
 
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
@@ -180,21 +192,31 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
         address if address.is_unspecified() => out.extend_from_slice(b"unknown"),
         // A tenth of what formatting takes.
         IpAddr::V4(address) => {
+            let mut text = [0; "255.255.255.255".len()];
+            let mut length = 0;
             for (place, octet) in address.octets().into_iter().enumerate() {
-                out.extend_from_slice(if place > 0 { b"." } else { b"" });
-                out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+                if place > 0 {
+                    text[length] = b'.';
+                    length += 1;
+                }
+                for (digit, least) in [(octet / 100, 100), (octet / 10 % 10, 10), (octet % 10, 0)] {
+                    if octet >= least {
+                        text[length] = b'0' + digit;
+                        length += 1;
+                    }
+                }
             }
+            out.extend_from_slice(&text[..length]);
         }
         IpAddr::V6(address) => drop(write!(out, "{address}")),
     }
 }
 
-fn write_field(out: &mut Vec<u8>, name: &str, value: &[&[u8]]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    for part in value {
-        out.extend_from_slice(part);
-    }
+/// Writes a field; `name` is its name, colon and space.
+#[inline]
+fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -309,6 +331,16 @@ mod tests {
                 "x-forwarded-proto: https",
             ]
         );
+    }
+
+    #[test]
+    fn every_octet_is_written_as_it_is_formatted() {
+        for octet in 0..=255 {
+            let address = std::net::Ipv4Addr::from([10, octet, 255 - octet, octet]);
+            let mut out = Vec::new();
+            write_address(IpAddr::V4(address), &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), address.to_string());
+        }
     }
 
     #[test]

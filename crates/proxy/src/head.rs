@@ -36,7 +36,7 @@ impl Head {
         let httparse::Status::Complete(length) = parsed else { return Ok(None) };
         let mut fields = Fields::with_capacity(response.headers.len(), length);
         for field in &*response.headers {
-            fields.append(field.name, field.value).map_err(|_| httparse::Error::HeaderValue)?;
+            fields.append_parsed(field.name, field.value);
         }
         let status = response.code.unwrap_or_default();
         Ok(Some((Head { status, fields, is_http10: response.version == Some(0) }, length)))
@@ -60,38 +60,46 @@ impl Head {
 
     /// How the body is delimited, and what is said of its length.
     pub(crate) fn framing(&self, method: &Method) -> Result<(Left, Option<u64>), &'static str> {
-        let length = framed_length(&self.fields)?;
-        let is_chunked = self.fields.get("transfer-encoding").is_some();
-        if is_chunked && self.is_http10 {
+        let framed = framed(&self.fields)?;
+        if framed == Framed::Chunked && self.is_http10 {
             return Err("has a Transfer-Encoding in HTTP/1.0");
         }
-        let left = match length {
+        let left = match framed {
             _ if *method == Method::HEAD || matches!(self.status, 204 | 304) => Left::Nothing,
-            Some(0) => Left::Nothing,
-            Some(length) => Left::Bytes(length),
-            None if is_chunked => Left::Chunked(Chunks::new()),
-            None => Left::UntilClosed,
+            Framed::Length(0) => Left::Nothing,
+            Framed::Length(length) => Left::Bytes(length),
+            Framed::Chunked => Left::Chunked(Chunks::new()),
+            Framed::Unsaid => Left::UntilClosed,
         };
+        let length = if let Framed::Length(length) = framed { Some(length) } else { None };
         Ok((left, length))
     }
 }
 
-/// The length that an answer announces, if what frames it can be read in one way only.
-fn framed_length(fields: &Fields) -> Result<Option<u64>, &'static str> {
+/// What an answer says of where its body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Framed {
+    Length(u64),
+    Chunked,
+    Unsaid,
+}
+
+/// How an answer is framed, if that can be read in one way only.
+fn framed(fields: &Fields) -> Result<Framed, &'static str> {
     let mut codings = fields.all("transfer-encoding");
     let mut lengths = fields.all("content-length");
     match (codings.next(), lengths.next()) {
         (Some(_), Some(_)) => Err("has both Content-Length and Transfer-Encoding"),
         (Some(coding), None) => match coding.eq_ignore_ascii_case(b"chunked") && codings.next().is_none() {
-            true => Ok(None),
+            true => Ok(Framed::Chunked),
             false => Err("has a Transfer-Encoding other than chunked"),
         },
         (None, Some(length)) => match (number(length), lengths.next()) {
-            (Some(length), None) => Ok(Some(length)),
+            (Some(length), None) => Ok(Framed::Length(length)),
             (_, Some(_)) => Err("has Content-Length more than once"),
             (None, None) => Err("has a malformed Content-Length"),
         },
-        (None, None) => Ok(None),
+        (None, None) => Ok(Framed::Unsaid),
     }
 }
 
@@ -110,17 +118,17 @@ mod tests {
 
     #[test]
     fn only_one_reading_of_a_length_is_accepted() {
-        let check = |lines: &[(&str, &str)], expected: Option<Option<u64>>| {
+        let check = |lines: &[(&str, &str)], expected: Option<Framed>| {
             let mut fields = Fields::default();
             for (name, value) in lines {
                 fields.append(name, value.as_bytes()).expect("a field");
             }
-            assert_eq!(framed_length(&fields).ok(), expected, "{lines:?}");
+            assert_eq!(framed(&fields).ok(), expected, "{lines:?}");
         };
-        check(&[], Some(None));
-        check(&[("content-length", "0")], Some(Some(0)));
-        check(&[("content-length", "12")], Some(Some(12)));
-        check(&[("transfer-encoding", "Chunked")], Some(None));
+        check(&[], Some(Framed::Unsaid));
+        check(&[("content-length", "0")], Some(Framed::Length(0)));
+        check(&[("content-length", "12")], Some(Framed::Length(12)));
+        check(&[("transfer-encoding", "Chunked")], Some(Framed::Chunked));
         check(&[("content-length", "12"), ("transfer-encoding", "chunked")], None);
         check(&[("content-length", "12"), ("content-length", "12")], None);
         check(&[("content-length", "12, 12")], None);
@@ -130,6 +138,22 @@ mod tests {
         check(&[("transfer-encoding", "gzip, chunked")], None);
         check(&[("transfer-encoding", "identity")], None);
         check(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], None);
+    }
+
+    /// What httparse takes for a name or a value may stand in a message: it is not looked at again.
+    #[test]
+    fn no_byte_is_read_that_a_field_may_not_have() {
+        for byte in 0..=255 {
+            for (before, behind) in [(&b"a"[..], &b": b"[..]), (b"a: b", b"c")] {
+                let line = [before, &[byte], behind].concat();
+                let text = [&b"HTTP/1.1 200 OK\r\n"[..], &line, b"\r\n\r\n"].concat();
+                let Ok(Some((head, _))) = Head::parse(&text) else { continue };
+                for (name, value) in head.fields.iter() {
+                    let mut fields = Fields::default();
+                    assert_eq!(fields.append(name, value), Ok(()), "{byte:#x} in {line:?}");
+                }
+            }
+        }
     }
 
     fn head(text: &str) -> Head {

@@ -225,9 +225,10 @@ struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     fn write(&self, upstream: &Upstream, settings: &Settings, out: &mut Vec<u8>) -> Upload {
-        for part in [self.method.as_str(), " ", self.target.as_str(), " HTTP/1.1\r\n"] {
-            out.extend_from_slice(part.as_bytes());
-        }
+        out.extend_from_slice(self.method.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.target.as_str().as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
         let own_host = upstream.authority.as_str();
         let host = if settings.keeps_host { None } else { Some(own_host) };
         write_fields(self.headers, Told { sender: self.sender, trust: settings.trust, host, own_host }, out);

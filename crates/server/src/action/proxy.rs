@@ -6,9 +6,9 @@
 
 use crate::auth::Identity;
 use crate::endpoint::invalidation::Dropping;
-use crate::endpoint::waiting_requests::{WaitingPlace, reply_of};
+use crate::endpoint::waiting_requests::reply_of;
 use crate::problem::Problem;
-use forebay_http::{BodyBroken, BodySource, Filled, Given, HeaderLines, Request, Streamed, Upgraded};
+use forebay_http::{BodyBroken, BodySource, Filled, Given, Request, Streamed, Upgraded};
 use forebay_proxy::{Answer, AnswerBody, Error, Fields, Kind, Proxy, RequestBody, Sender, Trust, Upgrade};
 use forebay_terminal::warn;
 use futures_util::StreamExt;
@@ -79,13 +79,13 @@ impl ProxyAction {
         worker: usize,
         outbound: &mut forebay_proxy::Request,
         protocols: Vec<u8>,
-        place: Arc<WaitingPlace>,
+        place: impl Send + Unpin + 'static,
     ) -> Given {
         match self.proxy.upgrade(worker, outbound, protocols).await {
             Ok(Upgrade::Taken(mut headers, far)) => {
                 self.strip(&mut headers);
                 Given::Upgraded(Box::new(Upgraded {
-                    lines: lines_of(&headers).0,
+                    lines: headers.into_lines(),
                     far: Box::pin(far),
                     silence_ms: self.tunnel_silence_ms,
                     ends: vec![Box::new(move |_| drop(place))],
@@ -122,7 +122,7 @@ impl ProxyAction {
         &self,
         worker: usize,
         outbound: &mut forebay_proxy::Request,
-        place: Arc<WaitingPlace>,
+        place: impl Send + Unpin + 'static,
     ) -> Given {
         self.given(self.send(worker, outbound).await, place)
     }
@@ -134,7 +134,7 @@ impl ProxyAction {
         worker: usize,
         mut outbound: forebay_proxy::Request,
         dropping: Dropping,
-        place: Arc<WaitingPlace>,
+        place: impl Send + Unpin + 'static,
     ) -> Given {
         let me = self.clone();
         let writing = tokio::spawn(async move {
@@ -151,7 +151,7 @@ impl ProxyAction {
     }
 
     /// What the client gets of it.
-    fn given(&self, sent: Result<Answer, Error>, place: Arc<WaitingPlace>) -> Given {
+    fn given(&self, sent: Result<Answer, Error>, place: impl Send + Unpin + 'static) -> Given {
         match sent {
             Ok(answer) => Given::Streamed(streamed(answer, Vec::new(), place)),
             Err(error) => reply_of(Err(self.failed(&error))).into(),
@@ -237,40 +237,26 @@ fn outbound(
     })
 }
 
-/// The answer as the engine takes it; `begun` is what has been read of its body.
-pub fn streamed(answer: Answer, begun: Vec<u8>, place: Arc<WaitingPlace>) -> Streamed {
-    let (lines, dated) = lines_of(&answer.headers);
-    let body = Passing { begun, body: answer.body, _place: place };
-    Streamed { status: answer.status, lines, dated, length: answer.length, body: Some(Box::pin(body)) }
-}
-
-/// The fields of an answer as header lines, and whether a Date is among them.
-fn lines_of(headers: &Fields) -> (Vec<u8>, bool) {
-    let mut lines = Vec::with_capacity(headers.bytes());
-    let mut writer = HeaderLines::new(&mut lines);
-    let mut dated = false;
-    for (name, value) in headers.iter() {
-        // One that the engine does not take would break the message: it is left out, as a field for one hop
-        // is.
-        let _written = match name == "date" {
-            true if std::mem::replace(&mut dated, true) => continue,
-            true => writer.add_date(value),
-            false => writer.add(name, value),
-        };
-    }
-    (lines, dated)
+/// The answer as the engine takes it; `begun` is what has been read of its body. The request has `place`
+/// until its answer is whole.
+pub fn streamed(answer: Answer, begun: Vec<u8>, place: impl Send + Unpin + 'static) -> Streamed {
+    let Answer { status, mut headers, length, body, .. } = answer;
+    // What an answer has for one hop, and what frames it, was taken out: all others may stand before a body.
+    let dated = headers.keep_first("date");
+    let body = Passing { begun, body, _place: place };
+    Streamed { status, lines: headers.into_lines(), dated, length, body: Some(Box::pin(body)) }
 }
 
 /// The upstream's body, on its way to the client.
-struct Passing {
+struct Passing<P> {
     /// What comes before the rest.
     begun: Vec<u8>,
     body: AnswerBody,
     /// The request waits as long as its answer is not whole.
-    _place: Arc<WaitingPlace>,
+    _place: P,
 }
 
-impl BodySource for Passing {
+impl<P: Send + Unpin> BodySource for Passing<P> {
     fn poll_fill(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled> {
         if !self.begun.is_empty() {
             out.append(&mut self.begun);

@@ -32,7 +32,7 @@ impl Passed {
             Some(drops) => drops.of_passed(intake, request, matched)?,
             None => None,
         };
-        let place = Arc::new(intake.waiting.take()?);
+        let place = intake.waiting.take()?;
         let mut outbound = self.proxy.outbound(request, matched.identity)?;
         let (proxy, worker) = (self.proxy.clone(), request.worker());
         let protocols = request.upgrade().and_then(Proxy::protocols);
