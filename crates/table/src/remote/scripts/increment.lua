@@ -48,7 +48,7 @@ end
 sum_high = sum_high % 4294967296
 local negative, delta_negative, sum_negative = high >= 2147483648, delta_high >= 2147483648, sum_high >= 2147483648
 if negative == delta_negative and sum_negative ~= negative then return { 'overflow' } end
-local version = redis.call('HINCRBY', KEYS[1], 'n', 1)
+local version = redis.call('HINCRBY', KEYS[1], 'n', '1')
 redis.call('XADD', KEYS[2], string.format('%.0f-0', version), 'r', ARGV[7])
 local value = struct.pack('<BI7', 0, version) .. string.sub(found, 9, at - 1)
   .. struct.pack('<I4I4', sum_low, sum_high) .. string.sub(found, at + 8)

@@ -13,6 +13,6 @@ if ARGV[4] == '' then
   redis.call('HDEL', KEYS[2], ARGV[2])
 else
   redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
-  made = redis.call('HINCRBY', KEYS[1], 'reserved', 1)
+  made = redis.call('HINCRBY', KEYS[1], 'reserved', '1')
 end
 return { 1, '', meta[2] or '', made }
