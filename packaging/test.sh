@@ -148,7 +148,11 @@ deb() {
   say "the .deb installs; the service starts, says READY=1, and stops" "$(basename "$old")"
   activated "$root"
   say "the service takes the listener of forebay.socket" "$(sed -n 's/^ListenStream=//p' "$root/lib/systemd/system/forebay.socket")"
+  # With a window the server has the metric of the drain that waits for it.
   cat >>"$root/etc/forebay/forebay.toml" <<'TOML'
+
+[drain]
+window = "00:00-23:59"
 
 [table.codes]
 columns = { id = "serial key", code = "text" }
