@@ -89,21 +89,15 @@ pub fn simple_pipelined(bench: &Bench) -> Lines {
 }
 
 /// A body as the contract describes it.
-const BODY: &[u8] = br#"{"foo1":"some text one","foo2":"some text two","foo3":"some text three","foo4":"some text four","foo5":"some text five","foo6":"some text six","foo7":"some text seven","foo8":"some text eight","foo9":"some text nine","foo10":"some text ten"}"#;
+pub const UPDATE_BODY: &str = r#"{"foo1":"some text one","foo2":"some text two","foo3":"some text three","foo4":"some text four","foo5":"some text five","foo6":"some text six","foo7":"some text seven","foo8":"some text eight","foo9":"some text nine","foo10":"some text ten"}"#;
 
-const TARGET: &str = "/update-something/1234/Fred?value1=one&value2=two";
-
-/// The request of row 3.
-pub fn update_something_request() -> Fixed {
-    Fixed::new("PATCH", TARGET, Some(BODY))
-}
+pub const UPDATE_TARGET: &str = "/update-something/1234/Fred?value1=one&value2=two";
 
 /// Row 3.
 pub fn update_something(bench: &Bench) -> Lines {
     let folder = Folder::new();
     let server = bench.start("codes.toml", &folder, Pinning::Apart).start();
-    let body = std::str::from_utf8(BODY)?;
-    let answer = server.client().ask("PATCH", TARGET, Some(body));
+    let answer = server.client().ask("PATCH", UPDATE_TARGET, Some(UPDATE_BODY));
     answer.expect(200);
     let size = answer.body.len();
     let floor = bench.peer("forebay-peer-floor", &["--size", &size.to_string()])?;
@@ -111,7 +105,8 @@ pub fn update_something(bench: &Bench) -> Lines {
         Side { name: "floor", address: floor.address, pid: floor.pid() },
         Side { name: "forebay", address: server.address, pid: server.pid() },
     ];
-    let samples = in_turns(bench, &sides, 1, &update_something_request())?;
+    let request = Fixed::new("PATCH", UPDATE_TARGET, Some(UPDATE_BODY.as_bytes()));
+    let samples = in_turns(bench, &sides, 1, &request)?;
     let floor = cpu(&samples[0]);
     Ok(vec![
         line(&format!("floor, {size} bytes"), &samples[0], Bar::None, ""),

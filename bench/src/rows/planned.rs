@@ -1,114 +1,129 @@
 //! What `forebay plan` predicts of two workers from runs on one, beside a run on two.
 //!
-//! One worker has a core to itself, and so has the tester. Two workers and the tester share both cores: what
-//! is predicted is what is left for the server, by the tester's own CPU time of a request in the runs on one.
+//! The machine grows: one worker has one core, on which the tester runs as well; two workers have two cores,
+//! on which the tester runs as well. Each worker has the same number of connections and a thread of the
+//! tester to itself, because a worker that waits for its clients more often spends more on each request. All
+//! figures are those of `forebay load --monitor --json`, as `forebay plan --point 1=REPORT --workers 2` reads
+//! them.
 
+use super::http::{UPDATE_BODY, UPDATE_TARGET};
 use crate::machine;
-use crate::measure::{Drive, clean, median};
-use crate::process::{Bench, Pinning};
+use crate::measure::median;
+use crate::process::{Bench, Pinning, succeeded};
 use crate::report::{Bar, Line, Lines};
-use forebay_load::{Fixed, run};
+use forebay_plan::measured::Measured;
 use forebay_plan::scaling::{Law, Point};
+use forebay_plan::shared::Tester;
 use forebay_tests::Folder;
 use serde_json::{Value, json};
 use std::error::Error;
+use std::fs;
 
 /// The per cent that a measured rate may differ from what was predicted.
 const MISS_MAX: f64 = 15.0;
+/// Of each worker.
+const CONNECTIONS: usize = 64;
 
-/// One run: its rate, and the CPU time of server and tester by request.
-#[derive(Clone, Copy)]
+/// A route as `forebay load` is told of it.
+struct Route {
+    name: &'static str,
+    target: &'static str,
+    arguments: Vec<&'static str>,
+}
+
+/// One run: what `plan` reads of it.
 struct Run {
     rate_per_s: f64,
+    capacity_per_s: f64,
     server_us: f64,
-    tester_us: f64,
+    tester: Tester,
 }
 
 impl Run {
-    fn json(self) -> Value {
-        json!({ "rate_per_s": self.rate_per_s, "server_us": self.server_us, "tester_us": self.tester_us })
+    /// What all cores would do if the tester and the server had them to themselves.
+    fn by_cpu(&self) -> f64 {
+        self.tester.cores * 1e6 / (self.server_us + self.tester.cpu_us)
+    }
+
+    fn json(&self) -> Value {
+        json!({ "rate_per_s": self.rate_per_s, "server_us": self.server_us, "tester_us": self.tester.cpu_us })
     }
 }
 
-/// A closed loop of 64 connections against a new server.
-fn one(bench: &Bench, pinning: Pinning, request: &Fixed) -> Result<Run, Box<dyn Error>> {
+/// A closed loop against a new server; one worker shares one core with the tester, two share two.
+fn run(bench: &Bench, workers: usize, route: &Route) -> Result<Run, Box<dyn Error>> {
     let folder = Folder::new();
-    let start = bench.start("codes.toml", &folder, pinning);
-    let server = if pinning == Pinning::Free { start.workers(2) } else { start }.start();
+    let pinning = if workers == 1 { Pinning::Apart } else { Pinning::Free };
+    let server = bench.start("codes.toml", &folder, pinning).workers(workers).start();
     server.wait_healthy();
-    let drive = Drive::new(server.address, bench.core(pinning));
-    let clocks = || -> std::io::Result<_> {
-        Ok((machine::process_cpu_us(server.pid())?, machine::process_cpu_us(std::process::id())?))
-    };
-    let (before, report) = machine::on_core(drive.core, || -> std::io::Result<_> {
-        run(&drive.settings(bench.warm_up()), &mut request.clone())?;
-        let before = clocks()?;
-        Ok((before, run(&drive.settings(bench.sample()), &mut request.clone())?))
-    })??;
-    let after = clocks()?;
-    let report = clean(report)?;
-    let requests = report.requests.completed as f64;
+    let admin = server.address_behind("admin on http://").ok_or("the server has no admin listener")?;
+    let report = folder.path().join("load.json");
+    let core = (workers == 1).then(|| bench.server_core());
+    let mut load = bench.command("forebay", core);
+    load.args(["load", "-c", &(CONNECTIONS * workers).to_string(), "-w", &workers.to_string()]);
+    load.args(["-d", &format!("{}ms", bench.sample().as_millis())]);
+    load.args(["--warmup", &format!("{}ms", bench.warm_up().as_millis())]);
+    load.args(["--threshold", "errors==0", "--monitor", &format!("http://{admin}"), "--json"]);
+    load.arg(&report).args(&route.arguments).arg(format!("http://{}{}", server.address, route.target));
+    succeeded(&load.output()?)?;
+    let measured = Measured::read(&fs::read_to_string(&report)?)?;
     Ok(Run {
-        rate_per_s: report.requests.rate_per_s,
-        server_us: (after.0 - before.0) / requests,
-        tester_us: (after.1 - before.1) / requests,
+        rate_per_s: measured.rate_per_s,
+        capacity_per_s: measured.capacity_per_s(workers as f64),
+        server_us: measured.cpu_us.ok_or("the report has no CPU time of the server")?,
+        tester: measured.tester.ok_or("the report does not say that the tester shares the machine")?,
     })
 }
 
-/// What two workers that share two cores with the tester do, by a law of runs on one: each request takes
-/// what two whole cores would take for it, and the tester's time.
-fn predicted(law: &Law, tester_us: f64) -> f64 {
-    let server_us = 2e6 / law.rate_per_s(2.0);
-    2e6 / (server_us + tester_us)
+/// What the plan says of two workers, beside a run on two: by the clock and by CPU time, which a machine that
+/// does other things as well does not change.
+fn held(bench: &Bench, route: &Route) -> Lines {
+    let (mut one, mut two) = (Vec::new(), Vec::new());
+    for _ in 0..bench.turns() {
+        one.push(run(bench, 1, route)?);
+        two.push(run(bench, 2, route)?);
+    }
+    let points: Vec<Point> =
+        one.iter().map(|run| Point { workers: 1.0, rate_per_s: run.capacity_per_s }).collect();
+    let testers: Vec<Option<Tester>> = one.iter().map(|run| Some(run.tester)).collect();
+    let tester = Tester::of_all(&testers).ok_or("the machine has changed between two runs")?;
+    let (predicted, _) = tester.rate_per_s(&Law::fit(&points)?, 2.0);
+    let of = |runs: &[Run], figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
+    let raw = |runs: &[Run]| -> Value { runs.iter().map(Run::json).collect() };
+    let samples = json!({ "one": raw(&one), "two": raw(&two) });
+    let line = |by: &str, measured: f64| {
+        let miss = (measured / predicted - 1.0).abs() * 100.0;
+        let what = format!("{}: 2 workers beside what is predicted from 1, by {by}", route.name);
+        Line::new(what, miss, "%", Bar::AtMost(MISS_MAX), "").beside(format!(
+            "predicted {predicted:.0}/s, measured {measured:.0}/s; server and tester {:.2} + {:.2} µs a request on one, {:.2} + {:.2} on two",
+            of(&one, |run| run.server_us),
+            of(&one, |run| run.tester.cpu_us),
+            of(&two, |run| run.server_us),
+            of(&two, |run| run.tester.cpu_us),
+        ))
+    };
+    Ok(vec![
+        line("the clock", of(&two, |run| run.rate_per_s)).samples(samples),
+        line("CPU time", of(&two, Run::by_cpu)),
+    ])
 }
 
 /// Two routes: one of which the engine is the cost, and one of 32 KB of work.
 pub fn two_workers(bench: &Bench) -> Lines {
     if machine::cores() != 2 {
-        return Err(
-            "two workers and the tester share all cores: needs a machine, or a taskset, of two".into()
-        );
+        return Err("two workers and the tester share all cores: needs a machine of two".into());
     }
+    let routes = [
+        Route { name: "GET /simple", target: "/simple", arguments: Vec::new() },
+        Route {
+            name: "PATCH /update-something, 32 KB",
+            target: UPDATE_TARGET,
+            arguments: vec!["-m", "PATCH", "-b", UPDATE_BODY],
+        },
+    ];
     let mut lines = Vec::new();
-    for (name, request) in [
-        ("GET /simple", Fixed::new("GET", "/simple", None)),
-        ("PATCH /update-something, 32 KB", super::http::update_something_request()),
-    ] {
-        let (mut alone, mut both) = (Vec::new(), Vec::new());
-        for _ in 0..bench.turns() {
-            alone.push(one(bench, Pinning::Apart, &request)?);
-            both.push(one(bench, Pinning::Free, &request)?);
-        }
-        let points: Vec<Point> =
-            alone.iter().map(|run| Point { workers: 1.0, rate_per_s: run.rate_per_s }).collect();
-        let tester_us = median(alone.iter().map(|run| run.tester_us).collect());
-        let predicted = predicted(&Law::fit(&points)?, tester_us);
-        let measured = median(both.iter().map(|run| run.rate_per_s).collect());
-        let one_alone = median(alone.iter().map(|run| run.rate_per_s).collect());
-        // What is told by CPU time holds on a busy machine as well.
-        let by_cpu =
-            |runs: &[Run]| median(runs.iter().map(|run| 2e6 / (run.server_us + run.tester_us)).collect());
-        let (cpu_alone, cpu_both) = (by_cpu(&alone), by_cpu(&both));
-        let miss = (measured / predicted - 1.0).abs() * 100.0;
-        let what = format!("{name}: 2 workers beside what is predicted from 1");
-        let line = Line::new(what, miss, "%", Bar::AtMost(MISS_MAX), "").beside(format!(
-            "predicted {predicted:.0}/s, measured {measured:.0}/s; one worker {one_alone:.0}/s, the tester {tester_us:.1} µs a request; by CPU time {cpu_alone:.0}/s predicted, {cpu_both:.0}/s measured"
-        ));
-        let raw = |runs: &[Run]| -> Value { runs.iter().map(|run| run.json()).collect() };
-        lines.push(line.samples(json!({ "one": raw(&alone), "two": raw(&both) })));
+    for route in &routes {
+        lines.extend(held(bench, route)?);
     }
     Ok(lines)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tester_takes_its_part_of_both_cores() {
-        // 10 µs a request on one worker, 10 µs of the tester: each core spends half of its time on either.
-        let law = Law::fit(&[Point { workers: 1.0, rate_per_s: 100_000.0 }]).expect("a point");
-        assert!((predicted(&law, 10.0) - 100_000.0).abs() < 1e-6);
-        assert!((predicted(&law, 0.001) - 200_000.0).abs() < 20.0);
-    }
 }

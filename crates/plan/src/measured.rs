@@ -1,5 +1,6 @@
 //! What a request took, out of the JSON of `forebay load`.
 
+use crate::shared::Tester;
 use serde_json::Value;
 
 /// One run.
@@ -11,6 +12,10 @@ pub struct Measured {
     pub answer_bytes: f64,
     /// Microseconds of a core that the server took for a request; `None` without `--monitor`.
     pub cpu_us: Option<f64>,
+    /// The tester, when it ran on the server's machine.
+    pub tester: Option<Tester>,
+    /// Whether the server's workers could have done more than the rate of the run.
+    has_idle_workers: bool,
     /// Why the figures do not say what the server can do, when the report says so.
     pub doubt: Option<String>,
 }
@@ -30,28 +35,87 @@ impl Measured {
             return Err("the run has no answer".into());
         }
         let unexpected = number("/requests/unexpected")?;
+        let limit = report.pointer("/verdict/limit").and_then(Value::as_str).unwrap_or_default();
         let doubt = if unexpected >= completed {
             Some("no answer of the run was one that it expected".to_owned())
         } else {
-            let limit = report.pointer("/verdict/limit").and_then(Value::as_str);
             let why = report.pointer("/verdict/why").and_then(Value::as_str).unwrap_or_default();
-            limit.filter(|limit| *limit == "tester_cpu").map(|_| format!("the tester was the limit: {why}"))
+            (limit == "tester_cpu").then(|| format!("the tester was the limit: {why}"))
         };
-        let cpu_us = server_cpu_percent(&report).map(|percent| percent / 100.0 * 1e6 / rate_per_s);
-        Ok(Measured { rate_per_s, answer_bytes: number("/bytes/read")? / completed, cpu_us, doubt })
+        let machines = Machines::of(&report);
+        let a_request_us = |percent: f64| percent / 100.0 * 1e6 / rate_per_s;
+        let tester =
+            machines.shared().map(|(cores, percent)| Tester { cores, cpu_us: a_request_us(percent) });
+        let has_idle_workers = match limit {
+            "tester_cpu" | "rate_met" | "connections" => true,
+            // Cores are used up, but not by the workers alone.
+            "server_cpu" | "unknown" => tester.is_some(),
+            _ => false,
+        };
+        Ok(Measured {
+            rate_per_s,
+            answer_bytes: number("/bytes/read")? / completed,
+            cpu_us: machines.servers_cpu_percent().map(a_request_us),
+            tester,
+            has_idle_workers,
+            doubt,
+        })
+    }
+
+    /// Requests a second of so many workers that have a core each: by the CPU of a request when the run left
+    /// them idle for a part of the time, else the rate of the run.
+    pub fn capacity_per_s(&self, workers: f64) -> f64 {
+        match self.cpu_us {
+            Some(cpu_us) if self.has_idle_workers => self.rate_per_s.max(workers * 1e6 / cpu_us),
+            _ => self.rate_per_s,
+        }
     }
 }
 
-/// The mean over all seconds, of all servers together; 100 is one core.
-fn server_cpu_percent(report: &Value) -> Option<f64> {
-    let hosts = report.get("hosts")?.as_array()?;
-    let of = |host: &Value| -> Option<f64> {
-        let seconds = host.get("seconds")?.as_array()?;
-        let all: f64 = seconds.iter().filter_map(|second| second.get("process_cpu_percent")?.as_f64()).sum();
-        (!seconds.is_empty()).then(|| all / seconds.len() as f64)
-    };
-    let servers = hosts.iter().filter(|host| host.get("role").and_then(Value::as_str) == Some("server"));
-    servers.filter_map(of).reduce(|sum, percent| sum + percent)
+/// The machines that a report has watched.
+struct Machines<'a> {
+    servers: Vec<&'a Value>,
+    testers: Vec<&'a Value>,
+    /// Whole seconds of the run; the one that it ended in is idle for a part.
+    seconds: f64,
+}
+
+impl Machines<'_> {
+    fn of(report: &Value) -> Machines<'_> {
+        let hosts = report.get("hosts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let of = |role: &str| {
+            hosts.iter().filter(|host| host.get("role").and_then(Value::as_str) == Some(role)).collect()
+        };
+        let duration_s = report.get("duration_s").and_then(Value::as_f64);
+        let seconds = duration_s.map_or(f64::INFINITY, |duration_s| (duration_s + 1e-6).floor().max(1.0));
+        Machines { servers: of("server"), testers: of("tester"), seconds }
+    }
+
+    /// The mean over all seconds, of all servers together; 100 is one core.
+    fn servers_cpu_percent(&self) -> Option<f64> {
+        let servers = self.servers.iter();
+        servers.filter_map(|host| self.cpu_percent(host)).reduce(|sum, percent| sum + percent)
+    }
+
+    fn cpu_percent(&self, host: &Value) -> Option<f64> {
+        let during = |second: &&Value| {
+            second.get("second").and_then(Value::as_f64).is_none_or(|second| second < self.seconds)
+        };
+        let seconds = host.get("seconds")?.as_array()?.iter().filter(during);
+        let used: Vec<f64> =
+            seconds.filter_map(|second| second.get("process_cpu_percent")?.as_f64()).collect();
+        (!used.is_empty()).then(|| used.iter().sum::<f64>() / used.len() as f64)
+    }
+
+    /// Cores of the one machine on which both ran, and what of them the tester used. The monitor gives two
+    /// hosts of one boot id one name; cores and memory tell apart two machines that happen to have one.
+    fn shared(&self) -> Option<(f64, f64)> {
+        let (&[server], &[tester]) = (self.servers.as_slice(), self.testers.as_slice()) else { return None };
+        let is_same = |key: &str| server.get(key).is_some() && server.get(key) == tester.get(key);
+        let is_one = ["name", "cores", "memory_bytes"].into_iter().all(is_same);
+        let cores = server.get("cores")?.as_f64().filter(|cores| is_one && *cores > 0.0)?;
+        Some((cores, self.cpu_percent(tester)?))
+    }
 }
 
 #[cfg(test)]
@@ -59,26 +123,62 @@ mod tests {
     use super::*;
 
     const REPORT: &str = r#"{"requests":{"completed":100000,"rate_per_s":10000.0,"unexpected":0},
-        "bytes":{"read":20000000,"written":1},"verdict":{"limit":"server_cpu","why":"full"},
-        "hosts":[{"role":"tester","seconds":[{"process_cpu_percent":90.0}]},
-                 {"role":"server","seconds":[{"process_cpu_percent":150.0},{"process_cpu_percent":50.0}]}]}"#;
+        "bytes":{"read":20000000,"written":1},"duration_s":2.0,"verdict":{"limit":"server_cpu","why":"full"},
+        "hosts":[{"role":"tester","name":"one","cores":4,"memory_bytes":7,"seconds":[
+                     {"second":0,"process_cpu_percent":90.0}]},
+                 {"role":"server","name":"two","cores":4,"memory_bytes":7,"seconds":[
+                     {"second":0,"process_cpu_percent":150.0},{"second":1,"process_cpu_percent":50.0},
+                     {"second":2,"process_cpu_percent":3.0}]}]}"#;
+
+    fn read(report: &str) -> Measured {
+        Measured::read(report).expect("a report")
+    }
 
     #[test]
     fn a_report_tells_what_a_request_took() {
-        let measured = Measured::read(REPORT).expect("a report");
-        let expected =
-            Measured { rate_per_s: 10_000.0, answer_bytes: 200.0, cpu_us: Some(100.0), doubt: None };
-        assert_eq!(measured, expected);
+        // The last second is not whole and does not count.
+        let expected = Measured {
+            rate_per_s: 10_000.0,
+            answer_bytes: 200.0,
+            cpu_us: Some(100.0),
+            tester: None,
+            has_idle_workers: false,
+            doubt: None,
+        };
+        assert_eq!(read(REPORT), expected);
+    }
+
+    #[test]
+    fn a_tester_on_the_machine_of_the_server_is_seen() {
+        let shared = REPORT.replace("\"two\"", "\"one\"");
+        assert_eq!(read(&shared).tester, Some(Tester { cores: 4.0, cpu_us: 90.0 }));
+        let other = shared.replacen("\"memory_bytes\":7", "\"memory_bytes\":8", 1);
+        assert_eq!(read(&other).tester, None);
+        assert_eq!(read(&shared.replacen("\"tester\"", "\"other\"", 1)).tester, None);
+    }
+
+    #[test]
+    fn workers_that_were_idle_for_a_part_count_by_their_cpu() {
+        assert_eq!(read(REPORT).capacity_per_s(2.0), 10_000.0);
+        let tester = REPORT.replace("server_cpu", "tester_cpu");
+        assert_eq!(read(&tester).capacity_per_s(2.0), 20_000.0);
+        let shared = REPORT.replace("\"two\"", "\"one\"");
+        assert_eq!(read(&shared).capacity_per_s(2.0), 20_000.0);
+        assert_eq!(read(&shared.replace("server_cpu", "unknown")).capacity_per_s(2.0), 20_000.0);
+        // What waits for a database does not get faster by more CPU; what used more than a worker is there.
+        assert_eq!(read(&shared.replace("server_cpu", "database")).capacity_per_s(2.0), 10_000.0);
+        assert_eq!(read(&tester).capacity_per_s(0.5), 10_000.0);
+        assert_eq!(read(&tester.replace("\"server\"", "\"other\"")).capacity_per_s(2.0), 10_000.0);
     }
 
     #[test]
     fn a_run_that_proves_nothing_is_doubted() {
         let tester = REPORT.replace("server_cpu", "tester_cpu");
-        assert!(Measured::read(&tester).expect("a report").doubt.is_some_and(|why| why.contains("full")));
+        assert!(read(&tester).doubt.is_some_and(|why| why.contains("full")));
         let unexpected = REPORT.replace("\"unexpected\":0", "\"unexpected\":100000");
-        assert!(Measured::read(&unexpected).expect("a report").doubt.is_some());
+        assert!(read(&unexpected).doubt.is_some());
         let unwatched = REPORT.replace("\"server\"", "\"other\"");
-        assert_eq!(Measured::read(&unwatched).expect("a report").cpu_us, None);
+        assert_eq!(read(&unwatched).cpu_us, None);
         assert!(Measured::read("{}").expect_err("no report").contains("/requests/completed"));
     }
 }

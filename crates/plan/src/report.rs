@@ -4,6 +4,7 @@ use crate::fleet::{self, Fleet, Part};
 use crate::odds;
 use crate::prices::Prices;
 use crate::scaling::Law;
+use crate::shared::Tester;
 use crate::wanted::Wanted;
 use std::fmt::Write;
 
@@ -128,8 +129,9 @@ fn notes(fleets: &[Fleet<'_>], prices: &Prices) -> String {
     text
 }
 
-/// A fitted sweep: what was measured, and apart from it what is extrapolated.
-pub fn scaling(law: &Law, wanted: &[f64]) -> String {
+/// A fitted sweep: what was measured, and apart from it what is extrapolated. With the tester on the server's
+/// machine also what that machine does with both.
+pub fn scaling(law: &Law, tester: Option<Tester>, wanted: &[f64]) -> String {
     let mut text = format!(
         "one worker {}/s, serial part {:.2} %, pairs {:.4} %\nmeasured from {} to {} workers",
         whole(law.lambda_per_s),
@@ -150,7 +152,20 @@ pub fn scaling(law: &Law, wanted: &[f64]) -> String {
             &format!("{:>6} workers {:>14}/s  {word}", whole(workers), whole(law.rate_per_s(workers))),
         );
     }
+    if let Some(tester) = tester.filter(|_| !wanted.is_empty()) {
+        beside_tester(&mut text, law, tester, wanted);
+    }
     text
+}
+
+fn beside_tester(text: &mut String, law: &Law, tester: Tester, wanted: &[f64]) {
+    let (cores, cpu) = (whole(tester.cores), figure(tester.cpu_us));
+    line(text, &format!("on the same {cores} cores as the tester, which takes {cpu} µs a request"));
+    for &workers in wanted {
+        let (rate_per_s, are_cores_full) = tester.rate_per_s(law, workers);
+        let first = if are_cores_full { "the cores run out" } else { "the workers run out" };
+        line(text, &format!("{:>6} workers {:>14}/s  {first}", whole(workers), whole(rate_per_s)));
+    }
 }
 
 /// A whole number with its thousands apart.
@@ -259,12 +274,27 @@ mod tests {
     fn a_sweep_says_what_is_extrapolated() {
         let points =
             [(1.0, 1_000.0), (2.0, 1_900.0)].map(|(workers, rate_per_s)| Point { workers, rate_per_s });
-        let text = scaling(&Law::fit(&points).expect("a sweep"), &[2.0, 4.0]);
+        let law = Law::fit(&points).expect("a sweep");
+        let text = scaling(&law, None, &[2.0, 4.0]);
         assert!(text.contains("2 workers          1,900/s  within the range"), "{text}");
         assert!(
             text.lines().any(|line| line.contains(" 4 workers") && line.ends_with("extrapolated")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_sweep_beside_its_tester_says_what_both_do_on_one_machine() {
+        let law = Law::fit(&[Point { workers: 1.0, rate_per_s: 100_000.0 }]).expect("a point");
+        let text = scaling(&law, Some(Tester { cores: 2.0, cpu_us: 9.0 }), &[1.0, 2.0]);
+        for line in [
+            "     2 workers        200,000/s  extrapolated",
+            "on the same 2 cores as the tester, which takes 9.00 µs a request",
+            "     1 workers        100,000/s  the workers run out",
+            "     2 workers        105,263/s  the cores run out",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::cli::plan::{Plan, number};
 use crate::failure::Failure;
 use forebay_plan::measured::Measured;
 use forebay_plan::scaling::{Law, Point};
+use forebay_plan::shared::Tester;
 use forebay_plan::{Prices, Wanted, odds, report};
 use forebay_terminal::{answer, say};
 use std::fs;
@@ -16,6 +17,13 @@ pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let measured = args.report.as_deref().map(read_report).transpose()?;
+    if let Some(tester) = measured.as_ref().and_then(|run| run.tester) {
+        say!(
+            "note: the tester took {:.1} µs a request of the same {} cores; the plan is of servers alone",
+            tester.cpu_us,
+            tester.cores
+        );
+    }
     let prices = args.prices.as_deref().map(read).transpose()?;
     let prices = Prices::read(prices.as_deref()).map_err(Failure)?;
     answer!("{}", report::plan(&wanted(args, measured.as_ref())?, &prices).trim_end());
@@ -61,19 +69,22 @@ fn read_report(path: &Path) -> Result<Measured, Failure> {
     Ok(measured)
 }
 
+/// One `--point`: a rate that was typed, or what a report says of so many workers.
+fn point(text: &str) -> Result<(Point, Option<Tester>), Failure> {
+    let (workers, rate) = text.split_once('=').ok_or_else(|| {
+        Failure(format!("--point {text}: must be WORKERS=RATE or WORKERS=REPORT, such as 2=98k"))
+    })?;
+    let workers = number(workers).map_err(|why| Failure(format!("--point {text}: {why}")))?;
+    if let Ok(rate_per_s) = number(rate) {
+        return Ok((Point { workers, rate_per_s }, None));
+    }
+    let measured = read_report(Path::new(rate))?;
+    Ok((Point { workers, rate_per_s: measured.capacity_per_s(workers) }, measured.tester))
+}
+
 fn sweep(args: &Plan) -> Result<String, Failure> {
-    let point = |text: &String| {
-        let (workers, rate) = text.split_once('=').ok_or_else(|| {
-            Failure(format!("--point {text}: must be WORKERS=RATE or WORKERS=REPORT, such as 2=98k"))
-        })?;
-        let workers = number(workers).map_err(|why| Failure(format!("--point {text}: {why}")))?;
-        let rate_per_s = match number(rate) {
-            Ok(rate) => rate,
-            Err(_) => read_report(Path::new(rate))?.rate_per_s,
-        };
-        Ok(Point { workers, rate_per_s })
-    };
-    let points = args.point.iter().map(point).collect::<Result<Vec<_>, Failure>>()?;
+    let points = args.point.iter().map(|text| point(text)).collect::<Result<Vec<_>, Failure>>()?;
+    let (points, testers): (Vec<Point>, Vec<Option<Tester>>) = points.into_iter().unzip();
     let law = Law::fit(&points).map_err(Failure)?;
-    Ok(report::scaling(&law, &args.workers))
+    Ok(report::scaling(&law, Tester::of_all(&testers), &args.workers))
 }
