@@ -124,7 +124,7 @@ async fn a_change_that_a_new_trigger_skips_is_refused(scratch: &Scratch) {
             skip(scratch, true).await;
             let mut ops: Vec<Op> = (0..size).map(|id| op(kind, id, id == guilty)).collect();
             if matches!(kind, "update" | "increment" | "delete") {
-                // What is not there is skipped by nobody.
+                // A change whose row is missing is counted, and is no dead letter.
                 ops.push(op(kind, 3_000, false));
             }
             let error = store.apply(with(at, ops.clone())).await.unwrap_err();
@@ -190,7 +190,7 @@ async fn a_replay_that_a_trigger_skips_is_refused(scratch: &Scratch) {
     }
 }
 
-/// A trigger that lets nobody see a conflict: the row that is there is not the one that was sent.
+/// The trigger hides the conflict: the row that is there is not the one that was sent.
 async fn an_insert_that_is_skipped_for_a_row_of_others_is_refused(scratch: &Scratch) {
     table(scratch).await;
     scratch
