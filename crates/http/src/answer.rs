@@ -190,6 +190,8 @@ pub struct Answer<'a> {
     stamp: &'a Stamp,
     form: Form,
     mark: u64,
+    /// Of what was written.
+    status: u16,
     /// Lines of this answer, whatever it will be.
     lines: Vec<u8>,
 }
@@ -197,7 +199,7 @@ pub struct Answer<'a> {
 impl<'a> Answer<'a> {
     pub(crate) fn new(out: &'a mut Vec<u8>, stamp: &'a Stamp, form: Form) -> Answer<'a> {
         let start = out.len();
-        Answer { out, start, stamp, form, mark: 0, lines: Vec::new() }
+        Answer { out, start, stamp, form, mark: 0, status: 0, lines: Vec::new() }
     }
 
     /// This answer may leave only when the gate has passed `mark`. Of several marks the highest counts.
@@ -288,6 +290,7 @@ impl<'a> Answer<'a> {
     }
 
     fn write_lines(&mut self, head: &Head, extra: impl FnOnce(&mut HeaderLines<'_>)) {
+        self.status = head.status;
         self.out.extend_from_slice(&head.lines);
         if !self.lines.is_empty() {
             self.out.extend_from_slice(&self.lines);
@@ -307,9 +310,7 @@ impl<'a> Answer<'a> {
 
     /// The status of what was answered; `None` before that.
     pub fn status(&self) -> Option<u16> {
-        // Behind `HTTP/1.1 `.
-        let digits = self.out.get(self.start + 9..self.start + 12)?;
-        Some(digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0')))
+        self.is_answered().then_some(self.status)
     }
 
     /// The bytes of the body that was written; none before that, and none for HEAD.

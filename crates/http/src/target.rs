@@ -156,9 +156,31 @@ pub fn percent_decode(encoded: &str) -> Result<Cow<'_, str>, DecodeError> {
 /// The pairs of a query in order, decoded; `+` is a space, a part without `=` has an empty value,
 /// empty parts are skipped.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = Result<(Cow<'_, str>, Cow<'_, str>), DecodeError>> {
-    query.split('&').filter(|part| !part.is_empty()).map(|part| {
-        let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        Ok((decode(name, true)?, decode(value, true)?))
+    let mut rest = query;
+    std::iter::from_fn(move || {
+        let begin = rest.bytes().position(|byte| byte != b'&')?;
+        // Queries are short: one pass over their bytes takes less than a search for each character.
+        let (mut equals, mut is_encoded, mut end) = (None, false, rest.len());
+        for (at, byte) in rest.bytes().enumerate().skip(begin) {
+            match byte {
+                b'&' => {
+                    end = at;
+                    break;
+                }
+                b'=' if equals.is_none() => equals = Some(at),
+                b'%' | b'+' => is_encoded = true,
+                _ => {}
+            }
+        }
+        let (name, value) = match equals {
+            Some(at) => (&rest[begin..at], &rest[at + 1..end]),
+            None => (&rest[begin..end], ""),
+        };
+        rest = &rest[end..];
+        match is_encoded {
+            false => Some(Ok((name.into(), value.into()))),
+            true => Some(decode(name, true).and_then(|name| Ok((name, decode(value, true)?)))),
+        }
     })
 }
 
@@ -206,6 +228,7 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
 mod tests {
     use super::*;
     use crate::path::canonical_path;
+    use proptest::prelude::*;
 
     #[test]
     fn target_forms() {
@@ -265,9 +288,21 @@ mod tests {
             assert_eq!(percent_decode(bad), Err(DecodeError::Escape), "{bad}");
         }
         assert_eq!(percent_decode("%ff"), Err(DecodeError::Utf8));
-        let pairs: Vec<_> = query_pairs("a=1&&b=x+y%26&c&=d").collect::<Result<_, _>>().expect("valid");
-        let expected = [("a", "1"), ("b", "x y&"), ("c", ""), ("", "d")];
+        let pairs: Vec<_> = query_pairs("&a=1&&b=x+y%26=&c&=d&").collect::<Result<_, _>>().expect("valid");
+        let expected = [("a", "1"), ("b", "x y&="), ("c", ""), ("", "d")];
         assert_eq!(pairs, expected.map(|(name, value)| (name.into(), value.into())));
         assert!(query_pairs("a=%").any(|pair| pair.is_err()));
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_are_what_is_between_ampersands(query in "[a=&%+2é]{0,12}") {
+            let parts = query.split('&').filter(|part| !part.is_empty());
+            let expected: Vec<_> = parts
+                .map(|part| part.split_once('=').unwrap_or((part, "")))
+                .map(|(name, value)| Ok((decode(name, true)?, decode(value, true)?)))
+                .collect();
+            prop_assert_eq!(query_pairs(&query).collect::<Vec<Result<_, DecodeError>>>(), expected);
+        }
     }
 }

@@ -35,6 +35,7 @@ mod read_your_writes;
 mod reload;
 mod request_log;
 mod retry;
+mod routers;
 mod row_invalidation;
 mod schedule;
 mod secret;

@@ -11,37 +11,18 @@ use crate::endpoint::params::Params;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
+use crate::routers::{METHODS, Place, Routers, rest_of, router_syntax};
 use forebay_database::Store;
 use forebay_http::{
     Answer, CanonicalPath, Given, Method, Outcome, Refused, Reply, Request, Service, canonical_path,
 };
-use matchit::{Match, Router};
+use matchit::Match;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-
-/// The methods that an endpoint can have.
-const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete];
-
-/// An endpoint in a router.
-#[derive(Clone)]
-struct Place {
-    endpoint: Arc<Endpoint>,
-    /// The parameter for the rest of the path, where there is no rest.
-    empty_rest: Option<String>,
-    counters: Arc<RouteCounters>,
-}
-
-/// Endpoints by method and path.
-#[derive(Default)]
-struct Routers {
-    by_method: [Router<Place>; METHODS.len()],
-    /// Those for every method that has no endpoint of its own.
-    any: Router<Place>,
-}
 
 /// What a path in its one form may still have that servers read differently.
 #[derive(Clone, Copy, Default)]
@@ -80,28 +61,6 @@ struct Added {
 impl Added {
     fn place(&self, empty_rest: Option<String>) -> Place {
         Place { endpoint: self.endpoint.clone(), empty_rest, counters: self.counters.clone() }
-    }
-}
-
-impl Routers {
-    fn of(&mut self, method: Method) -> &mut Router<Place> {
-        match METHODS.iter().position(|known| *known == method) {
-            Some(index) => &mut self.by_method[index],
-            None => &mut self.any,
-        }
-    }
-
-    fn find<'r, 'p>(&'r self, method: Method, path: &'p str) -> Option<Match<'r, 'p, &'r Place>> {
-        let index = match method {
-            Method::Get | Method::Head => Some(0),
-            method => METHODS.iter().position(|known| *known == method),
-        };
-        match index.map(|index| self.by_method[index].at(path)) {
-            Some(Ok(found)) => Some(found),
-            // A request that would only be sent back as it is, and one that is for the last hop.
-            _ if matches!(method, Method::Trace | Method::Connect) => None,
-            _ => self.any.at(path).ok(),
-        }
     }
 }
 
@@ -236,15 +195,27 @@ impl Routes {
         counters: &mut &'s Arc<RouteCounters>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        if request.has_canonical_path() {
-            return self.route(request, Oddities::default(), counters, answer);
+        match request.has_canonical_path() {
+            true => self.route(request, Oddities::default(), counters, answer),
+            false => self.route_by_form(request, counters, answer),
         }
+    }
+
+    /// [`Routes::answer`] of a request whose path is not in its one form.
+    #[inline(never)]
+    fn route_by_form<'s>(
+        &'s self,
+        request: &Request<'_>,
+        counters: &mut &'s Arc<RouteCounters>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
         let form = self.path(request)?;
         let oddities = Oddities { control: form.has_control, encoded_slash: form.has_encoded_slash };
         self.route(&request.with_path(&form.path), oddities, counters, answer)
     }
 
     /// Answers a request whose path is in its one form.
+    #[inline(always)]
     fn route<'s>(
         &'s self,
         request: &Request<'_>,
@@ -255,15 +226,47 @@ impl Routes {
         if request.method() == Method::Options && self.preflight(request, counters, answer) {
             return Ok(Outcome::Done);
         }
-        let Some(found) = self.routers.find(request.method(), request.path()) else {
+        let Some(router) = self.routers.first(request.method()) else {
             return self.unrouted(request, answer);
         };
+        // What a router finds is long, and stays where it is: copying it takes time.
+        match &router.at(request.path()) {
+            Ok(found) => self.found(found, request, oddities, counters, answer),
+            Err(_) => self.route_any(request, oddities, counters, answer),
+        }
+    }
+
+    /// [`Routes::route`] to the endpoints that take every method.
+    #[inline(never)]
+    fn route_any<'s>(
+        &'s self,
+        request: &Request<'_>,
+        oddities: Oddities,
+        counters: &mut &'s Arc<RouteCounters>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        match self.routers.any.at(request.path()) {
+            Ok(found) => self.found(&found, request, oddities, counters, answer),
+            Err(_) => self.unrouted(request, answer),
+        }
+    }
+
+    /// Answers by the endpoint that was found.
+    #[inline(always)]
+    fn found<'s>(
+        &self,
+        found: &Match<'_, '_, &'s Place>,
+        request: &Request<'_>,
+        oddities: Oddities,
+        counters: &mut &'s Arc<RouteCounters>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
         *counters = &found.value.counters;
         match &found.value.endpoint.answer_headers {
-            None => self.enter(&found, request, oddities, answer),
+            None => self.enter(found, request, oddities, answer),
             Some(answer_headers) => {
                 answer.add_lines(&answer_headers.lines(request));
-                self.enter_with(answer_headers, &found, request, oddities, answer)
+                self.enter_with(answer_headers, found, request, oddities, answer)
             }
         }
     }
@@ -303,8 +306,10 @@ impl Routes {
             other = self.other_reading(endpoint, request, oddities.encoded_slash);
         }
         let mut path = SmallVec::<[(&str, &str); 4]>::new();
-        for param in found.params.iter() {
-            path.push(param);
+        if !found.params.is_empty() {
+            for param in found.params.iter() {
+                path.push(param);
+            }
         }
         if let Some(name) = empty_rest {
             path.push((name, ""));
@@ -340,12 +345,13 @@ impl Routes {
         let asked = request.header("Access-Control-Request-Method");
         let asked = asked.filter(|_| request.header("Origin").is_some());
         let Some(method) = asked.and_then(|name| std::str::from_utf8(name).ok()) else { return false };
-        let Some(found) = self.routers.find(Method::from_name(method), request.path()) else { return false };
-        let Some(answer_headers) = &found.value.endpoint.answer_headers else { return false };
+        let found = self.routers.place(Method::from_name(method), request.path());
+        let Some(Place { endpoint, counters: of_route, .. }) = found else { return false };
+        let Some(answer_headers) = &endpoint.answer_headers else { return false };
         let Some(lines) = answer_headers.preflight(request, &self.allowed(request.path())) else {
             return false;
         };
-        *counters = &found.value.counters;
+        *counters = of_route;
         answer.add_lines(&lines);
         answer.respond(&NO_CONTENT, b"");
         true
@@ -364,22 +370,9 @@ impl Routes {
         }
         let read = request.path().to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/");
         let form = canonical_path(&read, self.merge_slashes).ok()?;
-        let found = self.folded.find(request.method(), &form.path)?;
-        Some(&found.value.endpoint).filter(|other| !Arc::ptr_eq(other, endpoint) && other.guard.is_some())
+        let Place { endpoint: found, .. } = self.folded.place(request.method(), &form.path)?;
+        Some(found).filter(|other| !Arc::ptr_eq(other, endpoint) && other.guard.is_some())
     }
-}
-
-/// `{rest...}` as the router spells it: `{*rest}`.
-fn router_syntax(route: &str) -> String {
-    match rest_of(route) {
-        Some((head, name)) => format!("{head}{{*{name}}}"),
-        None => route.to_owned(),
-    }
-}
-
-/// What is before `{rest...}`, with its slash, and its name.
-fn rest_of(route: &str) -> Option<(&str, &str)> {
-    route.strip_suffix("...}")?.rsplit_once('{')
 }
 
 /// A deferred answer that is counted when it is there.
@@ -464,7 +457,7 @@ impl Service for Routes {
             true => Cow::Borrowed(request.path()),
             false => Cow::Owned(self.path(request).ok()?.path),
         };
-        match &self.routers.find(request.method(), &path)?.value.endpoint.mode {
+        match &self.routers.place(request.method(), &path)?.endpoint.mode {
             Mode::Passed(passed) | Mode::Fronted(Fronted { passed, .. }) => Some(passed.proxy.body_bytes_max),
             _ => None,
         }

@@ -24,7 +24,7 @@ pub mod shared_budgets;
 pub mod validated;
 pub mod waiting_requests;
 
-use crate::action::Action;
+use crate::action::{Action, Pending};
 use crate::auth::Identity;
 use crate::handler::{Call, Handler};
 use crate::problem::Problem;
@@ -152,6 +152,7 @@ impl Enter for Endpoint {
 impl Endpoint {
     /// Answers a request, or gives the future that will. `other`: the endpoint whose guard it must satisfy
     /// as well.
+    #[inline(always)]
     pub fn call(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -160,8 +161,29 @@ impl Endpoint {
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         if self.guard.is_none() && other.is_none() {
-            return self.enter(request, Matched { path, identity: None }, answer);
+            let matched = Matched { path, identity: None };
+            return match self.is_counted() {
+                false => self.run(request, matched, answer),
+                true => self.enter(request, matched, answer),
+            };
         }
+        self.call_guarded(request, path, other, answer)
+    }
+
+    /// Whether requests are counted for a rate, or their answers have lines of their own.
+    fn is_counted(&self) -> bool {
+        self.rate.is_some() || !self.lines.is_empty()
+    }
+
+    /// [`Endpoint::call`] of a request that a guard judges.
+    #[inline(never)]
+    fn call_guarded(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        path: &[(&str, &str)],
+        other: Option<&Arc<Endpoint>>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
         let guards = Guards { endpoint: self.clone(), other: other.cloned() };
         match guards.check(request, &Judged::default()) {
             Checked::Passed(identity) => {
@@ -184,6 +206,7 @@ impl Endpoint {
     }
 
     /// Keeps a request until it is known whether all servers together may take it, and answers it then.
+    #[inline(never)]
     fn count_for_all(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -234,7 +257,7 @@ impl Endpoint {
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        if self.rate.is_none() && self.lines.is_empty() {
+        if !self.is_counted() {
             return self.run(request, matched, answer);
         }
         let mut lines = self.lines.clone();
@@ -245,6 +268,7 @@ impl Endpoint {
         Ok(with_lines(self.run(request, matched, answer)?, lines))
     }
 
+    #[inline(always)]
     fn run(
         &self,
         request: &Request<'_>,
@@ -285,6 +309,21 @@ impl Endpoint {
         };
         match mode {
             Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
+            other => self.answer_by(other, request, matched, answer),
+        }
+    }
+
+    /// [`Endpoint::answer`] of what costs more than a plain action.
+    #[inline(never)]
+    fn answer_by(
+        &self,
+        mode: &Mode,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Outcome, Problem> {
+        match mode {
+            Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
             Mode::Cached(cached) => cached.call(&self.intake, request, matched, answer),
             Mode::Dropping(action, drops) => {
                 drops.call(&self.intake.waiting, action, self.slots(request, matched)?, answer)
@@ -312,16 +351,29 @@ impl Endpoint {
         Ok(slots)
     }
 
+    #[inline(never)]
     fn call_plain(
         &self,
         action: &Arc<Action>,
         slots: Arc<Slots>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        let Some(pending) = action.run(&slots, answer)?.pending() else {
-            put_by(slots);
-            return Ok(Outcome::Done);
-        };
+        match action.run(&slots, answer)?.pending() {
+            None => {
+                put_by(slots);
+                Ok(Outcome::Done)
+            }
+            Some(pending) => self.call_later(action, slots, pending),
+        }
+    }
+
+    #[inline(never)]
+    fn call_later(
+        &self,
+        action: &Arc<Action>,
+        slots: Arc<Slots>,
+        pending: Pending,
+    ) -> Result<Outcome, Problem> {
         let (place, action) = (self.intake.waiting.take()?, action.clone());
         Ok(Outcome::Later(Box::pin(async move { place.reply(finish(&action, &slots, pending)).await })))
     }
