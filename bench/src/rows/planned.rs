@@ -1,10 +1,10 @@
 //! What `forebay plan` predicts of two workers from runs on one, beside a run on two.
 //!
-//! The machine grows: one worker has one core, on which the tester runs as well; two workers have two cores,
-//! on which the tester runs as well. Each worker has the same number of connections and a thread of the
-//! tester to itself, because a worker that waits for its clients more often spends more on each request. All
-//! figures are those of `forebay load --monitor --json`, as `forebay plan --point 1=REPORT --workers 2` reads
-//! them.
+//! One worker has one core, and the tester has the other; two workers and two threads of the tester share
+//! both. Never do both sides have one core alone: a request that crosses no core takes two thirds of the
+//! time. Each worker has the same number of connections and a thread of the tester to itself, because a
+//! worker that waits for its clients more often spends more on each request. All figures are those of
+//! `forebay load --monitor --json`, as `forebay plan --point 1=REPORT --workers 2` reads them.
 
 use super::http::{UPDATE_BODY, UPDATE_TARGET};
 use crate::machine;
@@ -50,7 +50,7 @@ impl Run {
     }
 }
 
-/// A closed loop against a new server; one worker shares one core with the tester, two share two.
+/// A closed loop against a new server: one worker and the tester have a core each, two share both.
 fn run(bench: &Bench, workers: usize, route: &Route) -> Result<Run, Box<dyn Error>> {
     let folder = Folder::new();
     let pinning = if workers == 1 { Pinning::Apart } else { Pinning::Free };
@@ -58,8 +58,7 @@ fn run(bench: &Bench, workers: usize, route: &Route) -> Result<Run, Box<dyn Erro
     server.wait_healthy();
     let admin = server.address_behind("admin on http://").ok_or("the server has no admin listener")?;
     let report = folder.path().join("load.json");
-    let core = (workers == 1).then(|| bench.server_core());
-    let mut load = bench.command("forebay", core);
+    let mut load = bench.command("forebay", bench.core(pinning));
     load.args(["load", "-c", &(CONNECTIONS * workers).to_string(), "-w", &workers.to_string()]);
     load.args(["-d", &format!("{}ms", bench.sample().as_millis())]);
     load.args(["--warmup", &format!("{}ms", bench.warm_up().as_millis())]);
