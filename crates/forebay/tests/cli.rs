@@ -135,8 +135,18 @@ fn a_plan_shows_known_sums_and_says_what_it_lacks() {
     let output = forebay(&["plan", "-R", "1m", "--body", "32499", "--cpu", "134.4", "--writes", "100"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    for figure in ["260 Gb/s", "134 cores busy, 192 at 70 %", "after 86,0"] {
+    for figure in
+        ["260 Gb/s", "134 cores busy, 192 at 70 %", "after 86,0", "672 J a million requests, a model"]
+    {
         assert!(said.contains(figure), "{figure}: {said}");
+    }
+    let behind =
+        ["--tier-cpu", "15.8", "--database-rows", "350k", "--disk-row", "617", "--beside", "Express=61.1"];
+    let typed = ["plan", "-R", "1m", "--body", "200", "--cpu", "10", "--writes", "50"];
+    let output = forebay(&[&typed[..], &behind].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    for line in ["16 masters busy", "at 700,000 requests/s", "800 GB after 30.0 days", "Express, 61.1 µs"] {
+        assert!(said.contains(line), "{line}: {said}");
     }
     let users = forebay(&["plan", "--users", "10k", "--every", "15", "--body", "1", "--cpu", "1"]);
     assert!(String::from_utf8_lossy(&users.stdout).contains("667/s"), "{users:?}");
@@ -147,6 +157,8 @@ fn a_plan_shows_known_sums_and_says_what_it_lacks() {
         (&["plan", "-R", "0", "--body", "1", "--cpu", "1"], "above 0"),
         (&["plan", "-R", "1", "--cpu", "1"], "--body"),
         (&["plan", "--point", "one"], "WORKERS=RATE"),
+        (&["plan", "-R", "1", "--body", "1", "--cpu", "1", "--beside", "Express"], "NAME=MICROSECONDS"),
+        (&["plan", "-R", "1", "--body", "1", "--cpu", "1", "--database-rows", "0"], "above 0"),
         (&["plan", "Cargo.toml", "-R", "1"], "no report of forebay load"),
     ] {
         let output = forebay_in(Path::new(env!("CARGO_MANIFEST_DIR")), arguments);

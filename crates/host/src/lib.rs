@@ -59,6 +59,10 @@ pub struct Host {
     /// where the kernel has it.
     #[serde(default)]
     pub io_stalled_ms: Option<f64>,
+    /// Energy that all processors used, in microjoules (RAPL), where this process may read it. Each counter
+    /// begins anew when it is full.
+    #[serde(default)]
+    pub energy_uj: Option<u64>,
 }
 
 /// What a core did since boot, in milliseconds.

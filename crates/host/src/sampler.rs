@@ -65,6 +65,7 @@ impl Sampler {
             )
             .unwrap_or_default(),
             io_stalled_ms: proc::stalled_ms(&self.text("pressure/io")),
+            energy_uj: self.energy_uj(),
         })
     }
 
@@ -91,6 +92,18 @@ impl Sampler {
     /// A short text, empty when the kernel has none.
     fn text(&self, name: &str) -> String {
         fs::read_to_string(self.proc.join(name)).map(|text| text.trim_end().to_owned()).unwrap_or_default()
+    }
+
+    /// Sums the packages (`intel-rapl:0`); their parts (`intel-rapl:0:0`) are counted in them.
+    fn energy_uj(&self) -> Option<u64> {
+        let zones = fs::read_dir(self.sys.join("class/powercap")).ok()?.filter_map(Result::ok);
+        let of_package = |zone: fs::DirEntry| {
+            let name = zone.file_name();
+            let number = name.to_str()?.strip_prefix("intel-rapl:")?;
+            let text = fs::read_to_string(zone.path().join("energy_uj")).ok();
+            text.filter(|_| !number.contains(':'))?.trim().parse::<u64>().ok()
+        };
+        zones.filter_map(of_package).reduce(|sum, package| sum + package)
     }
 
     fn interfaces(&self) -> Vec<Interface> {

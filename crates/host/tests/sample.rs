@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 fn copy(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a scratch folder");
     for (name, text) in files {
-        let path = folder.path().join("proc").join(name);
+        let path = folder.path().join(if name.starts_with("class/") { "sys" } else { "proc" }).join(name);
         fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
         fs::write(path, text).expect("a file");
     }
@@ -34,6 +34,10 @@ const FILES: &[(&str, &str)] = &[
         "TcpExt: SyncookiesSent TCPDSACKRecv TCPDSACKOfoRecv\nTcpExt: 5 3 1\nIpExt: InOctets\nIpExt: 8\n",
     ),
     ("pressure/io", "some avg10=0.01 avg60=0.47 avg300=0.61 total=10097025\nfull avg10=0.00 total=5\n"),
+    ("class/powercap/intel-rapl/enabled", "1\n"),
+    ("class/powercap/intel-rapl:0/energy_uj", "5000000\n"),
+    ("class/powercap/intel-rapl:0:0/energy_uj", "3000000\n"),
+    ("class/powercap/intel-rapl:1/energy_uj", "2000000\n"),
     ("sys/kernel/hostname", "turbine\n"),
     ("sys/kernel/random/boot_id", "b\n"),
     ("self/stat", "9 (a (b) c) R 1 9 9 0 -1 4194304 99 0 0 0 70 30 0 0 20 0 1 0 116040 3133440 380"),
@@ -57,7 +61,7 @@ fn every_file_is_read_as_written() {
     let segments =
         Tcp { sent_segments: 900, resent_segments: 9, spurious_resent_segments: 4, ..Tcp::default() };
     assert_eq!(host.tcp, Tcp { in_use: 10, time_wait: 2, ..segments });
-    assert_eq!(host.io_stalled_ms, Some(10_097.025));
+    assert_eq!((host.io_stalled_ms, host.energy_uj), (Some(10_097.025), Some(7_000_000)));
     assert_eq!((host.name.as_str(), host.boot_id.as_str()), ("turbine", "b"));
     let names: Vec<_> = host.interfaces.iter().map(|found| (found.name.as_str(), found.loopback)).collect();
     assert_eq!(names, [("eth0", false), ("lo", true)]);

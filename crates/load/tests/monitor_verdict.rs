@@ -241,6 +241,17 @@ fn stolen_cpu_of_proc_stat() {
     after.host.uptime_ms = before.host.uptime_ms + 1_000.0;
     let second = between(&before, &after).expect("the same boot");
     assert_eq!((second.cpu_percent, second.stolen_percent, second.core_percents.len()), (70.0, 20.0, 1));
+    let watts = |before_uj, after_uj| {
+        let (mut before, mut after) = (before.clone(), after.clone());
+        (before.host.energy_uj, after.host.energy_uj) = (before_uj, after_uj);
+        between(&before, &after).and_then(|second| second.extra.get("watts").copied())
+    };
+    assert_eq!(watts(Some(1_000_000), Some(81_000_000)), Some(80.0));
+    assert_eq!(
+        (watts(Some(9), Some(1)), watts(None, Some(1))),
+        (None, None),
+        "it began anew, or is not there"
+    );
     let seconds = (0..10).map(|number| HostSecond { second: number, ..second.clone() }).collect();
     let host = Host { name: "turbine".into(), cores: 1, seconds, ..Host::default() };
     check(closed(), vec![host], Limit::StolenCpu, "20 % of the CPU of the tester (turbine)");

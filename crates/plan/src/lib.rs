@@ -20,4 +20,4 @@ pub mod shared;
 mod wanted;
 
 pub use prices::{Machine, Prices};
-pub use wanted::Wanted;
+pub use wanted::{Behind, Power, Wanted};

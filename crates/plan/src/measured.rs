@@ -12,6 +12,8 @@ pub struct Measured {
     pub answer_bytes: f64,
     /// Microseconds of a core that the server took for a request; `None` without `--monitor`.
     pub cpu_us: Option<f64>,
+    /// Joules of the servers' processors for 1,000,000 requests, where they count them (RAPL).
+    pub joules_a_million: Option<f64>,
     /// The tester, when it ran on the server's machine.
     pub tester: Option<Tester>,
     /// Whether the server's workers could have done more than the rate of the run.
@@ -56,6 +58,7 @@ impl Measured {
             rate_per_s,
             answer_bytes: number("/bytes/read")? / completed,
             cpu_us: machines.servers_cpu_percent().map(a_request_us),
+            joules_a_million: machines.servers_watts().map(|watts| watts / rate_per_s * 1e6),
             tester,
             has_idle_workers,
             doubt,
@@ -97,14 +100,25 @@ impl Machines<'_> {
         servers.filter_map(|host| self.cpu_percent(host)).reduce(|sum, percent| sum + percent)
     }
 
+    /// Of all servers together; `None` when one of them does not say.
+    fn servers_watts(&self) -> Option<f64> {
+        let watts: Option<Vec<f64>> =
+            self.servers.iter().map(|host| self.mean(host, "/extra/watts")).collect();
+        watts.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum())
+    }
+
     fn cpu_percent(&self, host: &Value) -> Option<f64> {
+        self.mean(host, "/process_cpu_percent")
+    }
+
+    /// The mean of a figure over all whole seconds.
+    fn mean(&self, host: &Value, figure: &str) -> Option<f64> {
         let during = |second: &&Value| {
             second.get("second").and_then(Value::as_f64).is_none_or(|second| second < self.seconds)
         };
         let seconds = host.get("seconds")?.as_array()?.iter().filter(during);
-        let used: Vec<f64> =
-            seconds.filter_map(|second| second.get("process_cpu_percent")?.as_f64()).collect();
-        (!used.is_empty()).then(|| used.iter().sum::<f64>() / used.len() as f64)
+        let figures: Vec<f64> = seconds.filter_map(|second| second.pointer(figure)?.as_f64()).collect();
+        (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
     }
 
     /// Cores of the one machine on which both ran, and what of them the tester used. The monitor gives two
@@ -141,11 +155,22 @@ mod tests {
             rate_per_s: 10_000.0,
             answer_bytes: 200.0,
             cpu_us: Some(100.0),
+            joules_a_million: None,
             tester: None,
             has_idle_workers: false,
             doubt: None,
         };
         assert_eq!(read(REPORT), expected);
+    }
+
+    #[test]
+    fn processors_that_count_their_energy_tell_joules() {
+        let with = |second: &str| format!("\"process_cpu_percent\":{second},\"extra\":{{\"watts\":80.0}}");
+        let both = REPORT
+            .replace("\"process_cpu_percent\":150.0", &with("150.0"))
+            .replace("\"process_cpu_percent\":50.0", &with("50.0"));
+        // 80 W for 10,000 requests a second.
+        assert_eq!(read(&both).joules_a_million, Some(8_000.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::odds;
 use crate::prices::Prices;
 use crate::scaling::Law;
 use crate::shared::Tester;
-use crate::wanted::Wanted;
+use crate::wanted::{Power, Wanted};
 use std::fmt::Write;
 
 /// Fleets that are shown; the others cost more.
@@ -13,8 +13,17 @@ const FLEETS: usize = 5;
 /// Beside a price that was not compared with the provider's page.
 const UNVERIFIED: &str = "*";
 
+/// Another program that does the same, as it was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Other {
+    /// What it is called.
+    pub name: String,
+    /// Microseconds of a core that a request takes there.
+    pub cpu_us: f64,
+}
+
 /// The whole plan.
-pub fn plan(wanted: &Wanted, prices: &Prices) -> String {
+pub fn plan(wanted: &Wanted, others: &[Other], prices: &Prices) -> String {
     let mut text = sums(wanted);
     let fleets = fleet::all(wanted, prices);
     let heads = ["machines", "first to run out", "$/month", "$/million", "egress"];
@@ -22,6 +31,14 @@ pub fn plan(wanted: &Wanted, prices: &Prices) -> String {
     line(&mut text, &format!("\n{machines:<25}{first:<19}{month:>11}{million:>10}{egress:>13}"));
     for fleet in fleets.iter().take(FLEETS) {
         text.push_str(&row(fleet));
+    }
+    if !others.is_empty() {
+        text.push_str("\nthe same requests by others, on what is cheapest for them\n");
+    }
+    for other in others {
+        let wanted = Wanted { cpu_us: other.cpu_us, ..*wanted };
+        line(&mut text, &format!("{}, {} µs a request", other.name, figure(other.cpu_us)));
+        text.extend(fleet::all(&wanted, prices).first().map(row));
     }
     text.push_str("\nthe same requests, billed by the request\n");
     for rival in &prices.rival {
@@ -72,6 +89,12 @@ fn sums(wanted: &Wanted) -> String {
             figure(wanted.network_bits_per_s() / 1e9)
         ),
     );
+    let how = match wanted.power {
+        Power::Counted(_) => "counted by the processors (RAPL)".to_owned(),
+        Power::Model(watts) => format!("a model: {} W a busy core", figure(watts)),
+    };
+    line(&mut text, &format!("energy     {} J a million requests, {how}", figure(wanted.joules_a_million())));
+    text.push_str(&behind(wanted));
     if wanted.rows() > 0.0 {
         let days = figure(wanted.retention_days);
         line(&mut text, &format!("rows       {} in memory after {days} days", whole(wanted.rows())));
@@ -89,6 +112,41 @@ fn sums(wanted: &Wanted) -> String {
                 "UUIDs      even odds of one collision after {} years",
                 whole(odds::years_to_even_odds(122, ids_per_s))
             ),
+        );
+    }
+    text
+}
+
+/// What stands behind the servers. It is no part of a machine above, and may run out before them.
+fn behind(wanted: &Wanted) -> String {
+    let mut text = String::new();
+    let (behind, percent) = (wanted.behind, wanted.utilisation * 100.0);
+    if let Some(cpu_us) = behind.tier_cpu_us {
+        let busy = wanted.peak_per_s() * cpu_us / 1e6;
+        let masters = whole((busy / wanted.utilisation).ceil());
+        let (cpu, busy) = (figure(cpu_us), figure(busy));
+        line(
+            &mut text,
+            &format!("tier       {cpu} µs a request: {busy} masters busy, {masters} at {percent:.0} %"),
+        );
+    }
+    let rows_per_s = wanted.rows_per_s();
+    if let Some(most) = behind.database_rows_per_s {
+        let used = format!("{:.0} % of {} that it takes", rows_per_s / most * 100.0, whole(most));
+        line(&mut text, &format!("database   {} rows/s: {used}", whole(rows_per_s)));
+        if rows_per_s > most {
+            let first = whole(most / wanted.write_share);
+            line(
+                &mut text,
+                &format!("           it runs out first: at {first} requests/s its backlog grows"),
+            );
+        }
+    }
+    if let Some(bytes) = behind.disk_row_bytes {
+        let (days, gigabytes) = (figure(wanted.retention_days), figure(wanted.rows() * bytes / 1e9));
+        line(
+            &mut text,
+            &format!("disk       {gigabytes} GB after {days} days: {} bytes a row", whole(bytes)),
         );
     }
     text
@@ -199,6 +257,7 @@ fn price(dollars: f64) -> String {
 mod tests {
     use super::*;
     use crate::scaling::Point;
+    use crate::wanted::Behind;
 
     const CODES: Wanted = Wanted {
         rate_per_s: 1_000_000.0,
@@ -212,6 +271,8 @@ mod tests {
         retention_days: 0.0,
         copies: 1,
         spare: 0,
+        behind: Behind { tier_cpu_us: None, database_rows_per_s: None, disk_row_bytes: None },
+        power: Power::Model(5.0),
     };
 
     #[test]
@@ -259,15 +320,35 @@ mod tests {
     #[test]
     fn a_plan_fits_80_columns_and_says_what_is_unverified() {
         let prices = Prices::read(None).expect("the built-in prices");
-        let wanted = Wanted { write_share: 1.0, row_bytes: 500.0, retention_days: 1.0, copies: 3, ..CODES };
+        let behind = Behind {
+            tier_cpu_us: Some(15.8),
+            database_rows_per_s: Some(350_000.0),
+            disk_row_bytes: Some(617.0),
+        };
+        let rows = Wanted { write_share: 1.0, row_bytes: 500.0, retention_days: 1.0, copies: 3, ..CODES };
+        let wanted = Wanted { behind, power: Power::Counted(1_234.5), ..rows };
+        let others = [Other { name: "Express on one core".into(), cpu_us: 61.1 }];
         for wanted in [CODES, wanted] {
-            let text = plan(&wanted, &prices);
+            let text = plan(&wanted, &others, &prices);
             for line in text.lines() {
                 assert!(line.chars().count() <= 80, "{line}");
             }
             assert!(text.contains("260 Gb/s") && text.contains("from memory, not compared"), "{text}");
         }
-        assert!(plan(&wanted, &prices).contains("86,0"), "{}", plan(&wanted, &prices));
+        let text = plan(&wanted, &others, &prices);
+        for line in [
+            "UUIDs      even odds of one collision after 86,0",
+            "energy     1,234 J a million requests, counted by the processors (RAPL)\n",
+            "tier       15.8 µs a request: 15.8 masters busy, 23 at 70 %\n",
+            "database   1,000,000 rows/s: 286 % of 350,000 that it takes\n",
+            "           it runs out first: at 350,000 requests/s its backlog grows\n",
+            "disk       53,309 GB after 1.00 days: 617 bytes a row\n",
+            "Express on one core, 61.1 µs a request\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        // 134.4 s of a core at 5 W.
+        assert!(plan(&CODES, &[], &prices).contains("energy     672 J a million requests, a model: 5.00 W"));
     }
 
     #[test]

@@ -30,6 +30,30 @@ pub struct Wanted {
     pub copies: u32,
     /// Machines beyond those that are needed, so that as many may fail.
     pub spare: u32,
+    /// What else must keep up.
+    pub behind: Behind,
+    /// What the processors use.
+    pub power: Power,
+}
+
+/// What stands behind the servers, as far as it was said.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Behind {
+    /// Microseconds of the memory tier (Redis or Valkey) that a request takes.
+    pub tier_cpu_us: Option<f64>,
+    /// Rows a second that the database takes.
+    pub database_rows_per_s: Option<f64>,
+    /// Bytes of the database's disk that a row takes, indexes included.
+    pub disk_row_bytes: Option<f64>,
+}
+
+/// How much energy a request takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Power {
+    /// By the processors' own counters: joules for 1,000,000 requests.
+    Counted(f64),
+    /// By a model: watts of a core that is busy, and nothing for one that is not.
+    Model(f64),
 }
 
 impl Wanted {
@@ -48,9 +72,22 @@ impl Wanted {
         self.peak_per_s() * self.cpu_us / 1e6
     }
 
+    /// Joules for 1,000,000 requests.
+    pub fn joules_a_million(&self) -> f64 {
+        match self.power {
+            Power::Counted(joules) => joules,
+            Power::Model(watts) => self.cpu_us * watts,
+        }
+    }
+
+    /// Rows a second that are added at the end of the plan.
+    pub fn rows_per_s(&self) -> f64 {
+        self.peak_per_s() * self.write_share
+    }
+
     /// Rows in memory when the first ones leave.
     pub fn rows(&self) -> f64 {
-        self.peak_per_s() * self.write_share * self.retention_days * SECONDS_A_DAY
+        self.rows_per_s() * self.retention_days * SECONDS_A_DAY
     }
 
     /// Bytes of these rows, each copy counted.

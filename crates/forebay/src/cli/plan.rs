@@ -48,6 +48,23 @@ pub struct Plan {
     /// Machines that may fail without loss of speed.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub spare: u32,
+    /// Watts of a busy core, for a report without power (RAPL is not readable on most virtual machines): a
+    /// processor of 350 W with 64 to 96 cores takes about 5 W for each.
+    #[arg(long, value_name = "WATTS", value_parser = number, default_value = "5")]
+    pub watts: f64,
+    /// Microseconds that the memory tier takes for a request.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = number)]
+    pub tier_cpu: Option<f64>,
+    /// Rows a second that the database takes.
+    #[arg(long, value_name = "RATE", value_parser = positive)]
+    pub database_rows: Option<f64>,
+    /// Bytes that a row takes on the database's disk.
+    #[arg(long, value_name = "BYTES", value_parser = number)]
+    pub disk_row: Option<f64>,
+    /// Another program, and what a request took there: microseconds of a core, or the report of a run. May be
+    /// repeated.
+    #[arg(long, value_name = "NAME=MICROSECONDS|REPORT")]
+    pub beside: Vec<String>,
     /// A point of a sweep over workers: their number and the rate, or the report of that run. May be
     /// repeated.
     #[arg(long, value_name = "WORKERS=RATE|REPORT")]
@@ -70,6 +87,11 @@ pub fn number(text: &str) -> Result<f64, String> {
     let number: f64 =
         digits.replace('_', "").parse().map_err(|_| "must be a number such as 1000, 20k or 1m")?;
     if number.is_finite() && number >= 0.0 { Ok(number * factor) } else { Err("must not be negative".into()) }
+}
+
+/// More than nothing.
+fn positive(text: &str) -> Result<f64, String> {
+    number(text)?.gt(&0.0).then_some(number(text)?).ok_or_else(|| "must be above 0".into())
 }
 
 /// Of a hundred; more than nothing.

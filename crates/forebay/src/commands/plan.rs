@@ -3,9 +3,10 @@
 use crate::cli::plan::{Plan, number};
 use crate::failure::Failure;
 use forebay_plan::measured::Measured;
+use forebay_plan::report::{self, Other};
 use forebay_plan::scaling::{Law, Point};
 use forebay_plan::shared::Tester;
-use forebay_plan::{Prices, Wanted, odds, report};
+use forebay_plan::{Behind, Power, Prices, Wanted, odds};
 use forebay_terminal::{answer, say};
 use std::fs;
 use std::path::Path;
@@ -26,7 +27,8 @@ pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
     }
     let prices = args.prices.as_deref().map(read).transpose()?;
     let prices = Prices::read(prices.as_deref()).map_err(Failure)?;
-    answer!("{}", report::plan(&wanted(args, measured.as_ref())?, &prices).trim_end());
+    let others = args.beside.iter().map(|text| other(text)).collect::<Result<Vec<_>, Failure>>()?;
+    answer!("{}", report::plan(&wanted(args, measured.as_ref())?, &others, &prices).trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -53,6 +55,15 @@ fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Wanted, Failure> {
         retention_days: args.retention,
         copies: args.copies,
         spare: args.spare,
+        behind: Behind {
+            tier_cpu_us: args.tier_cpu,
+            database_rows_per_s: args.database_rows,
+            disk_row_bytes: args.disk_row,
+        },
+        power: match measured.and_then(|run| run.joules_a_million) {
+            Some(joules) => Power::Counted(joules),
+            None => Power::Model(args.watts),
+        },
     })
 }
 
@@ -67,6 +78,19 @@ fn read_report(path: &Path) -> Result<Measured, Failure> {
         say!("note: {}: {doubt}", path.display());
     }
     Ok(measured)
+}
+
+/// One `--beside`: microseconds that were typed, or what a report says of the server that it watched.
+fn other(text: &str) -> Result<Other, Failure> {
+    let must = "must be NAME=MICROSECONDS or NAME=REPORT, such as Express=61.1";
+    let (name, cpu) = text.split_once('=').ok_or_else(|| Failure(format!("--beside {text}: {must}")))?;
+    let cpu_us = match number(cpu) {
+        Ok(cpu_us) => cpu_us,
+        Err(_) => read_report(Path::new(cpu))?
+            .cpu_us
+            .ok_or_else(|| Failure(format!("--beside {text}: the report watched no server (--monitor)")))?,
+    };
+    Ok(Other { name: name.to_owned(), cpu_us })
 }
 
 /// One `--point`: a rate that was typed, or what a report says of so many workers.

@@ -12,6 +12,7 @@
 //! | `sent_segments_per_s`, `resent_segments_per_s` | TCP segments sent, and of them those sent again |
 //! | `spurious_resent_segments_per_s` | segments sent again that the receiver had already, by its duplicate SACKs |
 //! | `disk_stalled_percent` | of the time, a task waited for the disk |
+//! | `watts` | of all processors of the machine, where their counters (RAPL) may be read |
 //! | `time_wait` | closed connections whose ports are not free yet |
 //! | `requests_per_s` | what the server itself counted |
 //! | `waiting` | requests that wait for the database |
@@ -173,6 +174,12 @@ fn name_rest(before: &Sample, after: &Sample, elapsed_ms: f64, extra: &mut BTree
     name("time_wait", new.time_wait as f64);
     if let (Some(old), Some(new)) = (before.host.io_stalled_ms, after.host.io_stalled_ms) {
         name("disk_stalled_percent", ((new - old) * 100.0 / elapsed_ms).clamp(0.0, 100.0));
+    }
+    // A counter that was full has begun anew: that second has no figure.
+    if let (Some(old), Some(new)) = (before.host.energy_uj, after.host.energy_uj)
+        && new >= old
+    {
+        name("watts", (new - old) as f64 / 1_000.0 / elapsed_ms);
     }
     if let (Some(old), Some(new)) = (&before.server, &after.server) {
         let requests = new.requests.saturating_sub(old.requests) as f64;
