@@ -204,3 +204,13 @@ fn a_topology_is_halted_and_resumed_by_its_folder() {
     run(&["redis", "status"], 0, &url);
     run(&["redis", "down"], 0, "is down");
 }
+
+/// Every route, the crash and the count: with 0.1 s each it takes a few seconds.
+#[test]
+fn the_demo_loses_nothing() {
+    let demo = [env!("CARGO_BIN_EXE_forebay"), "demo", "--seconds", "0.1", "--connections", "4"];
+    let output = Command::new("timeout").arg("180").args(demo).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("POST /code-ultra-fast") && said.contains("0 missing"), "{said}");
+}

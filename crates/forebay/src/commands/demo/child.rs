@@ -43,9 +43,11 @@ impl Child {
                 let _ = process.wait();
                 return Err(Failure(format!("the server did not start: {}", said.join(" "))));
             };
-            match line.split_once(" on http://") {
-                Some(("listening", at)) => address = at.parse().ok(),
-                Some(("admin", at)) => admin = at.parse().ok(),
+            // More may follow the address.
+            let told = line.split_once(" on http://").map(|(who, at)| (who, at.split(' ').next()));
+            match told {
+                Some(("listening", Some(at))) => address = at.parse().ok(),
+                Some(("admin", Some(at))) => admin = at.parse().ok(),
                 _ => said.push(line),
             }
         }
