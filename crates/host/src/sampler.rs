@@ -94,14 +94,15 @@ impl Sampler {
         fs::read_to_string(self.proc.join(name)).map(|text| text.trim_end().to_owned()).unwrap_or_default()
     }
 
-    /// Sums the packages (`intel-rapl:0`); their parts (`intel-rapl:0:0`) are counted in them.
+    /// Sums the packages. Their parts are counted in them, and the whole platform (`psys`) counts them again.
     fn energy_uj(&self) -> Option<u64> {
         let zones = fs::read_dir(self.sys.join("class/powercap")).ok()?.filter_map(Result::ok);
         let of_package = |zone: fs::DirEntry| {
-            let name = zone.file_name();
-            let number = name.to_str()?.strip_prefix("intel-rapl:")?;
-            let text = fs::read_to_string(zone.path().join("energy_uj")).ok();
-            text.filter(|_| !number.contains(':'))?.trim().parse::<u64>().ok()
+            // Others tell of the same packages by other registers (`intel-rapl-mmio:0`).
+            let is_rapl = zone.file_name().to_str()?.starts_with("intel-rapl:");
+            let read = |file: &str| fs::read_to_string(zone.path().join(file)).ok();
+            read("name").filter(|name| is_rapl && name.starts_with("package-"))?;
+            read("energy_uj")?.trim().parse::<u64>().ok()
         };
         zones.filter_map(of_package).reduce(|sum, package| sum + package)
     }

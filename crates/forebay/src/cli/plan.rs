@@ -91,7 +91,10 @@ pub fn number(text: &str) -> Result<f64, String> {
 
 /// More than nothing.
 fn positive(text: &str) -> Result<f64, String> {
-    number(text)?.gt(&0.0).then_some(number(text)?).ok_or_else(|| "must be above 0".into())
+    match number(text)? {
+        number if number > 0.0 => Ok(number),
+        _ => Err("must be above 0".into()),
+    }
 }
 
 /// Of a hundred; more than nothing.
