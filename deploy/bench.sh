@@ -17,6 +17,7 @@ provider=${1:-}
 shift
 [ -d "$provider" ] || provider=$here/terraform/$provider
 [ -d "$provider" ] || fail "there is no provider $provider"
+labels=(--label "provider=$(basename "$provider")")
 limit='' hours=1 results=bench-$(date -u +%Y%m%dT%H%M%SZ) prices=$here/../crates/plan/prices.toml settings=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -24,7 +25,11 @@ while [ $# -gt 0 ]; do
     --hours) hours=$2 ;;
     --results) results=$2 ;;
     --prices) prices=$2 ;;
-    --set) settings+=(-var "$2") ;;
+    --set)
+      settings+=(-var "$2")
+      # What tells this run from others, for `forebay runs`.
+      case $2 in size=* | testers=* | valkey_primaries=*) labels+=(--label "$2") ;; esac
+      ;;
     --) shift; break ;;
     *) usage ;;
   esac
@@ -141,7 +146,7 @@ run env ANSIBLE_CONFIG="$here/ansible/ansible.cfg" ansible-playbook -u "$user" -
 # The first tester is the controller: only testers reach the agents. What a threshold says (exit 3) is a result as well.
 step "loading $url"
 code=0
-load=$(printf ' %q' "$@" "$url${BENCH_PATH:-/simple}")
+load=$(printf ' %q' "${labels[@]}" "$@" "$url${BENCH_PATH:-/simple}")
 run "${reach[@]}" "$user@$controller" "sudo=; [ \$(id -u) -eq 0 ] || sudo=sudo; \$sudo sh -c $(printf %q "set -a; . /etc/default/forebay-agent; cd /tmp; exec /opt/forebay-agent/forebay load --agents $agents --monitor agent://$server:7070 --json /tmp/bench.json --html /tmp/bench.html$load")" \
   >"$results/load.txt" 2>&1 || code=$?
 step "fetching the results"

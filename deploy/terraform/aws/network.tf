@@ -67,14 +67,15 @@ resource "aws_vpc_security_group_ingress_rule" "clients" {
 # Who may reach what within the fleet. The cluster's bus is 10,000 above its ports.
 locals {
   allowed = {
-    "tester to server"      = { to = "server", from = "tester", first = var.port, last = var.port }
-    "server to database"    = { to = "database", from = "server", first = 5432, last = 5432 }
-    "server to valkey"      = { to = "valkey", from = "server", first = 7000, last = 7099 }
-    "tester to valkey"      = { to = "valkey", from = "tester", first = 7000, last = 7099 }
-    "valkey to valkey"      = { to = "valkey", from = "valkey", first = 7000, last = 7099 }
-    "valkey bus"            = { to = "valkey", from = "valkey", first = 17000, last = 17099 }
-    "controller to agent"   = { to = "tester", from = "tester", first = 7070, last = 7070 }
-    "monitor of the server" = { to = "server", from = "tester", first = 7070, last = 7070 }
+    "tester to server"      = { to = "server", from = "tester", protocol = "tcp", first = var.port, last = var.port }
+    "server to database"    = { to = "database", from = "server", protocol = "tcp", first = 5432, last = 5432 }
+    "server to valkey"      = { to = "valkey", from = "server", protocol = "tcp", first = 7000, last = 7099 }
+    "tester to valkey"      = { to = "valkey", from = "tester", protocol = "tcp", first = 7000, last = 7099 }
+    "valkey to valkey"      = { to = "valkey", from = "valkey", protocol = "tcp", first = 7000, last = 7099 }
+    "valkey bus"            = { to = "valkey", from = "valkey", protocol = "tcp", first = 17000, last = 17099 }
+    "controller to agent"   = { to = "tester", from = "tester", protocol = "tcp", first = 7070, last = 7070 }
+    "monitor of the server" = { to = "server", from = "tester", protocol = "tcp", first = 7070, last = 7070 }
+    "packets of the probe"  = { to = "server", from = "tester", protocol = "udp", first = 7070, last = 7070 }
   }
 }
 
@@ -83,7 +84,7 @@ resource "aws_vpc_security_group_ingress_rule" "fleet" {
   description                  = each.key
   security_group_id            = aws_security_group.role[each.value.to].id
   referenced_security_group_id = aws_security_group.role[each.value.from].id
-  ip_protocol                  = "tcp"
+  ip_protocol                  = each.value.protocol
   from_port                    = each.value.first
   to_port                      = each.value.last
 }

@@ -20,14 +20,15 @@ resource "digitalocean_tag" "fleet" {
 # Who may reach what within the fleet. The cluster's bus is 10,000 above its ports.
 locals {
   allowed = {
-    "tester to server"      = { to = "server", from = "tester", first = var.port, last = var.port }
-    "server to database"    = { to = "database", from = "server", first = 5432, last = 5432 }
-    "server to valkey"      = { to = "valkey", from = "server", first = 7000, last = 7099 }
-    "tester to valkey"      = { to = "valkey", from = "tester", first = 7000, last = 7099 }
-    "valkey to valkey"      = { to = "valkey", from = "valkey", first = 7000, last = 7099 }
-    "valkey bus"            = { to = "valkey", from = "valkey", first = 17000, last = 17099 }
-    "controller to agent"   = { to = "tester", from = "tester", first = 7070, last = 7070 }
-    "monitor of the server" = { to = "server", from = "tester", first = 7070, last = 7070 }
+    "tester to server"      = { to = "server", from = "tester", protocol = "tcp", first = var.port, last = var.port }
+    "server to database"    = { to = "database", from = "server", protocol = "tcp", first = 5432, last = 5432 }
+    "server to valkey"      = { to = "valkey", from = "server", protocol = "tcp", first = 7000, last = 7099 }
+    "tester to valkey"      = { to = "valkey", from = "tester", protocol = "tcp", first = 7000, last = 7099 }
+    "valkey to valkey"      = { to = "valkey", from = "valkey", protocol = "tcp", first = 7000, last = 7099 }
+    "valkey bus"            = { to = "valkey", from = "valkey", protocol = "tcp", first = 17000, last = 17099 }
+    "controller to agent"   = { to = "tester", from = "tester", protocol = "tcp", first = 7070, last = 7070 }
+    "monitor of the server" = { to = "server", from = "tester", protocol = "tcp", first = 7070, last = 7070 }
+    "packets of the probe"  = { to = "server", from = "tester", protocol = "udp", first = 7070, last = 7070 }
   }
 }
 
@@ -54,7 +55,7 @@ resource "digitalocean_firewall" "role" {
   dynamic "inbound_rule" {
     for_each = { for name, rule in local.allowed : name => rule if rule.to == each.key }
     content {
-      protocol    = "tcp"
+      protocol    = inbound_rule.value.protocol
       port_range  = inbound_rule.value.first == inbound_rule.value.last ? tostring(inbound_rule.value.first) : "${inbound_rule.value.first}-${inbound_rule.value.last}"
       source_tags = [digitalocean_tag.role[inbound_rule.value.from].name]
     }

@@ -43,14 +43,15 @@ locals {
   zones = { fsn1 = "eu-central", nbg1 = "eu-central", hel1 = "eu-central", ash = "us-east", hil = "us-west", sin = "ap-southeast" }
 
   allowed = {
-    "tester to server"      = { to = "server", from = "tester", first = var.port, last = var.port }
-    "server to database"    = { to = "database", from = "server", first = 5432, last = 5432 }
-    "server to valkey"      = { to = "valkey", from = "server", first = 7000, last = 7099 }
-    "tester to valkey"      = { to = "valkey", from = "tester", first = 7000, last = 7099 }
-    "valkey to valkey"      = { to = "valkey", from = "valkey", first = 7000, last = 7099 }
-    "valkey bus"            = { to = "valkey", from = "valkey", first = 17000, last = 17099 }
-    "controller to agent"   = { to = "tester", from = "tester", first = 7070, last = 7070 }
-    "monitor of the server" = { to = "server", from = "tester", first = 7070, last = 7070 }
+    "tester to server"      = { to = "server", from = "tester", protocol = "tcp", first = var.port, last = var.port }
+    "server to database"    = { to = "database", from = "server", protocol = "tcp", first = 5432, last = 5432 }
+    "server to valkey"      = { to = "valkey", from = "server", protocol = "tcp", first = 7000, last = 7099 }
+    "tester to valkey"      = { to = "valkey", from = "tester", protocol = "tcp", first = 7000, last = 7099 }
+    "valkey to valkey"      = { to = "valkey", from = "valkey", protocol = "tcp", first = 7000, last = 7099 }
+    "valkey bus"            = { to = "valkey", from = "valkey", protocol = "tcp", first = 17000, last = 17099 }
+    "controller to agent"   = { to = "tester", from = "tester", protocol = "tcp", first = 7070, last = 7070 }
+    "monitor of the server" = { to = "server", from = "tester", protocol = "tcp", first = 7070, last = 7070 }
+    "packets of the probe"  = { to = "server", from = "tester", protocol = "udp", first = 7070, last = 7070 }
   }
 
   # Each machine's address in the private network, by its role and number: a rule can name a role as a network.
@@ -64,7 +65,7 @@ locals {
   filters = {
     for role in keys(local.role_networks) : role => join("\n", [
       for rule in values(local.allowed) :
-      "    ip saddr ${local.role_networks[rule.from]} tcp dport ${rule.first == rule.last ? tostring(rule.first) : "${rule.first}-${rule.last}"} accept" if rule.to == role
+      "    ip saddr ${local.role_networks[rule.from]} ${rule.protocol} dport ${rule.first == rule.last ? tostring(rule.first) : "${rule.first}-${rule.last}"} accept" if rule.to == role
     ])
   }
 }
