@@ -6,7 +6,9 @@ mod ends;
 mod fleet;
 mod memory;
 mod network;
+mod probe;
 mod redis;
+mod runs;
 
 use forebay_tests::binary;
 use rustix::process::{Pid, Signal, kill_process};

@@ -16,7 +16,7 @@ pub struct Network {
 }
 
 #[track_caller]
-fn run(line: &str) {
+pub fn run(line: &str) {
     let mut words = line.split(' ');
     let output = Command::new(words.next().expect("a program")).args(words).output();
     let output = output.unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -41,7 +41,7 @@ impl Network {
         run(&format!("ip addr add {net}.1/24 dev {name}"));
         run(&format!("ip link set {name} up"));
         for place in 0..count {
-            let (space, link) = (network.space(place), format!("{name}p{place}"));
+            let (space, link) = (network.space(place), network.link(place));
             run(&format!("ip netns add {space}"));
             run(&format!("ip link add {link} type veth peer name eth0 netns {space}"));
             run(&format!("ip link set {link} master {name}"));
@@ -55,6 +55,11 @@ impl Network {
 
     pub fn space(&self, place: usize) -> String {
         format!("{}s{place}", self.name)
+    }
+
+    /// This side's end of the link to a namespace.
+    pub fn link(&self, place: usize) -> String {
+        format!("{}p{place}", self.name)
     }
 
     pub fn address(&self, place: usize) -> String {

@@ -4,6 +4,7 @@ pub mod agent;
 pub mod load;
 pub mod plan;
 pub mod redis;
+pub mod runs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_config::Overrides;
@@ -79,6 +80,12 @@ pub enum Command {
   forebay load -R 10k --warmup 5s --threshold 'p99<10ms' http://localhost:3000/simple
   forebay load --plan examples/accounts.load.toml --html report.html http://localhost:3000")]
     Load(Box<load::Load>),
+    /// Show runs of forebay load side by side: a list against one of them, or tables by two labels.
+    #[command(after_help = "Examples:
+  forebay runs history
+  forebay runs history --against 3
+  forebay runs history --rows size --columns profile")]
+    Runs(runs::Runs),
     /// Send load from this machine for `forebay load --agents`.
     #[command(after_help = "Example:
   FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]

@@ -88,6 +88,10 @@ pub struct Typed {
     /// Cut from the results.
     #[arg(long, value_name = "TIME")]
     pub warmup: Option<String>,
+    /// Let the load rise evenly over this time: the rate from nothing to -R, without -R connections one after
+    /// the other. -d counts from its end.
+    #[arg(long, value_name = "TIME")]
+    pub ramp: Option<String>,
     /// A plan: weighted endpoints, templates, stages.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<String>,
@@ -249,9 +253,14 @@ impl Typed {
     fn settings(&self, plan: &Plan) -> Result<Settings, String> {
         let (profile_rate, profile_time) = self.profile()?.unzip();
         let rate = flag("--rate", &self.rate, units::rate)?.or(profile_rate).or(plan.rate);
-        let pace =
+        let mut pace =
             pace(rate, if self.rate.is_none() && profile_rate.is_none() { &plan.stages } else { &[] })?;
-        let stop = self.stop(plan, profile_time, &pace)?;
+        let mut stop = self.stop(plan, profile_time, &pace)?;
+        let warmup = flag("--warmup", &self.warmup, units::duration)?.or(plan.warmup).unwrap_or_default();
+        let ramp = flag("--ramp", &self.ramp, units::duration)?.unwrap_or_default();
+        if !ramp.is_zero() {
+            (pace, stop) = ramped(ramp, warmup, pace, stop)?;
+        }
         let workers = match flag("--workers", &self.workers, units::count)?.or(plan.workers) {
             Some(workers) => workers,
             None => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
@@ -277,7 +286,8 @@ impl Typed {
             workers: size(workers).min(WORKERS_MAX + 1),
             pace,
             stop,
-            warmup: flag("--warmup", &self.warmup, units::duration)?.or(plan.warmup).unwrap_or_default(),
+            warmup,
+            ramp,
             timeout,
             connect_timeout: flag("--connect-timeout", &self.connect_timeout, units::duration)?
                 .unwrap_or(timeout),
@@ -376,6 +386,27 @@ fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
     Ok(Pace::Open(Schedule::Stages(list)))
 }
 
+/// The same load behind a ramp; what of the ramp the warm-up does not cut is added to the duration.
+fn ramped(ramp: Duration, warmup: Duration, pace: Pace, stop: Stop) -> Result<(Pace, Stop), String> {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let (stop, held_ns) = match stop {
+        Stop::After(time) => (Stop::After(time + ramp.saturating_sub(warmup)), nanoseconds(time + warmup)),
+        // The amount ends it.
+        Stop::Amount(_) => (stop, u64::MAX / 2),
+    };
+    let pace = match pace {
+        Pace::Closed => Pace::Closed,
+        Pace::Open(Schedule::Constant(rate)) => Pace::Open(Schedule::Stages(vec![
+            Stage { from: Rate::ZERO, to: rate, duration_ns: nanoseconds(ramp) },
+            Stage { from: rate, to: rate, duration_ns: held_ns },
+        ])),
+        Pace::Open(Schedule::Stages(_)) => {
+            return Err("--ramp: the stages of the plan say how it rises".into());
+        }
+    };
+    Ok((pace, stop))
+}
+
 fn start_at(text: &str) -> Result<SystemTime, String> {
     if let Some(wait) = text.strip_prefix('+') {
         return Ok(SystemTime::now() + units::duration(wait)?);
@@ -405,6 +436,35 @@ mod tests {
         assert_eq!((open.pace, open.max_concurrency), (Pace::rate(10_000.0), Some(1000)));
         let profile = typed(|typed| typed.profile = Some("very-high-long".into())).unwrap();
         assert_eq!((profile.pace, profile.stop), (Pace::rate(1000.0), Stop::After(Duration::from_secs(600))));
+    }
+
+    #[test]
+    fn a_ramp_comes_before_the_load() {
+        let ramped = |change: fn(&mut Typed)| {
+            typed(|typed| {
+                (typed.rate, typed.ramp) = (Some("100".into()), Some("2s".into()));
+                change(typed);
+            })
+            .unwrap()
+        };
+        let within = |settings: &Settings, seconds: u64| match &settings.pace {
+            Pace::Open(schedule) => schedule.count_within(seconds * SECOND_NS),
+            Pace::Closed => 0,
+        };
+        let plain = ramped(|typed| typed.duration = Some("3s".into()));
+        assert_eq!(plain.stop, Stop::After(Duration::from_secs(5)));
+        assert_eq!([1, 2, 5].map(|seconds| within(&plain, seconds)), [25, 100, 400]);
+        let cut = ramped(|typed| {
+            (typed.duration, typed.warmup) = (Some("3s".into()), Some("2s".into()));
+        });
+        assert_eq!((cut.stop, within(&cut, 5)), (Stop::After(Duration::from_secs(3)), 400));
+        let by_amount = ramped(|typed| typed.amount = Some("1m".into()));
+        assert_eq!((by_amount.stop, within(&by_amount, 10_001)), (Stop::Amount(1_000_000), 1_000_000));
+        let closed = typed(|typed| typed.ramp = Some("2s".into())).unwrap();
+        assert_eq!(
+            (closed.pace, closed.stop),
+            (Pace::Closed, Stop::After(DURATION + Duration::from_secs(2)))
+        );
     }
 
     #[test]

@@ -93,8 +93,34 @@ pub(crate) const CLOCK_ROUND_TRIPS: u32 = 16;
 /// From "all are ready" to the start: the order must have reached all agents, over a slow line too.
 pub(crate) const START_LEAD_MS: u64 = 300;
 
-/// Controllers that an agent listens to at once; one of them runs a load, others are told that it is busy.
-pub(crate) const SESSIONS_MAX: usize = 16;
+/// Connections that an agent serves at once, each with a thread: every agent of a run may probe the network
+/// to it, and controllers watch. One controller runs a load, others are told that it is busy.
+pub(crate) const SESSIONS_MAX: usize = 2 * AGENTS_MAX;
+
+/// How long each measurement of a probe sends: many round trips, so that TCP has found its window.
+pub(crate) const PROBE_MS: u64 = 500;
+
+/// What is counted together: short beside a measurement, of which the first and the last are cut.
+pub(crate) const PROBE_TICK_MS: u64 = 10;
+
+/// How long the first datagram is waited for: all streams must have logged in, over a long line too.
+pub(crate) const PROBE_FIRST_MS: u64 = 2_000;
+
+/// How long the whole probe of an agent may take: four measurements, and one connection that nobody answers.
+pub(crate) const PROBE_ANSWER_MS: u64 = 4 * PROBE_MS + 2 * PROBE_FIRST_MS + 2 * SILENCE_MS;
+
+/// Streams of one tester: clouds let one flow have a part of an instance's bandwidth, and one thread sends
+/// some hundred thousand datagrams a second.
+pub(crate) const PROBE_STREAMS: usize = 8;
+
+/// Streams of all testers, as far as each has one: the server's agent has a thread for each.
+pub(crate) const PROBE_STREAMS_IN_ALL: usize = 64;
+
+/// What one read or write of a probe carries.
+pub(crate) const PROBE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Payload of a datagram: a small request without its headers.
+pub(crate) const PROBE_DATAGRAM_BYTES: usize = 64;
 
 /// Most agents of one run: each has a thread and a socket at the controller.
 pub(crate) const AGENTS_MAX: usize = 1024;

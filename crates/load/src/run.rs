@@ -365,6 +365,7 @@ pub(crate) fn load_of(settings: &Settings, workers: usize) -> Load {
         planned_s,
         amount,
         timeout_s: settings.timeout.as_secs_f64(),
+        ramp_s: settings.ramp.as_secs_f64(),
     }
 }
 

@@ -80,6 +80,9 @@ pub struct Settings {
     pub stop: Stop,
     /// Not part of the results.
     pub warmup: Duration,
+    /// Closed model: connections are made one after the other, evenly over this time. An open model has
+    /// it in its schedule.
+    pub ramp: Duration,
     /// How long an answer may take; past it the connection is given up.
     pub timeout: Duration,
     /// How long connecting may take, TLS included.
@@ -111,6 +114,7 @@ impl Settings {
             pace: Pace::Closed,
             stop,
             warmup: Duration::ZERO,
+            ramp: Duration::ZERO,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             grace: Duration::from_secs(10),

@@ -4,7 +4,7 @@ use forebay_load::{ErrorKind, Fixed, Generated, OnClose, Pace, Response, Setting
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Serves each connection on a thread of its own until the client closes.
 fn serve(connection: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> SocketAddr {
@@ -247,5 +247,29 @@ fn settings_without_sense_are_refused() {
     ] {
         let error = run(&settings, &mut Fixed::new("GET", "/", None)).err().unwrap();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn connections_of_a_ramp_come_one_after_the_other() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, accepted) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            sender.send(Instant::now()).unwrap();
+            thread::spawn(move || each_request(&mut stream, |stream, _| stream.write_all(HI).is_ok()));
+        }
+    });
+    let ramp = Duration::from_millis(800);
+    let settings = Settings { ramp, connections: 8, ..settings(address, Stop::After(2 * ramp)) };
+    let began = Instant::now();
+    let report = run(&settings, &mut Fixed::new("GET", "/", None)).unwrap();
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.connects.made, report.connects.open_max, report.load.ramp_s), (8, 8, 0.8));
+    // A busy machine makes them later, never earlier.
+    for (place, at) in accepted.try_iter().enumerate() {
+        assert!(at >= began + ramp * place as u32 / 8, "connection {place}: {:?}", at - began);
     }
 }

@@ -2,7 +2,9 @@
 
 use forebay_load::Latency;
 use forebay_load::monitor::{between, verdict};
-use forebay_load::results::{ErrorKind, Host, HostSecond, Limit, Load, Model, Requests, Results, Role};
+use forebay_load::results::{
+    Agent, ErrorKind, Host, HostSecond, Limit, Load, Model, Path, Requests, Results, Role,
+};
 
 /// Ten seconds, 100 connections, 10 ms an answer: 10,000 a second fill all connections.
 fn closed() -> Results {
@@ -291,4 +293,40 @@ fn what_cannot_be_seen_is_said() {
     let mut few = closed();
     few.load.connections = 1_000;
     check(few, vec![idle(Role::Tester), disk], Limit::Unknown, "disk 80 % of the time");
+}
+
+/// A path of 100 Mbit/s and 10,000 packets a second, each way, and a load of so many bits and packets.
+fn over_a_path(read_bits_per_s: u64, packets_per_s: u64) -> (Results, Host) {
+    let mut results = closed();
+    results.bytes.read = read_bits_per_s / 8 * 10;
+    results.paths = vec![Path {
+        tester: "a".into(),
+        server: "b".into(),
+        to_server_bits_per_s: 100e6,
+        from_server_bits_per_s: 100e6,
+        to_server_packets_per_s: Some(10_000.0),
+        from_server_packets_per_s: Some(10_000.0),
+    }];
+    (results, host(Role::Tester, move |_, second| second.network_written_packets = packets_per_s))
+}
+
+#[test]
+fn the_network_as_it_was_before_the_run() {
+    let before = "Before the run, the network carried 100 Mbit/s to the server and 100 Mbit/s from it, 10000 and \
+                  10000 packets a second.";
+    let (results, tester) = over_a_path(95_000_000, 0);
+    check(results.clone(), vec![tester.clone()], Limit::Network, "read 95 Mbit/s, 95 % of what the network");
+    check(results.clone(), vec![tester.clone()], Limit::Network, before);
+    // What is used up hides the network: a slow end was slow in the probe as well.
+    let full = host(Role::Server, |_, second| second.cpu_percent = 400.0);
+    check(results, vec![tester, full], Limit::ServerCpu, before);
+    let (results, tester) = over_a_path(80_000_000, 9_500);
+    check(results, vec![tester], Limit::Network, "sent 9500 packets a second, 95 % of what");
+    let (mut results, tester) = over_a_path(80_000_000, 8_000);
+    results.agents = vec![Agent { clock_offset_ms: -3.25, ..Agent::default() }];
+    let clocks = "The agents' clocks were up to 3.2 ms off.";
+    check(results.clone(), vec![tester.clone(), idle(Role::Server)], Limit::Connections, clocks);
+    results.paths[0].to_server_packets_per_s = None;
+    results.paths[0].from_server_packets_per_s = None;
+    check(results, vec![tester, idle(Role::Server)], Limit::Connections, "100 Mbit/s from it. The agents'");
 }

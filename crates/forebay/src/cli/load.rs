@@ -2,6 +2,7 @@
 
 use clap::Args;
 use forebay_load::Typed;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Load {
@@ -9,8 +10,8 @@ pub struct Load {
     #[command(flatten)]
     pub run: Typed,
     /// Let these agents send the load (forebay agent), all from the same moment: HOST:PORT, several parted by
-    /// commas.
-    #[arg(long, value_name = "ADDRESSES")]
+    /// commas, or a file with one a line.
+    #[arg(long, value_name = "ADDRESSES|FILE")]
     pub agents: Option<String>,
     /// What the agents were started with; better in the environment, as FOREBAY_AGENT_TOKEN.
     #[arg(long, value_name = "TOKEN")]
@@ -25,6 +26,13 @@ pub struct Load {
     /// Write the report as one HTML file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<String>,
+    /// Keep the results in this folder, beside those of earlier runs; forebay runs shows them.
+    #[arg(long, value_name = "FOLDER")]
+    pub history: Option<PathBuf>,
+    /// Call the run something, for tables of many runs, such as size=small. May be repeated; --profile is a
+    /// label of its own.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub label: Vec<String>,
     /// Compare with the JSON of an earlier run.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<String>,

@@ -14,6 +14,7 @@ use forebay_load::{
     ErrorKind, Handle, Pace, Planned, Results, Settings, Stop, Unconnectable, find, not_begun, run_workers,
 };
 use forebay_terminal::{answer, say};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ struct Task {
     thresholds: Vec<Threshold>,
     find_max: Option<Vec<Threshold>>,
     before: Option<Results>,
+    labels: BTreeMap<String, String>,
 }
 
 pub fn run(args: &Load) -> Result<ExitCode, Failure> {
@@ -57,6 +59,9 @@ fn understand(args: &Load) -> Result<Task, String> {
     if find_max.is_some() && args.run.rate.is_some() {
         return Err("--find-max chooses the rate itself; leave -R out".into());
     }
+    if find_max.is_some() && args.run.ramp.is_some() {
+        return Err("--find-max holds each rate from the first moment; leave --ramp out".into());
+    }
     let mut planned = args.run.resolve()?;
     if find_max.is_some() {
         let said = args.run.duration.is_some();
@@ -76,8 +81,21 @@ fn understand(args: &Load) -> Result<Task, String> {
     };
     let agents = args.agents.as_ref().map(controller).transpose().map_err(|why| why.to_string())?;
     let read = |path: &String| report::read_json(Path::new(path)).map_err(|why| why.to_string());
+    if let Some(folder) = &args.history {
+        report::prepare(folder).map_err(|why| format!("--history: {why}"))?;
+    }
     let before = args.compare.as_ref().map(read).transpose()?;
-    Ok(Task { planned, agents, thresholds: thresholds.concat(), find_max, before })
+    Ok(Task { planned, agents, thresholds: thresholds.concat(), find_max, before, labels: labels(args)? })
+}
+
+fn labels(args: &Load) -> Result<BTreeMap<String, String>, String> {
+    let profile = args.run.profile.iter().map(|name| Ok(("profile".to_owned(), name.clone())));
+    let typed = args.label.iter().map(|text| {
+        let named = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        let (name, value) = named.ok_or_else(|| format!("--label `{text}`: write NAME=VALUE"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    });
+    profile.chain(typed).collect()
 }
 
 fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
@@ -97,6 +115,7 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     };
     let monitor = monitor.map_err(Failure::from)?;
     let interrupt = Interrupt::catch()?;
+    let (paths, unmeasured) = forebay_load::agent::paths(task.agents.as_ref(), &args.monitor, &token);
     let mut screen = Screen::stderr();
     let mut results = match &task.find_max {
         None => once(task, &settings, &monitor, &interrupt, &mut screen)?,
@@ -104,6 +123,8 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     };
     screen.end();
     results.target = task.planned.target.to_string();
+    results.paths = paths;
+    results.notes.extend(unmeasured);
     monitor.complete(&mut results);
     conclude(args, task, results, interrupt.is_caught())
 }
@@ -116,6 +137,7 @@ fn conclude(
     is_interrupted: bool,
 ) -> Result<ExitCode, Failure> {
     results.command = without_secrets(std::env::args());
+    results.labels.clone_from(&task.labels);
     let checked: Vec<Checked> = task.thresholds.iter().map(|threshold| threshold.check(&results)).collect();
     tell(args, task, &results, &checked)?;
     if results.connects.made == 0 && !is_interrupted {
@@ -159,6 +181,10 @@ fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Res
     }
     if let Some(path) = &args.json {
         report::write_json(results, Path::new(path)).map_err(Failure::from)?;
+    }
+    if let Some(folder) = &args.history {
+        let kept = report::keep(results, folder).map_err(Failure::from)?;
+        say!("kept as {}", kept.display());
     }
     if let Some(path) = &args.html {
         report::write_html(results, comparison.as_ref(), checked, Path::new(path)).map_err(Failure::from)?;

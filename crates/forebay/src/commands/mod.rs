@@ -14,6 +14,7 @@ mod plan;
 mod probe;
 mod redis;
 mod reload;
+mod runs;
 mod seed;
 mod serve;
 mod unfollow;
@@ -31,6 +32,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::Seed(args) => seed::run(&args),
         Command::Warm(args) => warm::run(&args),
+        Command::Runs(args) => runs::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Check(args) => check::run(&args),

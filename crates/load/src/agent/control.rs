@@ -4,7 +4,7 @@
 use super::clock::{Clock, Offset};
 use super::frame::{receive, send};
 use super::merge::{self, Delivered, Outcome};
-use super::message::{FORMAT, FromAgent, Job, ToAgent};
+use super::message::{FORMAT, FromAgent, Job, Probe, ToAgent};
 use super::proof::{Nonces, Side, nonce};
 use crate::flags::Planned;
 use crate::limits::{
@@ -16,8 +16,10 @@ use crate::results::{HostSecond, Live, Results, Role};
 use crate::run::Handle;
 use crate::schedule::Share;
 use crate::settings::{Pace, Settings, Stop, part};
+use std::fs;
 use std::io;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -39,20 +41,34 @@ struct Link {
 type Received = (usize, io::Result<FromAgent>);
 
 impl Controller {
-    /// `agents`: `HOST:PORT`, several parted by commas.
+    /// `agents`: `HOST:PORT`, several parted by commas; or a file with one a line, `#` before comments.
     ///
     /// # Errors
     /// [`Kind::Argument`] with what is wrong.
     pub fn parse(agents: &str, token: &str) -> Result<Controller, Error> {
         let wrong = |why: String| Err(Error::new(Kind::Argument, format!("--agents: {why}")));
-        let places: Vec<String> = agents.split(',').map(|place| place.trim().to_owned()).collect();
+        let file = Path::new(agents);
+        let places: Vec<String> = if file.is_file() {
+            let text = fs::read_to_string(file).map_err(|error| {
+                Error::new(Kind::Argument, format!("--agents {agents}")).with_source(error)
+            })?;
+            let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+            lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+        } else {
+            agents.split(',').map(|place| place.trim().to_owned()).collect()
+        };
+        if places.is_empty() {
+            return wrong(format!("{agents} names none"));
+        }
         for place in &places {
             let port = place
                 .rsplit_once(':')
                 .filter(|(host, _)| !host.is_empty())
                 .map(|(_, port)| port.parse::<u16>());
             if !matches!(port, Some(Ok(1..))) {
-                return wrong(format!("`{place}` is not HOST:PORT"));
+                let or_file =
+                    if places.len() == 1 && !file.is_file() { ", and no file of that name" } else { "" };
+                return wrong(format!("`{place}` is not HOST:PORT{or_file}"));
             }
         }
         if places.len() > AGENTS_MAX {
@@ -65,6 +81,15 @@ impl Controller {
             return wrong("they need --token, the same that they were started with".into());
         }
         Ok(Controller { places, token: token.to_owned() })
+    }
+
+    /// Where the agents are.
+    pub(super) fn places(&self) -> &[String] {
+        &self.places
+    }
+
+    pub(super) fn token(&self) -> &str {
+        &self.token
     }
 
     /// Each agent's part of a run.
@@ -160,7 +185,7 @@ pub(super) fn lost(place: &str, error: io::Error) -> Error {
 }
 
 /// Connects; both sides prove that they know the token.
-pub(super) fn login(place: &str, token: &str) -> Result<TcpStream, Error> {
+pub(super) fn login(place: &str, token: &str, probe: Option<Probe>) -> Result<TcpStream, Error> {
     let failed = |error| lost(place, error);
     let mut stream = connect(place).map_err(failed)?;
     let own = nonce().map_err(failed)?;
@@ -172,7 +197,8 @@ pub(super) fn login(place: &str, token: &str) -> Result<TcpStream, Error> {
         return Err(Error::new(Kind::Format, why));
     }
     let nonces = Nonces { agent: nonce, controller: own };
-    let login = ToAgent::Login { format: FORMAT, nonce: own, proof: nonces.prove(token, Side::Controller) };
+    let proof = nonces.prove(token, Side::Controller);
+    let login = ToAgent::Login { format: FORMAT, nonce: own, proof, probe };
     send(&mut stream, &login).map_err(failed)?;
     let refused = |why: String| Err(Error::new(Kind::Unreachable, why));
     match receive(&mut stream, FRAME_BYTES_STRANGER_MAX).map_err(failed)? {
@@ -187,7 +213,7 @@ impl Link {
     /// Logs in, and measures the offset of the agent's clock.
     fn open(place: &str, token: &str, clock: Clock) -> Result<Link, Error> {
         let failed = |error| lost(place, error);
-        let mut stream = login(place, token)?;
+        let mut stream = login(place, token, None)?;
         let mut offset = Offset::default();
         for _ in 0..CLOCK_ROUND_TRIPS {
             let sent_ns = clock.now_ns();
@@ -221,7 +247,7 @@ fn connect(place: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn strange() -> io::Error {
+pub(super) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "it does not speak the protocol of forebay agent")
 }
 
@@ -332,7 +358,9 @@ impl Run<'_> {
                 FromAgent::Pong { .. }
                 | FromAgent::Sampled { .. }
                 | FromAgent::Hello { .. }
-                | FromAgent::Welcome { .. },
+                | FromAgent::Welcome { .. }
+                | FromAgent::Probed { .. }
+                | FromAgent::Counted(_),
             ) => {}
             Err(error) => {
                 let why = match error.kind() {
@@ -389,6 +417,7 @@ mod tests {
             ("a:0", "x", "`a:0`"),
             ("a:1,:2", "x", "`:2`"),
             ("a:1,a:1", "x", "twice"),
+            ("agents.txt", "x", "`agents.txt` is not HOST:PORT, and no file of that name"),
             ("a:1", "", "--token"),
         ] {
             let error = Controller::parse(agents, token).unwrap_err();
@@ -397,6 +426,23 @@ mod tests {
                 error.kind() == Kind::Argument && text.contains(expected) && !text.contains('\n'),
                 "{text}"
             );
+        }
+    }
+    #[test]
+    fn a_file_names_one_agent_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agents.txt");
+        let parse = |text: &str| {
+            fs::write(&path, text).unwrap();
+            Controller::parse(path.to_str().unwrap(), "x").map_err(|error| error.to_string())
+        };
+        let controller = parse("# eu\na:1\n\n  b:2  # the big one\n").unwrap();
+        assert_eq!(controller.places, ["a:1", "b:2"]);
+        for (text, expected) in
+            [("# none\n", "names none"), ("a:1\nb\n", "`b` is not HOST:PORT"), ("a:1\na:1", "twice")]
+        {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

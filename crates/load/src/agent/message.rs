@@ -1,15 +1,16 @@
 //! The messages between controller and agent; [`super`] describes their order.
 
+use super::probe::count::Counted;
 use super::proof::{Nonce, Proof};
 use crate::request_source::Work;
-use crate::results::{HostSecond, Live, Results, Role, Second};
+use crate::results::{HostSecond, Live, Path, Results, Role, Second};
 use crate::settings::Settings;
 use crate::target::Target;
 use forebay_host::Sample;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. Controller and agent must have the same one.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 
 /// One agent's part of a run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,15 +24,39 @@ pub(super) struct Job {
     pub work: Work,
 }
 
+/// What one stream measures, seen from the tester.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Probe {
+    Download,
+    Upload,
+    /// Both ways; the tester's datagrams come from this port.
+    Packets {
+        port: u16,
+    },
+}
+
 /// From the controller.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToAgent {
-    Login { format: u32, nonce: Nonce, proof: Proof },
+    /// Into a session, or into one stream of a probe.
+    Login {
+        format: u32,
+        nonce: Nonce,
+        proof: Proof,
+        probe: Option<Probe>,
+    },
     Ping,
     Sample,
+    Probe {
+        place: String,
+        streams: usize,
+    },
     Job(Box<Job>),
-    Start { at_unix_ns: u64 },
+    Start {
+        at_unix_ns: u64,
+    },
     Cancel,
 }
 
@@ -43,6 +68,8 @@ pub(super) enum FromAgent {
     Refused { why: String },
     Pong { unix_ns: u64 },
     Sampled { sample: Box<Sample> },
+    Probed { path: Path },
+    Counted(Counted),
     Ready,
     Progress { live: Option<Live>, seconds: Vec<Second>, hosts: Vec<(Role, HostSecond)> },
     Done { results: Box<Results>, started_unix_ns: Option<u64> },

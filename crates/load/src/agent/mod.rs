@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! agent       hello { format, nonce }                    a version, and 32 random bytes
-//! controller  login { format, nonce, proof }             32 bytes; HMAC-SHA256(token, "controller" nonces)
+//! controller  login { format, nonce, proof, probe }      32 bytes; HMAC-SHA256(token, "controller" nonces)
 //! agent       welcome { proof }                          HMAC-SHA256(token, "agent" nonces)
 //!             or refused { why }
 //! controller  ping { }         agent  pong { unix_ns }   16 times: the clock offset
@@ -20,8 +20,12 @@
 //! controller  ping { }                                   every second: the controller is still there
 //! controller  cancel { }                                 ends the run; its results follow as done
 //! controller  sample { }       agent  sampled { sample } at any time: machine and process
+//! controller  probe { place, streams }                   before a job: measure the network to another agent
+//! agent       probed { path }                            or failed { why }
 //! agent       done { results, started_unix_ns }          or failed { why }
 //! ```
+//!
+//! A login with `probe` makes the connection one stream of a measurement ([`probe`]).
 //!
 //! The token never travels; a nonce is never used twice. What follows the login is neither
 //! encrypted nor signed: agents belong into a private network, or behind a tunnel, as everything
@@ -39,6 +43,7 @@ mod control;
 mod frame;
 mod merge;
 mod message;
+mod probe;
 mod proof;
 mod remote_sampler;
 mod run_files;
@@ -47,5 +52,6 @@ mod session;
 mod shared;
 
 pub use control::{Controller, drive};
+pub use probe::paths;
 pub(crate) use remote_sampler::RemoteSampler;
 pub use serve::Agent;

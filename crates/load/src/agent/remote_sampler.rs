@@ -34,7 +34,7 @@ impl RemoteSampler {
     pub fn sample(&mut self) -> Result<Sample, Error> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => login(&self.place, &self.token)?,
+            None => login(&self.place, &self.token, None)?,
         };
         let said = send(&mut stream, &ToAgent::Sample).and_then(|()| receive(&mut stream, FRAME_BYTES_MAX));
         match said.map_err(|error| lost(&self.place, error))? {

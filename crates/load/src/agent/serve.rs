@@ -4,6 +4,7 @@
 use super::clock::Clock;
 use super::frame::{receive, send};
 use super::message::{FORMAT, FromAgent, ToAgent};
+use super::probe;
 use super::proof::{Nonces, Side, nonce};
 use super::session::Session;
 use super::shared::Shared;
@@ -110,7 +111,7 @@ fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let own = nonce()?;
     send(&mut stream, &FromAgent::Hello { format: FORMAT, nonce: own })?;
     let first = receive(&mut stream, FRAME_BYTES_STRANGER_MAX)?;
-    let ToAgent::Login { format, nonce, proof } = first else {
+    let ToAgent::Login { format, nonce, proof, probe } = first else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it did not log in"));
     };
     let nonces = Nonces { agent: own, controller: nonce };
@@ -128,6 +129,9 @@ fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         return refuse(&mut stream, "wrong token".into());
     }
     send(&mut stream, &FromAgent::Welcome { proof: nonces.prove(&shared.token, Side::Agent) })?;
+    if let Some(probe) = probe {
+        return probe::serve(stream, probe);
+    }
     Session::new(stream, shared.clone(), Clock::off_by(shared.clock_offset_ns)).run()
 }
 

@@ -6,12 +6,13 @@
 use super::clock::Clock;
 use super::frame::{receive, send};
 use super::message::{FromAgent, Job, ToAgent};
+use super::probe::measure;
 use super::run_files::RunFiles;
 use super::shared::Shared;
 use crate::flags::Planned;
-use crate::limits::{FRAME_BYTES_MAX, PROGRESS_MS};
+use crate::limits::{FRAME_BYTES_MAX, PROBE_STREAMS, PROGRESS_MS};
 use crate::monitor::Monitor;
-use crate::results::Results;
+use crate::results::{Path, Results};
 use crate::run::{Handle, run_workers};
 use forebay_host::{Sample, Sampler};
 use std::io;
@@ -114,6 +115,13 @@ impl Session {
                 };
                 send(&mut self.stream, &answer)
             }
+            ToAgent::Probe { place, streams } => {
+                let answer = match self.probe(&place, streams) {
+                    Ok(path) => FromAgent::Probed { path },
+                    Err(why) => FromAgent::Failed { why },
+                };
+                send(&mut self.stream, &answer)
+            }
             ToAgent::Job(job) => match self.begin(*job) {
                 Ok(running) => {
                     self.running = Some(running);
@@ -134,14 +142,26 @@ impl Session {
         }
     }
 
+    /// Measures the path to another agent.
+    fn probe(&self, place: &str, streams: usize) -> Result<Path, String> {
+        self.occupy()?;
+        let measured = measure(place, &self.shared.token, streams.clamp(1, PROBE_STREAMS));
+        self.shared.is_busy.store(false, Ordering::Release);
+        measured.map_err(|error| error.to_string())
+    }
+
+    /// Takes the agent for one controller.
+    fn occupy(&self) -> Result<(), String> {
+        let was_busy = self.shared.is_busy.swap(true, Ordering::AcqRel);
+        if was_busy { Err("the agent is busy with another run".into()) } else { Ok(()) }
+    }
+
     /// Starts a run that is held before its first request.
     fn begin(&self, job: Job) -> Result<Running, String> {
         if !job.work.is_sound() || job.settings.share.of == 0 {
             return Err("the job makes no sense".into());
         }
-        if self.shared.is_busy.swap(true, Ordering::AcqRel) {
-            return Err("the agent is busy with another run".into());
-        }
+        self.occupy()?;
         let started = self.start_run(job);
         if started.is_err() {
             self.shared.is_busy.store(false, Ordering::Release);

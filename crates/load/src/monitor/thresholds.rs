@@ -50,6 +50,10 @@ pub(super) const SEGMENTS_MIN: f64 = 1_000.0;
 /// Part of the busy CPU time of a machine below which the tester's process is not what uses the machine up.
 pub(super) const TESTER_SHARE: f64 = 0.25;
 
+/// Part of what the probe got through before the run from which the path to the server is full: the load
+/// shares it with headers and acknowledgements, which the probe does not count either.
+pub(super) const PATH_FULL: f64 = 0.90;
+
 /// Part of the requests under way that wait for the database from which it is what they wait for.
 pub(super) const WAITING: f64 = 0.5;
 

@@ -2,15 +2,17 @@
 //!
 //! Everything here reads one [`Results`](crate::results::Results) and changes nothing: [`tables`]
 //! for the terminal, [`page`] for one self-contained HTML file, [`write_json`] for scripts,
-//! [`Threshold`] for exit codes, [`Comparison`] for two runs, [`Screen`] for the time in which a
-//! run goes on. `docs/load.md` says how to read all of it.
+//! [`Threshold`] for exit codes, [`Comparison`] for two runs, [`list`] and [`pivot`] for many,
+//! [`Screen`] for the time in which a run goes on. `docs/load.md` says how to read all of it.
 
 mod compare;
 mod error;
 mod files;
 mod format;
+mod history;
 mod live;
 mod page;
+mod runs;
 mod tables;
 mod threshold;
 mod words;
@@ -18,8 +20,10 @@ mod words;
 pub use compare::{Comparison, Difference};
 pub use error::{Error, Kind};
 pub use files::{read_json, write_html, write_json};
+pub use history::{keep, prepare, read_runs};
 pub use live::Screen;
 pub use page::{Extras, page};
+pub use runs::{Run, list, pivot};
 pub use tables::tables;
 pub use threshold::{Checked, Threshold};
 pub use words::{limit_word, model_note, warnings};

@@ -1,10 +1,10 @@
 //! The final tables, in the shape that users of autocannon know.
 
 use super::compare::Comparison;
-use super::format::{bytes, command, count, figure, milliseconds, percentile};
+use super::format::{bytes, command, count, figure, milliseconds, percentile, short};
 use super::threshold::Checked;
 use super::words::{hidden_note, limit_word, load_line, model_note, warnings};
-use crate::results::{Endpoint, Host, Rates, Results, Role};
+use crate::results::{Endpoint, Host, Path, Rates, Results, Role};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use std::fmt::Write;
@@ -32,6 +32,7 @@ pub fn tables(results: &Results, comparison: Option<&Comparison>, thresholds: &[
     add(endpoints(&results.endpoints));
     add(outcomes(results));
     add(hosts(&results.hosts));
+    add(paths(&results.paths));
     add(agents(results));
     if let Some(comparison) = comparison {
         add(compared(comparison));
@@ -49,7 +50,7 @@ pub fn tables(results: &Results, comparison: Option<&Comparison>, thresholds: &[
 }
 
 /// A table whose first column is names, the rest figures.
-fn table<const N: usize>(head: [&str; N]) -> Table {
+pub(super) fn table<const N: usize>(head: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_header(head);
     for column in table.column_iter_mut().skip(1) {
@@ -197,6 +198,33 @@ fn hosts(hosts: &[Host]) -> String {
         ]);
     }
     table.to_string()
+}
+
+/// `940 Mbit/s`.
+pub(super) fn bits(per_s: f64) -> String {
+    let (value, unit) = if per_s >= 999.5e6 { (per_s / 1e9, "Gbit/s") } else { (per_s / 1e6, "Mbit/s") };
+    format!("{} {unit}", figure(value))
+}
+
+/// Each path with its figures: bytes to and from the server, packets to and from it.
+pub(super) fn path_figures(path: &Path) -> [String; 5] {
+    let packets =
+        |rate: Option<f64>| rate.map_or_else(|| "none came".to_owned(), |rate| format!("{}/s", short(rate)));
+    [
+        format!("{} → {}", path.tester, path.server),
+        bits(path.to_server_bits_per_s),
+        bits(path.from_server_bits_per_s),
+        packets(path.to_server_packets_per_s),
+        packets(path.from_server_packets_per_s),
+    ]
+}
+
+pub(super) const PATH_HEAD: [&str; 5] = ["Network before", "Up", "Down", "Packets up", "Packets down"];
+
+fn paths(paths: &[Path]) -> String {
+    let mut table = table(PATH_HEAD);
+    table.add_rows(paths.iter().map(path_figures));
+    if paths.is_empty() { String::new() } else { table.to_string() }
 }
 
 fn agents(results: &Results) -> String {

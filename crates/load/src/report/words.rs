@@ -50,6 +50,9 @@ pub(super) fn load_line(results: &Results) -> String {
         parts.push(plural(results.agents.len() as u64, "agent"));
     }
     parts.push(span(results.duration_s));
+    if load.ramp_s > 0.0 {
+        parts.push(format!("risen to over {}", span(load.ramp_s)));
+    }
     if results.warmup_s > 0.0 {
         parts.push(format!("after {} of warm-up", span(results.warmup_s)));
     }

@@ -10,6 +10,7 @@ mod error_kind;
 mod hosts;
 mod live;
 mod model;
+mod path;
 mod rates;
 mod second;
 
@@ -18,6 +19,7 @@ pub use error_kind::ErrorKind;
 pub use hosts::{Agent, Host, HostSecond, Limit, Role, Verdict};
 pub use live::Live;
 pub use model::Model;
+pub use path::Path;
 pub use rates::Rates;
 pub use second::Second;
 
@@ -64,6 +66,8 @@ pub struct Load {
     pub amount: Option<u64>,
     /// How long an answer may take.
     pub timeout_s: f64,
+    /// How long the load took to rise to its full height; part of the figures unless warm-up cuts it.
+    pub ramp_s: f64,
 }
 
 /// One run.
@@ -73,6 +77,9 @@ pub struct Results {
     pub format: u32,
     /// What was typed, the program first.
     pub command: Vec<String>,
+    /// What it is called, to tell it from others: `--label`, and `profile`.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// The URL.
     pub target: String,
     /// When the first request was due, in milliseconds of Unix time (warm-up included).
@@ -108,6 +115,9 @@ pub struct Results {
     pub endpoints: Vec<Endpoint>,
     /// By the second, without gaps.
     pub seconds: Vec<Second>,
+    /// What the network between testers and servers carried before the run.
+    #[serde(default)]
+    pub paths: Vec<Path>,
     /// Machines that were watched.
     pub hosts: Vec<Host>,
     /// What ran out.
@@ -127,6 +137,7 @@ impl Default for Results {
         Results {
             format: FORMAT,
             command: Vec::new(),
+            labels: BTreeMap::new(),
             target: String::new(),
             started_at_ms: 0,
             model: Model::Closed,
@@ -144,6 +155,7 @@ impl Default for Results {
             connects: Connects::default(),
             endpoints: Vec::new(),
             seconds: Vec::new(),
+            paths: Vec::new(),
             hosts: Vec::new(),
             verdict: None,
             agents: Vec::new(),
@@ -200,6 +212,7 @@ impl Results {
         self.connects.open_max += other.connects.open_max;
         self.merge_endpoints(&other.endpoints);
         self.merge_seconds(&other.seconds);
+        self.paths.extend_from_slice(&other.paths);
         self.hosts.extend_from_slice(&other.hosts);
         self.agents.extend_from_slice(&other.agents);
         self.complete &= other.complete;
@@ -229,6 +242,7 @@ impl Results {
         };
         load.planned_s = load.planned_s.or(other.planned_s);
         load.timeout_s = load.timeout_s.max(other.timeout_s);
+        load.ramp_s = load.ramp_s.max(other.ramp_s);
     }
 
     fn merge_endpoints(&mut self, others: &[Endpoint]) {

@@ -12,14 +12,14 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl<T: Traffic> Worker<'_, T> {
-    /// Every connection is made before the first request is sent, so that the clock does not run
-    /// for connecting. How many there are.
+    /// Every connection is made before the first request is sent, but those of a ramp, so that the clock
+    /// does not run for connecting. How many there are.
     pub fn connect_all(&mut self) -> io::Result<u64> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut next = 0;
         loop {
             let now = Instant::now();
-            while next < self.part.connections && self.connecting < CONNECTING_MAX {
+            while next < self.unopened && self.connecting < CONNECTING_MAX {
                 self.connect(next, now);
                 next += 1;
             }

@@ -12,7 +12,7 @@ mod send;
 pub(crate) use plan::Part;
 
 use crate::connection::{Answer, Connection, HeadReader, State};
-use crate::limits::{EVENTS, HEAD_BYTES_MAX, MALFORMED_BYTES_SHOWN, READ_BYTES, SWEEP_NS};
+use crate::limits::{CONNECTING_MAX, EVENTS, HEAD_BYTES_MAX, MALFORMED_BYTES_SHOWN, READ_BYTES, SWEEP_NS};
 use crate::recorder::{Pending, Recorder};
 use crate::response::Malformed;
 use crate::results::{ErrorKind, Results};
@@ -87,7 +87,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections: (0..part.places).map(|_| Connection::new(settings.pipelining, now)).collect(),
             ready: VecDeque::with_capacity(part.places),
-            unopened: part.connections,
+            unopened: (0..part.connections).filter(|place| part.opens_ns(*place) == 0).count(),
             connecting: 0,
             arrivals,
             recorder,
@@ -132,6 +132,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         loop {
             let now_ns = self.now_ns();
             self.recorder.tick(now_ns);
+            self.ramp_up(now_ns);
             self.send_due(now_ns);
             self.refill_waiting(now_ns);
             if now_ns >= self.next_sweep_ns {
@@ -145,6 +146,19 @@ impl<'a, T: Traffic> Worker<'a, T> {
             for event in events.drain(..) {
                 self.handle(event.data.u64() as usize, event.flags);
             }
+        }
+    }
+
+    /// When the next connection of the ramp is to be made.
+    fn ramp_ns(&self) -> Option<u64> {
+        let is_left = self.unopened < self.part.connections && self.ended_ns.is_none();
+        is_left.then(|| self.part.opens_ns(self.unopened))
+    }
+
+    fn ramp_up(&mut self, now_ns: u64) {
+        while self.connecting < CONNECTING_MAX && self.ramp_ns().is_some_and(|opens_ns| opens_ns <= now_ns) {
+            self.unopened += 1;
+            self.connect(self.unopened - 1, Instant::now());
         }
     }
 
@@ -187,6 +201,9 @@ impl<'a, T: Traffic> Worker<'a, T> {
 
     fn sleep_ns(&self, now_ns: u64) -> u64 {
         let mut until_ns = self.next_sweep_ns;
+        if let Some(opens_ns) = self.ramp_ns().filter(|opens_ns| *opens_ns > now_ns) {
+            until_ns = until_ns.min(opens_ns);
+        }
         if self.ended_ns.is_none() {
             until_ns = until_ns.min(self.part.ends_ns.unwrap_or(u64::MAX));
         }

@@ -15,6 +15,8 @@ pub(crate) struct Part {
     pub concurrency: usize,
     /// Of the schedule.
     pub share: Share,
+    /// Closed model: over which connections are made, one after the other.
+    ramp_ns: u64,
     /// Nothing is counted before.
     pub warmup_ns: u64,
     /// When sending ends, if time ends it.
@@ -26,6 +28,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// When that connection is made: before the start without a ramp, and the first one always.
+    pub fn opens_ns(&self, place: usize) -> u64 {
+        let share = place as u128 * u128::from(self.ramp_ns) / self.connections.max(1) as u128;
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
     pub fn new(settings: &Settings, index: usize, of: usize) -> Part {
         let warmup_ns = ns(settings.warmup);
         let mut amount = None;
@@ -49,7 +57,9 @@ impl Part {
             (Some(most), Pace::Open(_)) => part(most, index, of).max(1),
             _ => usize::MAX,
         };
+        let ramp_ns = if settings.pace == Pace::Closed { ns(settings.ramp) } else { 0 };
         Part {
+            ramp_ns,
             connections: part(settings.connections, index, of),
             places,
             concurrency,

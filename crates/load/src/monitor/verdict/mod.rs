@@ -5,17 +5,20 @@
 //! what most requests wait for; whose CPU is used up; and only when all of that has room, too few
 //! connections. What cannot be seen is said not to be seen.
 
+mod path;
+mod run;
+
 use super::thresholds::{
-    CONNECTIONS_FULL, DISK_STALLED, FAILED, HELD_BACK_PER_S, INTERFACE_FULL, LOST, MACHINE_BUSY,
-    QUEUE_WAITED, RATE_MET, SECONDS_MIN, SEGMENTS_MIN, STOLEN, STOLEN_WANTED, TESTER_SHARE, THREAD_BUSY,
-    WAITING,
+    CONNECTIONS_FULL, FAILED, HELD_BACK_PER_S, INTERFACE_FULL, LOST, MACHINE_BUSY, QUEUE_WAITED, RATE_MET,
+    STOLEN, STOLEN_WANTED, WAITING,
 };
-use crate::results::{ErrorKind, Host, HostSecond, Limit, Model, Results, Role, Verdict};
+use crate::results::{ErrorKind, Limit, Model, Results, Role, Verdict};
+use run::{Machine, Run, found, percent};
 
 /// What ran out, and how that was seen.
 pub fn verdict(results: &Results) -> Verdict {
     let run = Run::new(results);
-    let causes: [fn(&Run<'_>) -> Option<Verdict>; 9] = [
+    let causes: [fn(&Run<'_>) -> Option<Verdict>; 10] = [
         rate_met,
         no_answers,
         nothing_left_to_connect_with,
@@ -23,160 +26,13 @@ pub fn verdict(results: &Results) -> Verdict {
         network,
         database,
         cpu,
+        path::full,
         too_few_connections,
         failures,
     ];
-    causes.iter().find_map(|cause| cause(&run)).unwrap_or_else(|| run.unknown())
-}
-
-fn found(limit: Limit, why: String) -> Option<Verdict> {
-    Some(Verdict { limit, why })
-}
-
-/// A machine while requests were sent.
-struct Machine<'a> {
-    host: &'a Host,
-    seconds: Vec<&'a HostSecond>,
-}
-
-impl Machine<'_> {
-    fn mean(&self, figure: impl Fn(&HostSecond) -> f64) -> f64 {
-        self.seconds.iter().map(|second| figure(second)).sum::<f64>() / self.seconds.len().max(1) as f64
-    }
-
-    /// Part of all its cores, 0 to 1.
-    fn part(&self, figure: impl Fn(&HostSecond) -> f32) -> f64 {
-        self.mean(|second| f64::from(figure(second))) / 100.0 / f64::from(self.host.cores.max(1))
-    }
-
-    fn busy(&self) -> f64 {
-        self.part(|second| second.cpu_percent)
-    }
-
-    fn stolen(&self) -> f64 {
-        self.part(|second| second.stolen_percent)
-    }
-
-    fn process(&self) -> f64 {
-        self.part(|second| second.process_cpu_percent)
-    }
-
-    /// Mean over the seconds that have it.
-    fn extra(&self, name: &str) -> Option<f64> {
-        let values: Vec<f64> =
-            self.seconds.iter().filter_map(|second| second.extra.get(name).copied()).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    }
-
-    /// Part of the segments of the whole run that were lost. A segment that was sent again although
-    /// the receiver had it (a tail-loss probe that came too early, as on a busy loopback) was not
-    /// lost.
-    fn lost_segments(&self) -> f64 {
-        let count = |name| self.extra(name).unwrap_or(0.0) * self.seconds.len() as f64;
-        let lost = count("resent_segments_per_s") - count("spurious_resent_segments_per_s");
-        let sent = count("sent_segments_per_s");
-        if sent < SEGMENTS_MIN { 0.0 } else { lost.max(0.0) / sent }
-    }
-
-    /// Whether the watched process is a good part of what keeps the machine busy.
-    fn is_busy_by_itself(&self) -> bool {
-        self.process() >= TESTER_SHARE * self.busy()
-    }
-
-    /// The busiest thread and its part of a core.
-    fn thread(&self) -> Option<(&str, f64)> {
-        let names = self.seconds.iter().flat_map(|second| second.extra.keys());
-        let mut threads: Vec<&str> = names.filter_map(|name| name.strip_prefix("thread.")).collect();
-        threads.sort_unstable();
-        threads.dedup();
-        let used = |name: &str| {
-            self.mean(|second| second.extra.get(&format!("thread.{name}")).copied().unwrap_or(0.0)) / 100.0
-        };
-        threads.into_iter().map(|name| (name, used(name))).max_by(|a, b| a.1.total_cmp(&b.1))
-    }
-
-    fn busy_thread(&self) -> Option<(&str, f64)> {
-        self.thread().filter(|(_, used)| *used >= THREAD_BUSY)
-    }
-
-    fn called(&self) -> String {
-        let role = match self.host.role {
-            Role::Tester => "tester",
-            Role::Server => "server",
-        };
-        if self.host.name.is_empty() {
-            format!("the {role}")
-        } else {
-            format!("the {role} ({})", self.host.name)
-        }
-    }
-}
-
-/// A run as the causes look at it.
-struct Run<'a> {
-    results: &'a Results,
-    machines: Vec<Machine<'a>>,
-}
-
-impl<'a> Run<'a> {
-    fn new(results: &'a Results) -> Run<'a> {
-        let last = (results.duration_s + 1e-6) as u64;
-        let machine = |host: &'a Host| {
-            let during: Vec<&HostSecond> =
-                host.seconds.iter().filter(|second| second.second < last.max(1)).collect();
-            Machine { host, seconds: during }
-        };
-        let machines = results.hosts.iter().map(machine);
-        Run { results, machines: machines.filter(|machine| machine.seconds.len() >= SECONDS_MIN).collect() }
-    }
-
-    fn of(&self, role: Role) -> impl Iterator<Item = &Machine<'a>> {
-        self.machines.iter().filter(move |machine| machine.host.role == role)
-    }
-
-    fn sees_server(&self) -> bool {
-        self.of(Role::Server).next().is_some()
-    }
-
-    /// Requests under way at once, by Little's law: those answered, and those that never were.
-    fn under_way(&self) -> f64 {
-        let latency = self.results.latency_from_sent_ms.as_ref().unwrap_or(&self.results.latency_ms);
-        self.results.requests.rate_per_s * latency.mean_ms() / 1_000.0
-    }
-
-    /// Most requests that all connections carry at once.
-    fn places(&self) -> f64 {
-        (self.results.load.connections * self.results.load.pipelining.max(1)) as f64
-    }
-
-    fn unknown(&self) -> Verdict {
-        let server = if !self.sees_server() {
-            "the server was not watched (--monitor http://HOST:ADMIN shows it)"
-        } else {
-            "neither machine, nor the network, nor the database was used up"
-        };
-        let tester = match self.of(Role::Tester).next() {
-            Some(machine) => format!("the tester had {} of its CPU left", percent(1.0 - machine.busy())),
-            None if self.results.duration_s < SECONDS_MIN as f64 => "the run was too short to tell".into(),
-            None => "the tester was not watched".into(),
-        };
-        let disk = self.machines.iter().find_map(|machine| {
-            let stalled = machine.extra("disk_stalled_percent")? / 100.0;
-            let text = format!(
-                "; processes waited for {}'s disk {} of the time",
-                machine.called(),
-                percent(stalled)
-            );
-            (stalled >= DISK_STALLED).then_some(text)
-        });
-        let why =
-            format!("Nothing that was seen ran out: {tester}, and {server}{}.", disk.unwrap_or_default());
-        Verdict { limit: Limit::Unknown, why }
-    }
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
+    let mut verdict = causes.iter().find_map(|cause| cause(&run)).unwrap_or_else(|| run.unknown());
+    verdict.why.extend(path::before(results));
+    verdict
 }
 
 fn rate_met(run: &Run<'_>) -> Option<Verdict> {

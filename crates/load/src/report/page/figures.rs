@@ -2,7 +2,7 @@
 
 use super::super::compare::Comparison;
 use super::super::format::{bytes, count, figure, milliseconds, percentile};
-use super::super::tables::{LIST, host_means};
+use super::super::tables::{LIST, PATH_HEAD, host_means, path_figures};
 use super::super::threshold::Checked;
 use super::html::{escape, section};
 use crate::results::{Host, Rates, Results};
@@ -142,6 +142,11 @@ pub(super) fn host(host: &Host) -> String {
         }
     }
     table(&["Mean of the run", ""], rows)
+}
+
+pub(super) fn paths(results: &Results) -> String {
+    let rows = results.paths.iter().map(|path| path_figures(path).to_vec());
+    section("The network before the run", &table(&PATH_HEAD, rows))
 }
 
 pub(super) fn agents(results: &Results) -> String {

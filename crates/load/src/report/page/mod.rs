@@ -48,6 +48,7 @@ pub fn page(results: &Results, extras: &Extras<'_>) -> String {
         figures::endpoints(results),
         figures::outcomes(results),
         sections::hosts(results),
+        figures::paths(results),
         figures::agents(results),
         extras.comparison.map(figures::comparison).unwrap_or_default(),
         sections::explanation(results),
