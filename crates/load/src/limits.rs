@@ -106,7 +106,7 @@ pub(crate) const PROBE_TICK_MS: u64 = 10;
 /// How long the first datagram is waited for: all streams must have logged in, over a long line too.
 pub(crate) const PROBE_FIRST_MS: u64 = 2_000;
 
-/// How long the whole probe of an agent may take: four measurements, and one connection that nobody answers.
+/// How long the whole probe of an agent may take: four measurements, and a connection that gets no answer.
 pub(crate) const PROBE_ANSWER_MS: u64 = 4 * PROBE_MS + 2 * PROBE_FIRST_MS + 2 * SILENCE_MS;
 
 /// Streams of one tester: clouds let one flow have a part of an instance's bandwidth, and one thread sends
