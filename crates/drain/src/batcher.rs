@@ -187,7 +187,7 @@ impl<Q: Queue> Batcher<Q> {
             return Ok(place.clone());
         }
         let mut place = self.queue.locate(&self.database).await?;
-        if let Some(own) = self.uncertain.iter().position(|(reached, _)| *reached == place.reached) {
+        if let Some(own) = self.uncertain.iter().rposition(|(reached, _)| *reached == place.reached) {
             // Which changes were refused was in the answer that was lost; without a list of rows none was.
             let (_, rows) = self.uncertain.swap_remove(own);
             let verdict = if rows.is_empty() { Verdict::But(Vec::new()) } else { Verdict::Unknown };

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use forebay_log::{Durability, Position};
 use forebay_table::{
-    Called, Counters, Fetched, HotKind, HotTable, Others, Read, TableSpec, Tables, WriteError,
+    Again, Called, Counters, Fetched, HotKind, HotTable, Others, Read, TableSpec, Tables, WriteError,
 };
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value};
 use std::fs;
@@ -303,6 +303,7 @@ fn refused_changes_stay_refused() {
     }
     (2..4).for_each(|id| change(&opened, id, "unheard"));
     insert(&opened, 11, "unheard");
+    opened.table.delete(Value::Bigint(5).as_ref(), |_| ()).unwrap();
     // And takes this one later.
     *store.position.lock().unwrap() = opened.log.flush().unwrap();
     change(&opened, 4, "left");
@@ -317,8 +318,8 @@ fn refused_changes_stay_refused() {
     opened.tables.undo_unheard(|_| position).unwrap();
     opened.tables.drained(position);
     let again = opened.tables.take_again();
-    assert_eq!(again.len(), 9, "three that the log tells, and all whose outcome nobody heard");
-    for (from, table, key) in again {
+    assert_eq!(again.len(), 10, "three that the log tells, and all whose outcome nobody heard");
+    for Again { from, table, key, .. } in again {
         assert!(from <= position);
         let gone = matches!(key, Value::Bigint(10 | 11));
         let fetched = block_on(table.fetch(key)).unwrap();

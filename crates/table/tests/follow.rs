@@ -6,14 +6,19 @@
 #[path = "follow/checks.rs"]
 mod checks;
 mod common;
+#[path = "follow/database.rs"]
+mod database;
+#[path = "follow/restarts.rs"]
+mod restarts;
 #[path = "follow/world.rs"]
 mod world;
 
 use common::*;
+use database::Database;
 use forebay_log::{Log, Position};
 use forebay_table::{
-    BoxFuture, Called, Counters, HotError, HotKind, HotResult, HotTable, Image, LogRecord, Others, Outcome,
-    Poll, Read, Table, TableSpec, Tables, WriteError, is_intent,
+    Again, BoxFuture, Called, Counters, HotError, HotKind, HotResult, HotTable, Image, LogRecord, Others,
+    Outcome, Poll, Read, Table, TableSpec, Tables, WriteError, is_intent,
 };
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use proptest::prelude::*;
@@ -37,6 +42,8 @@ enum Op {
     Strict(Box<Op>),
     /// Memory is told what became of those.
     Settle,
+    /// Memory is told that this was not heard.
+    Lose,
     /// Others put in a row, or replace it.
     OthersPut(i64, Option<u8>, u16),
     OthersSet(i64, u16),
@@ -56,8 +63,9 @@ enum Op {
     /// A checkpoint is taken, and all this happens while it is written.
     Checkpoint(Vec<Op>),
     Restart,
-    /// A restart while the database is away; it comes back when these writes are done.
-    RestartAlone(Vec<Op>),
+    /// A restart while the database is away; it comes back when the first writes are done, and no row is read
+    /// before the second are.
+    RestartAlone(Vec<Op>, Vec<Op>),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -78,6 +86,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             23 => own.clone(),
             12 => own.clone().prop_map(|op| Op::Strict(Box::new(op))),
             6 => Just(Op::Settle),
+            1 => Just(Op::Lose),
             4 => (key(), code(), length()).prop_map(|(k, c, l)| Op::OthersPut(k, c, l)),
             3 => (key(), length()).prop_map(|(k, l)| Op::OthersSet(k, l)),
             3 => (key(), -5i64..50).prop_map(|(k, n)| Op::OthersAdd(k, n)),
@@ -94,7 +103,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         95 => op(),
         2 => proptest::collection::vec(op(), 0..40).prop_map(Op::Checkpoint),
         1 => Just(Op::Restart),
-        1 => proptest::collection::vec(own.clone(), 0..6).prop_map(Op::RestartAlone),
+        1 => (proptest::collection::vec(own.clone(), 0..6), proptest::collection::vec(own.clone(), 0..3))
+            .prop_map(|(away, unread)| Op::RestartAlone(away, unread)),
     ];
     proptest::collection::vec(any, 1..200)
 }
@@ -108,6 +118,18 @@ enum Own {
     Delete,
     Set(usize, Value),
     Add(i64),
+}
+
+impl Own {
+    /// Whether it sets this unique value.
+    fn sets_code(&self, code: &Value) -> bool {
+        let set = match self {
+            Own::Put(values) => &values[CODE],
+            Own::Set(CODE, set) => set,
+            Own::Set(..) | Own::Add(_) | Own::Delete => return false,
+        };
+        !code.is_null() && set == code
+    }
 }
 
 /// What is known of a key: the last image, and what this process did after it.
@@ -165,78 +187,6 @@ impl Known {
     }
 }
 
-/// The database: rows, the position, and which keys others changed.
-#[derive(Default)]
-struct Database {
-    rows: BTreeMap<i64, Values>,
-    position: Position,
-    /// The keys that were told, in order.
-    told: Vec<i64>,
-    /// So many of them were read by a poll.
-    read: usize,
-    /// What the drain has to tell memory.
-    refused: Vec<(i64, Position)>,
-    /// The same of intents.
-    outcomes: BTreeMap<Position, Outcome>,
-    /// Whether it stores something else than it is given, and tells of it.
-    alters: bool,
-    /// Keys whose unique value was written by this process.
-    own_codes: BTreeSet<i64>,
-}
-
-impl Database {
-    fn has_code(&self, key: i64, code: &Value) -> bool {
-        !code.is_null() && self.rows.iter().any(|(other, row)| *other != key && row[CODE] == *code)
-    }
-
-    /// One record; whether the database takes it.
-    fn take(&mut self, schema: &Schema, record: LogRecord<'_>) -> bool {
-        let key = match record {
-            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
-                number(row.key(schema))
-            }
-            LogRecord::Delete { key, .. }
-            | LogRecord::Increment { key, .. }
-            | LogRecord::Undone { key, .. }
-            | LogRecord::Committed { key, .. } => number(key),
-        };
-        let after = match record {
-            LogRecord::Insert { .. } if self.rows.contains_key(&key) => return false,
-            LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => Some(row.to_values(schema)),
-            LogRecord::Delete { .. } => None,
-            LogRecord::Undone { .. } | LogRecord::Committed { .. } => return true,
-            LogRecord::Update { columns, row, .. } => {
-                let Some(mut values) = self.rows.get(&key).cloned() else { return false };
-                columns.of(row, schema).for_each(|(column, value)| values[column] = value.to_owned());
-                Some(values)
-            }
-            LogRecord::Increment { delta, .. } => {
-                let Some(mut values) = self.rows.get(&key).cloned() else { return false };
-                if let Value::Bigint(number) = &mut values[CLICKS] {
-                    let Some(sum) = number.checked_add(delta) else { return false };
-                    *number = sum;
-                }
-                Some(values)
-            }
-        };
-        match after {
-            Some(values) if self.has_code(key, &values[CODE]) => return false,
-            Some(mut values) => {
-                if self.rows.get(&key).is_none_or(|row| row[CODE] != values[CODE]) {
-                    self.own_codes.insert(key);
-                }
-                if self.alters && values[BODY] == body(7) {
-                    values[BODY] = body(8);
-                    self.told.push(key);
-                }
-                self.rows.insert(key, values);
-            }
-            None => drop(self.rows.remove(&key)),
-        }
-        true
-    }
-}
-
 fn number(key: ValueRef<'_>) -> i64 {
     let ValueRef::Bigint(key) = key else { panic!("keys are numbers") };
     key
@@ -276,6 +226,10 @@ struct World<'a> {
     waiting: Vec<Waiting>,
     /// Intents without an outcome.
     pending: BTreeMap<Position, (i64, Own)>,
+    /// Rows that memory gave up, and that no image has told since.
+    again: Vec<Again>,
+    /// What the database has of intents whose outcome was not heard, until an image has told it.
+    undecided: BTreeMap<i64, (Value, Position)>,
     /// Rows of which memory may not know the unique value before it has taken an image of this position: the
     /// database refused a change of it there, or others have deleted the row.
     unsure: BTreeMap<i64, Position>,
@@ -317,6 +271,8 @@ fn check(limit_bytes: u64, alters: bool, ops: Vec<Op>) {
         known: (0..=KEYS).map(|key| (key, Known::default())).collect(),
         waiting: Vec::new(),
         pending: BTreeMap::new(),
+        again: Vec::new(),
+        undecided: BTreeMap::new(),
         unsure: BTreeMap::new(),
         refused: BTreeSet::new(),
     };
@@ -432,10 +388,39 @@ fn a_refused_unique_value_leaves_the_old_one_taken() {
     let outcomes = [Op::Drain(1, 0), Op::Drain(2, 3), Op::Settle];
     let mut ops = vec![Op::Checkpoint(first)];
     ops.extend(again);
-    ops.extend([Op::Checkpoint(writes), Op::RestartAlone(Vec::new())]);
+    ops.extend([Op::Checkpoint(writes), Op::RestartAlone(Vec::new(), Vec::new())]);
     ops.extend(outcomes);
-    ops.push(Op::RestartAlone(vec![Op::Upsert(3, Some(0), 380)]));
+    ops.push(Op::RestartAlone(vec![Op::Upsert(3, Some(0), 380)], Vec::new()));
     check(1 << 30, false, ops);
+}
+
+/// Nobody heard what became of a write that waited; another row is written with its unique value before the
+/// row has been read, in the same run and after a restart.
+#[test]
+fn the_unique_value_of_an_unheard_write_is_given_to_nobody() {
+    let strict = || [Op::Strict(Box::new(Op::Insert(0, Some(3), 0))), Op::Drain(1, 0)];
+    let taken = || vec![Op::Insert(1, Some(3), 0)];
+    let lost = [Op::Lose, Op::Insert(1, Some(3), 0), Op::Look, Op::Apply, Op::Insert(1, Some(3), 0)];
+    check(1 << 30, false, strict().into_iter().chain(lost).collect());
+    let ends: [Vec<Op>; 3] = [
+        vec![Op::Look, Op::Apply, Op::Checkpoint(Vec::new()), Op::Settle],
+        vec![Op::Lose, Op::Checkpoint(Vec::new())],
+        vec![Op::Checkpoint(vec![Op::Lose])],
+    ];
+    for end in ends {
+        let ops = strict().into_iter().chain(end);
+        check(1 << 30, false, ops.chain([Op::RestartAlone(taken(), taken())]).collect());
+    }
+}
+
+/// A write sets the unique value that its row has; others take it from the row before the write comes.
+#[test]
+fn a_write_keeps_the_unique_value_that_it_sets_again() {
+    let first = [Op::Insert(0, Some(2), 0), Op::Drain(1, 0), Op::Look, Op::Apply];
+    let set = Op::Strict(Box::new(Op::SetCode(0, Some(2))));
+    let others = [Op::OthersPut(0, None, 0), Op::Look, Op::Apply, Op::Upsert(1, Some(2), 0)];
+    let ops = first.into_iter().chain([set]).chain(others).chain([Op::Drain(1, 0), Op::Settle]);
+    check(1 << 30, false, ops.chain([Op::Upsert(1, Some(2), 0)]).collect());
 }
 
 /// The sum of the additions that wait does not fit into the column; with the image it does.

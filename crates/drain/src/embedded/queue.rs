@@ -4,7 +4,8 @@
 //! taken waits here, bounded by one read of the log.
 
 use crate::limits::{
-    AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_BYTES,
+    AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_AGAIN_MS,
+    READ_BYTES, READ_MS,
 };
 use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
@@ -12,13 +13,15 @@ use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Again, Catalogue, Outcome, Tables};
+use forebay_table::{Again, Catalogue, Outcome, SourceError, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 /// Reads of undone rows under way at a time.
 const READS_AT_ONCE: usize = 64;
@@ -33,6 +36,8 @@ pub(crate) struct LogQueue {
     records: Option<Records>,
     /// Rows that memory gave up, and from which position on they can be read again.
     undone: Vec<Again>,
+    /// When they are read again, after a read that failed.
+    read_at: Option<Instant>,
     /// Whether what memory had of a checkpoint was compared with where the database stands.
     is_settled: bool,
     /// Up to here the outcomes of intents are known: one that a database which has lost commits is given
@@ -62,6 +67,7 @@ impl LogQueue {
             tables,
             records: None,
             undone: Vec::new(),
+            read_at: None,
             is_settled: false,
             decided: None,
         }
@@ -175,7 +181,7 @@ impl Queue for LogQueue {
                 let from = table.undo(key.as_ref());
                 // Of a followed table the next poll reads it.
                 if !table.followed() {
-                    self.undone.push((from, table, key));
+                    self.undone.push(Again::new(from, table, key));
                 }
             }
         }
@@ -245,21 +251,32 @@ impl LogQueue {
     /// The database has everything before `position`.
     async fn give_back(&mut self, position: Position) -> Result<(), Error> {
         self.tables.drained(position);
-        self.read_undone(position).await;
         // The log is well all the same, and the next release deletes what this one could not.
         let released = self.log.release(position);
         released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))
     }
 
-    /// Reads the rows that memory gave up, as far as the database has all their changes. One that cannot be
-    /// read now is read by the client that asks for it, or by the next call.
-    async fn read_undone(&mut self, drained: Position) {
-        let is_ready = |(from, ..): &mut Again| *from <= drained;
-        let ready: Vec<_> = self.undone.extract_if(.., is_ready).collect();
+    /// Reads the rows that memory gave up, as far as the database has all their changes up to `drained`. One
+    /// that cannot be read now is read by the client that asks for it, or by a later call.
+    pub(crate) async fn read_undone(&mut self, drained: Position) {
+        if self.undone.is_empty() || self.read_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.read_at = None;
+        let ready: Vec<_> = self.undone.extract_if(.., |row| row.from <= drained).collect();
         for some in ready.chunks(READS_AT_ONCE) {
-            let reads = some.iter().map(|(_, table, key)| table.fetch(key.clone()));
-            let failed = join_all(reads).await.into_iter().zip(some).filter(|(read, _)| read.is_err());
-            self.undone.extend(failed.map(|(_, row)| row.clone()));
+            // A follower that has ended reads nothing any more.
+            let reads = some.iter().map(|row| timeout(Duration::from_millis(READ_MS), row.read()));
+            let may_retry = |read: &Result<Result<(), SourceError>, Elapsed>| match read {
+                Ok(read) => read.as_ref().is_err_and(|error| error.retry),
+                Err(Elapsed { .. }) => true,
+            };
+            let reads = some.iter().zip(join_all(reads).await);
+            let failed: Vec<_> = reads.filter(|(_, read)| may_retry(read)).collect();
+            if !failed.is_empty() {
+                self.read_at = Some(Instant::now() + Duration::from_millis(READ_AGAIN_MS));
+            }
+            self.undone.extend(failed.into_iter().map(|(row, _)| row.clone()));
         }
     }
 }

@@ -170,7 +170,7 @@ impl Taker {
                 *self.shared.failed.lock() = None;
                 Ok(saved)
             }
-            Ok(None) if goes_on() => Err("a table is not loaded, or is not followed yet".into()),
+            Ok(None) if goes_on() => Err("a table is not loaded or not followed yet, or a row is to be read to learn what became of a write".into()),
             Ok(None) => Err("the server is stopping".into()),
             Err(error) => {
                 self.failed(&error);

@@ -88,11 +88,12 @@ impl Table {
                 }
                 Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
             };
+            let unheard = self.intents.unheard.load(Ordering::SeqCst);
             let permit = self.core.reads.enter().await?;
             let log = self.core.log.id().0;
             let row = self.core.source.fetch_at(self.schema(), key.to_value(), log, since.since).await?;
             drop(permit);
-            match self.install(key.as_ref(), row, since.since)? {
+            match self.install(key.as_ref(), row, since.since, unheard)? {
                 Installed::Present => return Ok(Fetched::Present),
                 Installed::Gone(mark) => return Ok(Fetched::Gone(mark)),
                 Installed::Stale => {}
@@ -118,8 +119,15 @@ impl Table {
         }
     }
 
-    /// Puts what was read into memory, if nothing newer is known.
-    fn install(&self, key: KeyRef<'_>, row: Option<Row>, since: Position) -> Result<Installed, SourceError> {
+    /// Puts what was read into memory, if nothing newer is known, and no intent has ended unheard since there
+    /// were `unheard` of these: the read may have been before it.
+    fn install(
+        &self,
+        key: KeyRef<'_>,
+        row: Option<Row>,
+        since: Position,
+        unheard: u64,
+    ) -> Result<Installed, SourceError> {
         if let Some(row) = &row {
             check_fetched(self.schema(), key, row)?;
         }
@@ -128,6 +136,9 @@ impl Table {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
         let found = shard.find(self.schema(), hash, key);
+        if self.intents.unheard.load(Ordering::SeqCst) != unheard {
+            return Ok(Installed::Stale);
+        }
         if row.is_some() && shard.intents.is_adding(key) {
             // What was read may hold an addition that memory makes when its outcome is known.
             return Ok(Installed::Stale);

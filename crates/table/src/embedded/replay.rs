@@ -294,8 +294,8 @@ impl Share<'_> {
         };
         if !is_known {
             self.note_undecided(table, key, hash);
-            let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
-            self.again.push((from, table.clone(), key.value().to_owned()));
+            let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key, Position(0));
+            self.again.push(Again::new(from, table.clone(), key.value().to_owned()));
         }
         table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))
     }

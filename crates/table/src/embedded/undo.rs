@@ -11,39 +11,85 @@ use super::table::Table;
 use crate::hash::KeyHash;
 use crate::key::KeyRef;
 use crate::record::put_undone;
+use crate::source::SourceError;
 use forebay_log::Position;
 use forebay_value::{Value, ValueRef};
 use std::sync::Arc;
 
-/// A row that was given up, and from which drained position on it can be read again.
-pub type Again = (Position, Arc<Table>, Value);
+/// A row that was given up, and is to be read again.
+#[derive(Clone)]
+pub struct Again {
+    /// From which drained position on it can be.
+    pub from: Position,
+    /// Its table.
+    pub table: Arc<Table>,
+    /// Which row.
+    pub key: Value,
+    /// The intent of unknown outcome that keeps what it took until then.
+    pub(super) intent: Option<Position>,
+}
+
+impl Again {
+    /// A row that no intent waits for.
+    pub fn new(from: Position, table: Arc<Table>, key: Value) -> Again {
+        Again { from, table, key, intent: None }
+    }
+
+    /// Brings the row into memory ([`Table::fetch`]), and ends the intent that waits for it.
+    ///
+    /// # Errors
+    /// Those of [`Table::fetch`], also when the row was given up once more meanwhile. After one that may not
+    /// be retried the intent has ended: memory cannot hold the row, whatever it is.
+    pub async fn read(&self) -> Result<(), SourceError> {
+        let read = self.table.fetch(self.key.clone()).await;
+        let Some(intent) = self.intent else { return read.map(drop) };
+        let is_told = self.table.is_told(self.key.as_ref(), intent, read.is_ok());
+        if is_told || read.as_ref().is_err_and(|error| !error.retry) {
+            self.table.heard(intent);
+        }
+        match read {
+            Ok(_) if !is_told => Err(SourceError::later("the row was given up while it was read")),
+            Err(_) if is_told => Ok(()),
+            read => read.map(drop),
+        }
+    }
+}
 
 impl Table {
     /// Gives up what memory has of a row of which the database refused a change, or has no row to change.
     /// [`Table::fetch`] brings back what the database has. From which position on it can: the last change
     /// of the key.
     pub fn undo(&self, key: ValueRef<'_>) -> Position {
-        let Some(key) = KeyRef::of(key) else {
-            return Position(0);
-        };
+        KeyRef::of(key).map_or(Position(0), |key| self.undo_from(key, Position(0)))
+    }
+
+    /// The same; what the database did up to `least` is not known either.
+    pub(super) fn undo_from(&self, key: KeyRef<'_>, least: Position) -> Position {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
         self.core.log_outcome(|record| put_undone(self.id, key, record));
-        self.undo_logged(&mut shard, hash, key)
+        self.undo_logged(&mut shard, hash, key, least)
     }
 
     /// The same, when the log says so already.
-    pub(super) fn undo_logged(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>) -> Position {
+    pub(super) fn undo_logged(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        least: Position,
+    ) -> Position {
         let rows = &*self.rows;
         if self.followed() {
-            return self.undo_followed(shard, hash, key);
+            return self.undo_followed(shard, hash, key, least);
         }
         let Some(number) = shard.find(self.schema(), hash, key) else {
             // A delete was refused, or a delete came after what was. Without a tombstone the shard's last
             // delete is the latest it can be.
             let position = shard.tombstone(key).map_or(shard.deleted, |tombstone| tombstone.position);
             let is_deleted_since = shard.tombstone(key).is_some_and(|tombstone| {
-                tombstone.absence == Absence::Deleted && tombstone.position > self.core.drained()
+                let later = self.core.drained().max(least);
+                tombstone.absence == Absence::Deleted && tombstone.position > later
             });
             if !is_deleted_since {
                 shard.doubt(key, position, &rows.budget);

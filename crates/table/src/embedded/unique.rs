@@ -113,10 +113,19 @@ impl Locked<'_> {
         })
     }
 
+    /// Whether a value has more than one claim.
+    pub fn has_twin(&self, claims: &[Claim]) -> bool {
+        claims.iter().any(|claim| {
+            let taken = &self.stripe(claim.after).taken;
+            taken.iter_hash(spread(claim.after)).filter(|other| **other == claim.after).count() > 1
+        })
+    }
+
     /// Reserves what is to be taken by the intent at `position`.
     pub fn reserve(&mut self, claims: &[Claim], position: Position) {
         for claim in claims.iter().filter(|claim| claim.after != NO_VALUE) {
-            self.stripe_mut(claim.after).reserved.insert(claim.after, position);
+            let last = self.stripe_mut(claim.after).reserved.entry(claim.after).or_insert(position);
+            *last = position.max(*last);
         }
     }
 

@@ -2,7 +2,8 @@
 //! log took it.
 
 use super::error::WriteError;
-use super::shard::{Absence, Shard};
+use super::rows::Fingerprints;
+use super::shard::{Absence, Shard, key_of};
 use super::slab::{COUNTED, EVICTED, REFERENCED, Slot};
 use super::table::{Read, Table};
 use super::unique::Taken;
@@ -88,6 +89,7 @@ impl Table {
             let found = shard.find(self.schema(), hash, key);
             let before =
                 found.map(|slot| self.rows.fingerprints_of(shard.slots.get(slot))).unwrap_or_default();
+            self.unless_doubtful(&shard, found, &before, &after)?;
             let position = self.rows.exchange(&before, &after, conflict, || self.append(scratch))?;
             match found {
                 Some(slot) => {
@@ -102,6 +104,23 @@ impl Table {
             charge.keep(&self.rows.budget);
             Ok(position)
         })
+    }
+
+    /// Has a row read before it is replaced, when memory has no more of it than unique values, and another row
+    /// has one that it would keep: only one of the two has it in the database.
+    pub(super) fn unless_doubtful(
+        &self,
+        shard: &Shard,
+        found: Option<u32>,
+        before: &Fingerprints,
+        after: &Fingerprints,
+    ) -> Result<(), WriteError> {
+        match found.map(|number| shard.slots.get(number)).filter(|slot| slot.has(EVICTED)) {
+            Some(slot) if self.rows.has_twin(before, after) => {
+                Err(WriteError::Fetch(key_of(slot, self.schema()).value().to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Changes columns of a row (index and new value; the key is not among them), and shows it as it is

@@ -23,7 +23,18 @@ impl World<'_> {
             let row = self.known[key].fold();
             row.is_some_and(|row| !code.is_null() && row[CODE] == *code)
         };
-        if !has_it(&key) && !self.unsure.contains_key(&key) {
+        if has_it(&key) {
+            // Others may have taken it away and given it to another row; memory has not seen that yet.
+            return;
+        }
+        let intended = self.pending.values().filter(|(other, own)| *other != key && own.sets_code(code));
+        assert_eq!(intended.map(|(other, _)| other).next(), None, "{code:?} was given to {key} as well");
+        let has = |row: &Values| row[CODE] == *code && !code.is_null();
+        let holder = self.undecided.iter().find(|(other, (taken, _))| {
+            **other != key && taken == code && self.database.rows.get(other).is_some_and(has)
+        });
+        assert_eq!(holder, None, "{code:?} was given to {key}, and was not heard to be free");
+        if !self.unsure.contains_key(&key) {
             let holder = self.known.keys().find(|other| has_it(other) && !self.unsure.contains_key(other));
             assert_eq!(holder, None, "{code:?} was given to {key} as well");
         }

@@ -7,138 +7,6 @@ impl World<'_> {
         &self.opened.as_ref().unwrap().2
     }
 
-    /// Starts. `alone`: the database is away, and comes back when these writes are done.
-    pub(super) fn open(&mut self, alone: Option<Vec<Op>>) {
-        let log = open_log(&self.dir.join("log"), forebay_log::Durability::Async);
-        let spec = TableSpec {
-            schema: self.schema.clone(),
-            others: Others::Followed,
-            ordered: true,
-            rules: Arc::default(),
-        };
-        let source = Arc::<Store>::default();
-        let tables = Tables::open(log.clone(), self.dir, self.limit_bytes, vec![spec], source).unwrap();
-        let table = tables.all()[0].clone();
-        let (place, position) = (tables.checkpoint_place(), self.database.position);
-        for key in 0..KEYS {
-            let known = self.known.entry(key).or_default();
-            known.image = self.database.rows.get(&key).cloned();
-            known.at = position;
-            known.own.retain(|(at, _)| *at > position);
-        }
-        let loaded = tables.load_checkpoint();
-        assert_eq!((&loaded.notes[..], loaded.saved.is_some()), (&[][..], place.is_some()));
-        match place {
-            // What others change from then on is told.
-            None => self.database.read = self.database.told.len(),
-            Some(place) => self.database.read = place.parse().unwrap(),
-        }
-        if !table.is_from_checkpoint() {
-            for row in self.database.rows.values() {
-                table.load(Row::from_values(&self.schema, row).as_ref());
-            }
-            tables.replay(position).unwrap();
-        } else if let Some(writes) = alone {
-            tables.replay(tables.settled_at()).unwrap();
-            table.set_loaded();
-            self.opened = Some((log.clone(), tables.clone(), table.clone()));
-            writes.into_iter().for_each(|op| self.write_alone(op));
-            tables.settle(|_| position, |_| Outcome::Unknown);
-            tables.undo_unheard(|_| position).unwrap();
-            tables.drained(position);
-        } else {
-            let unheard = tables.unheard(|_| position).unwrap();
-            tables.replay(position).unwrap();
-            unheard.iter().for_each(|(table, key)| tables.doubt(table, key.as_ref()));
-        }
-        for (key, known) in &self.known {
-            if let (None, Some((last, _))) = (&known.image, known.own.last()) {
-                self.unsure.insert(*key, *last);
-            }
-        }
-        tables.settled(position);
-        self.opened = Some((log, tables, table));
-        self.look_at_all();
-        self.table().set_loaded();
-    }
-
-    /// A write while the database is away: memory does not know what others have done.
-    fn write_alone(&mut self, op: Op) {
-        let table = self.opened.as_ref().unwrap().2.clone();
-        let row = |key, code, length| values(key, code, length);
-        let (key, own, written) = match op {
-            Op::Insert(key, code, length) => {
-                let values = row(key, code, length);
-                let written = table.insert(Row::from_values(&self.schema, &values).as_ref());
-                (key, Own::Put(values), written)
-            }
-            Op::Upsert(key, code, length) => {
-                let values = row(key, code, length);
-                let written = table.upsert(Row::from_values(&self.schema, &values).as_ref());
-                (key, Own::Put(values), written)
-            }
-            Op::SetCode(key, to) => {
-                let changes = [(CODE, code(to))];
-                let changes = changes.each_ref().map(|(column, value)| (*column, value.as_ref()));
-                let written = table.update(Value::Bigint(key).as_ref(), &changes, |_| ());
-                (key, Own::Set(CODE, code(to)), written.map(|((), at)| at))
-            }
-            _ => return,
-        };
-        let Ok(at) = written else { return };
-        if let Own::Put(values) = &own {
-            self.check_own(key, &values[CODE]);
-        }
-        if let Own::Set(_, code) = &own {
-            self.check_own(key, code);
-        }
-        self.did(key, at, own);
-    }
-
-    /// Polls until memory has all that was told before.
-    fn look_at_all(&mut self) {
-        self.look();
-        self.apply();
-        while self.opened.as_ref().unwrap().1.following().unwrap().wanted() > 0 {
-            let before = self.opened.as_ref().unwrap().1.following().unwrap().wanted();
-            self.look();
-            self.apply();
-            if self.opened.as_ref().unwrap().1.following().unwrap().wanted() >= before {
-                // What waits for the drain.
-                break;
-            }
-        }
-    }
-
-    /// Takes a checkpoint, while all this happens.
-    fn checkpoint(&mut self, meanwhile: Vec<Op>) {
-        let tables = self.opened.as_ref().unwrap().1.clone();
-        tables.save_settled().unwrap();
-        let state = std::cell::RefCell::new((self, meanwhile.into_iter()));
-        let goes_on = || {
-            let (world, meanwhile) = &mut *state.borrow_mut();
-            meanwhile.next().into_iter().for_each(|op| world.run(op));
-            true
-        };
-        tables.save_checkpoint(goes_on).unwrap();
-    }
-
-    pub(super) fn close(&mut self) {
-        self.seen = None;
-        self.unsure.clear();
-        self.refused.extend(self.database.refused.drain(..).map(|(key, _)| key));
-        // Those that the database has decided about are in the rows that are loaded.
-        self.database.outcomes.clear();
-        self.waiting.clear();
-        let position = self.database.position;
-        self.pending.retain(|at, _| *at > position);
-        let (log, tables, table) = self.opened.take().unwrap();
-        // The checkpoint may be older.
-        tables.save_settled().unwrap();
-        drop((tables, table));
-        log.close().unwrap();
-    }
-
     pub(super) fn did(&mut self, key: i64, position: Position, own: Own) {
         self.known.get_mut(&key).unwrap().own.push((position, own));
     }
@@ -209,7 +77,10 @@ impl World<'_> {
             WriteError::Missing { .. } => assert_eq!(self.known[&key].fold(), None),
             WriteError::Conflict { rule, .. } => assert_eq!(*rule, CODE),
             WriteError::Fetch(_) => self.table().want([Value::Bigint(key)], true),
-            WriteError::Pending(at) => assert!(self.pending.contains_key(at), "{at} is known"),
+            WriteError::Pending(at) => {
+                let is_unread = !self.again.is_empty();
+                assert!(is_unread || self.pending.contains_key(at), "{at} is known");
+            }
             WriteError::Overflow { .. } | WriteError::MemoryFull | WriteError::Busy => {}
             error => panic!("{error:?}"),
         }
@@ -301,7 +172,7 @@ impl World<'_> {
     pub(super) fn undo(&mut self) {
         for (key, position) in std::mem::take(&mut self.database.refused) {
             self.table().undo(Value::Bigint(key).as_ref());
-            self.unsure.insert(key, position);
+            doubt(&mut self.unsure, key, position);
             self.refused.insert(key);
             self.known.get_mut(&key).unwrap().own.retain(|(at, _)| *at != position);
         }
@@ -322,7 +193,7 @@ impl World<'_> {
                 Outcome::Committed if known.at < *at => known.own.push((*at, own)),
                 Outcome::Missing => {
                     table.undo(Value::Bigint(key).as_ref());
-                    self.unsure.insert(key, *at);
+                    doubt(&mut self.unsure, key, *at);
                     self.refused.insert(key);
                 }
                 _ => {}
@@ -342,6 +213,55 @@ impl World<'_> {
         self.waiting = waiting;
         self.settled();
         self.go_on();
+    }
+
+    /// Memory is told that nobody has heard what became of the intents that the database has decided about.
+    fn lose(&mut self) {
+        let outcomes = std::mem::take(&mut self.database.outcomes);
+        let (_, tables, table) = self.opened.as_ref().unwrap();
+        let position = self.database.position;
+        let again = tables.settle(|_| position, |_| Outcome::Unknown);
+        table.want(again.iter().map(|again| again.key.clone()), false);
+        self.again.extend(again);
+        for (at, outcome) in &outcomes {
+            let (key, own) = self.pending.remove(at).unwrap();
+            doubt(&mut self.unsure, key, *at);
+            self.refused.insert(key);
+            if let Outcome::Committed = outcome {
+                if let Own::Put(values) = &own {
+                    self.undecided.insert(key, (values[CODE].clone(), *at));
+                }
+                if let Own::Set(CODE, code) = &own {
+                    self.undecided.insert(key, (code.clone(), *at));
+                }
+                let known = self.known.get_mut(&key).unwrap();
+                if known.at < *at {
+                    known.own.push((*at, own));
+                }
+            }
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain_mut(|one| {
+            if !one.at.is_some_and(|at| outcomes.contains_key(&at)) {
+                return true;
+            }
+            let task::Poll::Ready(answer) = one.poll() else { panic!("its outcome is told") };
+            assert_eq!(answer.map_err(|error| error.kind()), Err(HotKind::UnknownOutcome));
+            false
+        });
+        self.waiting = waiting;
+        self.settled();
+        self.go_on();
+    }
+
+    /// The rows that were given up are read, as far as that can be done now.
+    pub(super) fn read_again(&mut self) {
+        let drained = self.database.position;
+        self.again.retain(|again| {
+            let mut read = std::pin::pin!(again.read());
+            let mut context = task::Context::from_waker(Waker::noop());
+            again.from > drained || !matches!(read.as_mut().poll(&mut context), task::Poll::Ready(Ok(())))
+        });
     }
 
     /// Those who wait for something else than the database try again.
@@ -438,11 +358,15 @@ impl World<'_> {
             known.at = at;
             known.own.retain(|(position, _)| *position > at);
             self.unsure.retain(|unsure, refused| *unsure != key || *refused > at);
+            if self.undecided.get(&key).is_some_and(|(_, from)| *from <= at) {
+                self.undecided.remove(&key);
+            }
             if let (None, Some((last, _))) = (&known.image, known.own.last()) {
                 // Others deleted it: memory has forgotten what the changes that are left have set.
-                self.unsure.insert(key, *last);
+                doubt(&mut self.unsure, key, *last);
             }
         }
+        self.read_again();
     }
 
     pub(super) fn get(&self, key: i64) {
@@ -460,13 +384,14 @@ impl World<'_> {
             Op::Undo => self.undo(),
             Op::Strict(op) => self.strict(*op),
             Op::Settle => self.tell(),
+            Op::Lose => self.lose(),
             Op::Look => self.look(),
             Op::Apply => self.apply(),
             Op::Get(key) => self.get(key),
             Op::Checkpoint(meanwhile) => self.checkpoint(meanwhile),
-            op @ (Op::Restart | Op::RestartAlone(_)) => {
+            op @ (Op::Restart | Op::RestartAlone(..)) => {
                 self.close();
-                self.open(if let Op::RestartAlone(writes) = op { Some(writes) } else { None });
+                self.open(if let Op::RestartAlone(away, unread) = op { Some([away, unread]) } else { None });
             }
             op @ (Op::OthersPut(..)
             | Op::OthersSet(..)
@@ -476,4 +401,10 @@ impl World<'_> {
             op => self.own(op),
         }
     }
+}
+
+/// Memory may not know the row's unique value before an image of this position.
+fn doubt(unsure: &mut BTreeMap<i64, Position>, key: i64, position: Position) {
+    let last = unsure.entry(key).or_insert(position);
+    *last = position.max(*last);
 }

@@ -2,12 +2,12 @@
 //! outcome is not known.
 
 use crate::common::*;
+use crate::{begin, pends};
 use forebay_log::Position;
-use forebay_table::{Called, HotResult, HotTable, Table, TableSpec, WriteError};
+use forebay_table::{HotTable, TableSpec, WriteError};
 use forebay_value::{KeyKind, Row, Value, ValueRef};
 use std::path::Path;
 use std::sync::Arc;
-use std::task::Poll;
 
 const STUBS_LIMIT_BYTES: u64 = 480 << 10;
 
@@ -85,18 +85,4 @@ fn a_write_without_an_outcome_keeps_its_unique_values_over_a_restart() {
             opened = reopened(opened, dir.path(), 1 << 30, &store);
         }
     }
-}
-
-/// Lets a write come into the log, and waits no longer.
-fn begin(write: HotResult<(), Row>) {
-    let Ok(Called::Later(mut outcome)) = write else { panic!("a write that waits for the database") };
-    block_on(async {
-        let polled = std::future::poll_fn(|context| Poll::Ready(outcome.as_mut().poll(context))).await;
-        assert!(polled.is_pending());
-    });
-}
-
-fn pends(table: &Table, row: Row) {
-    let taken = table.insert(row.as_ref());
-    assert!(matches!(taken, Err(WriteError::Pending(_))), "{taken:?}");
 }

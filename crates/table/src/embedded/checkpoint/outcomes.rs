@@ -93,7 +93,7 @@ impl Tables {
     pub fn doubt(&self, table: &Table, key: ValueRef<'_>) {
         if let Some(key) = KeyRef::of(key) {
             let hash = table.rows.hasher.key(key);
-            table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key);
+            table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key, Position(0));
         }
     }
 
@@ -107,9 +107,10 @@ impl Tables {
         let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
         let most = loaded.map(|table| reached(&table.schema().name)).max().unwrap_or_default();
         if most > settled {
-            for (table, key) in self.rows_behind(settled, most, reached)? {
-                let from = table.undo(key.as_ref());
-                self.inner.again.lock().push((from, table, key));
+            for (table, key) in self.rows_behind(settled, most, &reached)? {
+                let Some(row) = KeyRef::of(key.as_ref()) else { continue };
+                let from = table.undo_from(row, reached(&table.schema().name));
+                self.inner.again.lock().push(Again::new(from, table, key));
             }
         }
         Ok(())

@@ -108,18 +108,25 @@ impl Table {
 
     /// Gives up what memory has of a row of which the database refused a change. The next image that has all
     /// operations of the key says what the row is.
-    pub(crate) fn undo_followed(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>) -> Position {
+    pub(crate) fn undo_followed(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        key: KeyRef<'_>,
+        least: Position,
+    ) -> Position {
         let follow = self.follow.as_ref().expect("a followed table");
         let number = shard.find(self.schema(), hash, key);
         let pending = shard.pending.last(hash, key);
         let slot = number.map(|number| shard.slots.get(number).position());
-        let last = pending.max(slot).unwrap_or_default();
+        let own = pending.max(slot).unwrap_or_default();
+        let last = own.max(least);
         if last > follow.position() {
             self.lost(shard, hash, key, std::iter::empty(), last);
         }
         self.give_up(shard, number, key, last);
         follow.want(key.to_owned(), true);
-        last
+        own
     }
 
     /// Forgets the body of a row, or that there is none: the next read asks the database.

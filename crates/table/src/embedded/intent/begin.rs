@@ -115,7 +115,8 @@ impl Table {
         let charge = self.charge(record.len())?;
         let mut shard = self.rows.lock(hash.shard());
         shard.unless_intended(key)?;
-        let before = match shard.find(self.schema(), hash, key) {
+        let found = shard.find(self.schema(), hash, key);
+        let before = match found {
             Some(number) if may_replace => self.rows.fingerprints_of(shard.slots.get(number)),
             Some(number) => {
                 let mark = shard.slots.get(number).row_mark();
@@ -123,6 +124,7 @@ impl Table {
             }
             None => Fingerprints::new(),
         };
+        self.unless_doubtful(&shard, found, &before, &after)?;
         let is_doubted = shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused);
         if is_doubted && !may_replace {
             return Err(WriteError::Busy);
@@ -243,7 +245,10 @@ impl Table {
             let mut pending = self.intents.pending.lock();
             let position = self.append(&record)?;
             let (key, answer) = (key.to_owned(), Some(answer));
-            pending.insert(position, Intent { key, hash, record, reserved, charged_bytes, answer });
+            pending.insert(
+                position,
+                Intent { key, hash, record, reserved, charged_bytes, answer, is_unheard: false },
+            );
             Ok(position)
         })?;
         shard.intents.begin(key.to_owned(), position, added);

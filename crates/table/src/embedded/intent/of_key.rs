@@ -11,6 +11,8 @@ struct OfKey {
     count: u32,
     /// The last of them.
     last: Position,
+    /// The last of those that ended unheard, and are under way all the same.
+    kept: Option<Position>,
     /// The latest image of the row that memory took from the database: intents up to it are in the image, or
     /// were refused.
     seen: Position,
@@ -58,6 +60,7 @@ impl KeyIntents {
         let of_key = self.0.entry(key).or_insert_with(|| OfKey {
             count: 0,
             last: position,
+            kept: None,
             seen: Position(0),
             added: Some(Added::new()),
         });
@@ -67,10 +70,21 @@ impl KeyIntents {
             of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
     }
 
+    /// Nobody heard what became of it, and it goes on until the row was read.
+    pub fn keep(&mut self, key: &Key, position: Position) {
+        if let Some(of_key) = self.0.get_mut(key) {
+            of_key.kept = of_key.kept.max(Some(position));
+        }
+    }
+
     /// Its outcome is known.
-    pub fn end(&mut self, key: &Key, added: Option<(usize, i64)>) {
+    pub fn end(&mut self, key: &Key, position: Position, added: Option<(usize, i64)>) {
         let Some(of_key) = self.0.get_mut(key) else { return };
         of_key.count -= 1;
+        of_key.kept = of_key.kept.filter(|kept| *kept != position);
+        if of_key.last == position {
+            of_key.last = of_key.kept.unwrap_or(position);
+        }
         of_key.added = of_key
             .added
             .take()

@@ -45,7 +45,7 @@ impl Table {
         let reserved = self.rows.reserve_known(&after, position);
         shard.intents.begin(key.to_owned(), position, self.addition(record));
         let (key, record) = (key.to_owned(), bytes.into());
-        let intent = Intent { key, hash, record, reserved, charged_bytes, answer: None };
+        let intent = Intent { key, hash, record, reserved, charged_bytes, answer: None, is_unheard: false };
         self.intents.pending.lock().insert(position, intent);
         self.core.awaited.begin();
     }

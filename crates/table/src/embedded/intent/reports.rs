@@ -12,10 +12,18 @@ impl Table {
     /// Resolves when the outcome of the intent at `position` is known.
     pub(crate) fn outcome_of(&self, position: Position) -> BoxFuture<'static, Result<(), HotError>> {
         let mut settled = self.intents.settled.subscribe();
+        let table = self.this.upgrade().expect("a table lives in an Arc");
         Box::pin(async move {
-            let known = settled.wait_for(|settled| *settled >= position).await;
+            let is_pending = || table.intents.pending.lock().contains_key(&position);
+            let known = settled.wait_for(|settled| *settled >= position && !is_pending()).await;
             known.map(drop).map_err(|_| HotError::unavailable("the table was closed"))
         })
+    }
+
+    /// Whether an intent up to `position` has no outcome yet.
+    pub(crate) fn has_intent_until(&self, position: Position) -> bool {
+        let _settling = self.intents.settling.lock();
+        self.intents.pending.lock().range(..=position).next().is_some()
     }
 
     /// Whether the outcome of an intent for this key is not known yet.

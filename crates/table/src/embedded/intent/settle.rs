@@ -2,6 +2,7 @@
 
 use super::Intent;
 use crate::embedded::budget::allocated_bytes;
+use crate::embedded::slab::EVICTED;
 use crate::embedded::table::Table;
 use crate::embedded::tables::Tables;
 use crate::embedded::undo::Again;
@@ -9,9 +10,10 @@ use crate::error::{HotError, HotKind};
 use crate::key::KeyRef;
 use crate::record::{LogRecord, put_committed};
 use forebay_log::Position;
+use forebay_value::ValueRef;
 use std::error::Error;
-use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What became of an intent.
 #[derive(Debug, Clone)]
@@ -52,10 +54,10 @@ impl Tables {
 
 impl Table {
     fn settle(self: &Arc<Self>, reached: Position, outcome: &impl Fn(Position) -> Outcome) -> Vec<Again> {
-        let settled = {
+        let _settling = self.intents.settling.lock();
+        let settled: Vec<_> = {
             let mut pending = self.intents.pending.lock();
-            let later = pending.split_off(&Position(reached.0.saturating_add(1)));
-            mem::replace(&mut *pending, later)
+            pending.extract_if(..=reached, |_, intent| !intent.is_unheard).collect()
         };
         if settled.is_empty() {
             return Vec::new();
@@ -70,12 +72,13 @@ impl Table {
                 Outcome::Unknown => false,
                 Outcome::Missing | Outcome::Refused(_) => true,
             };
-            if !is_told {
-                let key = intent.key.to_value();
-                unread.push((self.undo(key.as_ref()), self.clone(), key));
+            let answer = intent.answer.take();
+            if is_told {
+                self.end(&intent, position);
+            } else {
+                unread.push(self.unheard(intent, position));
             }
-            self.end(&intent, position);
-            if let Some(answer) = intent.answer.take() {
+            if let Some(answer) = answer {
                 // A client that has gone hears nothing.
                 let _ = answer.send(told(outcome));
             }
@@ -83,6 +86,46 @@ impl Table {
         self.intents.settled.send_modify(|settled| *settled = reached.max(*settled));
         self.core.awaited.end(count);
         unread
+    }
+
+    /// Only its row can tell what became of an intent: memory gives the row up, and until it has been read
+    /// the key and the unique values stay the intent's own. An addition takes no values, and would keep the
+    /// row from being read.
+    fn unheard(self: &Arc<Self>, mut intent: Intent, position: Position) -> Again {
+        self.intents.unheard.fetch_add(1, Ordering::SeqCst);
+        let from = self.undo_from(intent.key.as_ref(), position);
+        let key = intent.key.to_value();
+        let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
+        let is_over = self.addition(&record).is_some();
+        if is_over {
+            self.end(&intent, position);
+        } else {
+            intent.is_unheard = true;
+            self.rows.lock(intent.hash.shard()).intents.keep(&intent.key, position);
+            self.intents.pending.lock().insert(position, intent);
+        }
+        Again { from, table: self.clone(), key, intent: (!is_over).then_some(position) }
+    }
+
+    /// Whether memory has since learned what became of the intent at `position`: by an image of the row, or
+    /// because the row `is_read` and was not given up again.
+    pub(crate) fn is_told(&self, key: ValueRef<'_>, position: Position, is_read: bool) -> bool {
+        let Some(key) = KeyRef::of(key) else { return true };
+        let hash = self.rows.hasher.key(key);
+        let shard = self.rows.lock(hash.shard());
+        let is_there = || match shard.find(self.schema(), hash, key) {
+            Some(number) => !shard.slots.get(number).has(EVICTED),
+            None => !shard.is_doubted(key),
+        };
+        shard.intents.has_seen(&key.to_owned(), position) || is_read && is_there()
+    }
+
+    /// The row of an unheard intent is known: the unique values are the row's, or free.
+    pub(crate) fn heard(&self, position: Position) {
+        let Some(intent) = self.intents.pending.lock().remove(&position) else { return };
+        self.end(&intent, position);
+        // For those who wait for this one.
+        self.intents.settled.send_modify(|_| ());
     }
 
     /// Memory shows a write that was committed; false when it cannot tell what the row is.
@@ -119,7 +162,7 @@ impl Table {
     pub(super) fn end(&self, intent: &Intent, position: Position) {
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
         let mut shard = self.rows.lock(intent.hash.shard());
-        shard.intents.end(&intent.key, self.addition(&record));
+        shard.intents.end(&intent.key, position, self.addition(&record));
         self.rows.unreserve(&intent.reserved, position);
         self.rows.budget.give(allocated_bytes(intent.charged_bytes));
     }
