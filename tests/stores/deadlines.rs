@@ -24,7 +24,7 @@ get = "things"
 "#;
 
 /// The same database through a cable.
-fn through(beside: &Beside) -> (Cable, String) {
+pub(super) fn through(beside: &Beside) -> (Cable, String) {
     let direct = beside.stores.database_url(&beside.folder);
     let (login, rest) = direct.split_once('@').expect("a user");
     let (place, database) = rest.split_once('/').expect("a database");
@@ -74,7 +74,7 @@ fn a_stop_before_a_black_hole_ends() {
 }
 
 /// A relay before the server at this port, and the same URL through it.
-fn relayed(direct: &str) -> (Relay, String) {
+pub(super) fn relayed(direct: &str) -> (Relay, String) {
     let (login, rest) = direct.split_once('@').expect("a user");
     let (place, database) = rest.split_once('/').expect("a database");
     let port = place.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");

@@ -2,9 +2,13 @@
 //! before.
 
 use super::beside::Beside;
+use super::deadlines::{relayed, through};
 use super::follow::{assert_verified, wait_following};
-use forebay_tests::{Client, Folder, Server, Start, Stores, binary, request_bytes, wait_for};
+use forebay_tests::{
+    At, Client, Fault, Folder, Harm, Server, Start, Stores, binary, request_bytes, wait_for,
+};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Tables that only the database can judge: a CHECK, a foreign key, a value that is unique in lower case.
 const TABLES: &str = "
@@ -227,7 +231,7 @@ fn nobody_sees_what_is_not_committed() {
     let mut rival = sent(&server, "POST", "/hot", &thing(41, &[("slug", json!("s40"))]));
     let mut same = sent(&server, "POST", "/hot", &thing(40, &[("slug", json!("other"))]));
     // A moment in which they could be answered, were they not waiting.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     assert_eq!(client.get("/things/1").expect(200)["name"], "Lamp");
     client.get("/things/40").expect_problem(404, "");
     // Another key goes on.
@@ -285,6 +289,38 @@ fn intents_of_a_killed_server_are_decided_after_its_restart() {
 }
 
 /// Others deleted the row, and memory does not know: the database says so.
+/// COMMIT was done, its answer is lost, and the database is away for longer than the drain asks after it: the
+/// client hears that nobody knows. Nothing else is written, and still the row is read when the database is
+/// back, and those who want the row or its unique value go on.
+#[test]
+fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
+    let beside = Beside::new(TABLES, &config("follow = false"));
+    let (cable, url) = through(&beside);
+    let (relay, url) = relayed(&url);
+    let server = beside.start().database(&url).start();
+    server.wait_healthy();
+    let mut client = server.client();
+    // After a refusal, the next batch tells which of its changes were refused in the answer that is lost.
+    client.post_json("/strict", &thing(30, &[("owner", json!(99))])).expect_problem(422, "");
+    relay.arm(Fault { at: At::Committed, harm: Harm::Swallow(Duration::from_secs(1)) });
+    let mut unheard = sent(&server, "POST", "/strict", &thing(10, &[]));
+    wait_for("the answer is lost", || (relay.armed() == 0).then_some(()));
+    cable.cut();
+    unheard.receive(false).expect("an answer").expect_problem(503, "");
+    assert_eq!(beside.text("SELECT slug FROM things WHERE id = 10"), "s10");
+    wait_for("the drain has given up", || {
+        let status = server.drain_state()["status"].as_str().map(str::to_owned);
+        (status.as_deref() == Some("backing off")).then_some(())
+    });
+    cable.mend();
+    wait_for("the row is read", || (client.get("/things/10").status == 200).then_some(()));
+    client.post_json("/strict", &thing(11, &[("slug", json!("s10"))])).expect_problem(409, "slug");
+    client.ask("PATCH", "/strict/10", Some(r#"{"stock":7}"#)).expect(200);
+    assert_eq!(beside.text("SELECT stock::text FROM things WHERE id = 10"), "7");
+    assert_eq!(beside.letters(), 0);
+    assert_verified(&server);
+}
+
 #[test]
 fn a_row_that_others_deleted_is_missing() {
     let (beside, server) = started("follow = false");
