@@ -187,9 +187,11 @@ impl<Q: Queue> Batcher<Q> {
             return Ok(place.clone());
         }
         let mut place = self.queue.locate(&self.database).await?;
-        if let Some(own) = self.uncertain.iter().rposition(|(reached, _)| *reached == place.reached) {
+        let own = self.uncertain.extract_if(.., |(reached, _)| *reached == place.reached);
+        let own: Vec<Vec<RowKey>> = own.map(|(_, rows)| rows).collect();
+        if !own.is_empty() {
             // Which changes were refused was in the answer that was lost; without a list of rows none was.
-            let (_, rows) = self.uncertain.swap_remove(own);
+            let rows: Vec<RowKey> = own.into_iter().flatten().collect();
             let verdict = if rows.is_empty() { Verdict::But(Vec::new()) } else { Verdict::Unknown };
             self.queue.settle(&place.reached, &verdict).await;
             self.queue.undo(rows).await;

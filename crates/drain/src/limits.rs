@@ -60,10 +60,10 @@ pub const IDLE_MS: u64 = 50;
 /// How often a server that writes nothing says that it lives: four times while its claim on tables lasts.
 pub const BEAT: Duration = Duration::from_secs(5);
 
-/// How long the drain waits for rows that memory gave up and that it reads again.
-pub const READ_MS: u64 = 1_000;
+/// How long the drain waits in each turn for rows that memory gave up and that it reads again.
+pub const READ_MS: u64 = 20;
 
-/// How long it lets those be that could not be read: a try may take as long as [`READ_MS`], and batches wait.
+/// How long it begins no reads of such rows after one that failed.
 pub const READ_AGAIN_MS: u64 = 2_000;
 
 /// How long a pause waits for the batch in hand. Most take less than [`BATCH_MS_MAX`].

@@ -267,6 +267,8 @@ impl HotTable {
         match self {
             HotTable::Embedded(table) => now(table, || match table.upsert(row) {
                 Ok(mark) => Ok(Called::Now((), mark)),
+                // There need not be one.
+                Err(WriteError::Fetch(key)) => Ok(Called::First(fetched_if_there(table, vec![key]))),
                 Err(error) => refused(table, error),
             }),
             HotTable::Strict(table) => strict(table, StrictWrite::Upsert(Row(row.0.into())), |_| ()),

@@ -16,12 +16,12 @@ use forebay_log::{Log, Position, Reader};
 use forebay_table::{Again, Catalogue, Outcome, SourceError, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 /// Reads of undone rows under way at a time.
 const READS_AT_ONCE: usize = 64;
@@ -36,7 +36,9 @@ pub(crate) struct LogQueue {
     records: Option<Records>,
     /// Rows that memory gave up, and from which position on they can be read again.
     undone: Vec<Again>,
-    /// When they are read again, after a read that failed.
+    /// Their reads under way.
+    reading: FuturesUnordered<BoxFuture<'static, (Result<(), SourceError>, Again)>>,
+    /// When others are read, after a read that failed.
     read_at: Option<Instant>,
     /// Whether what memory had of a checkpoint was compared with where the database stands.
     is_settled: bool,
@@ -67,6 +69,7 @@ impl LogQueue {
             tables,
             records: None,
             undone: Vec::new(),
+            reading: FuturesUnordered::new(),
             read_at: None,
             is_settled: false,
             decided: None,
@@ -256,27 +259,25 @@ impl LogQueue {
         released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))
     }
 
-    /// Reads the rows that memory gave up, as far as the database has all their changes up to `drained`. One
-    /// that cannot be read now is read by the client that asks for it, or by a later call.
+    /// Reads the rows that memory gave up, as far as the database has all their changes up to `drained`: for
+    /// a moment, and goes on with the next call. One that cannot be read now is read by the client that asks
+    /// for it, or by a later call.
     pub(crate) async fn read_undone(&mut self, drained: Position) {
-        if self.undone.is_empty() || self.read_at.is_some_and(|at| Instant::now() < at) {
+        if self.undone.is_empty() && self.reading.is_empty() {
             return;
         }
-        self.read_at = None;
-        let ready: Vec<_> = self.undone.extract_if(.., |row| row.from <= drained).collect();
-        for some in ready.chunks(READS_AT_ONCE) {
-            // A follower that has ended reads nothing any more.
-            let reads = some.iter().map(|row| timeout(Duration::from_millis(READ_MS), row.read()));
-            let may_retry = |read: &Result<Result<(), SourceError>, Elapsed>| match read {
-                Ok(read) => read.as_ref().is_err_and(|error| error.retry),
-                Err(Elapsed { .. }) => true,
-            };
-            let reads = some.iter().zip(join_all(reads).await);
-            let failed: Vec<_> = reads.filter(|(_, read)| may_retry(read)).collect();
-            if !failed.is_empty() {
+        let mut is_ready = |row: &mut Again| row.from <= drained;
+        if self.read_at.is_none_or(|at| at <= Instant::now()) {
+            let free = READS_AT_ONCE - self.reading.len();
+            let ready = self.undone.extract_if(.., &mut is_ready).take(free);
+            self.reading.extend(ready.map(|row| async move { (row.read().await, row) }.boxed()));
+        }
+        let until = tokio::time::Instant::now() + Duration::from_millis(READ_MS);
+        while let Ok(Some((read, row))) = timeout_at(until, self.reading.next()).await {
+            if read.is_err() {
+                self.undone.push(row);
                 self.read_at = Some(Instant::now() + Duration::from_millis(READ_AGAIN_MS));
             }
-            self.undone.extend(failed.into_iter().map(|(row, _)| row.clone()));
         }
     }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub struct Again {
     /// From which drained position on it can be.
     pub from: Position,
-    /// Its table.
+    /// Which brings it back.
     pub table: Arc<Table>,
     /// Which row.
     pub key: Value,
@@ -38,20 +38,17 @@ impl Again {
     /// Brings the row into memory ([`Table::fetch`]), and ends the intent that waits for it.
     ///
     /// # Errors
-    /// Those of [`Table::fetch`], also when the row was given up once more meanwhile. After one that may not
-    /// be retried the intent has ended: memory cannot hold the row, whatever it is.
+    /// Those of [`Table::fetch`], also when the row was given up once more meanwhile.
     pub async fn read(&self) -> Result<(), SourceError> {
         let read = self.table.fetch(self.key.clone()).await;
         let Some(intent) = self.intent else { return read.map(drop) };
         let is_told = self.table.is_told(self.key.as_ref(), intent, read.is_ok());
-        if is_told || read.as_ref().is_err_and(|error| !error.retry) {
+        if is_told {
             self.table.heard(intent);
+            return Ok(());
         }
-        match read {
-            Ok(_) if !is_told => Err(SourceError::later("the row was given up while it was read")),
-            Err(_) if is_told => Ok(()),
-            read => read.map(drop),
-        }
+        read?;
+        Err(SourceError::later("the row was given up while it was read"))
     }
 }
 

@@ -106,8 +106,8 @@ impl Table {
         })
     }
 
-    /// Has a row read before it is replaced, when memory has no more of it than unique values, and another row
-    /// has one that it would keep: only one of the two has it in the database.
+    /// Has a row read before it is replaced, when memory has no more of it than unique values, and another
+    /// row has one that it would keep: only one of the two has it in the database.
     pub(super) fn unless_doubtful(
         &self,
         shard: &Shard,

@@ -10,6 +10,7 @@ use forebay_table::{
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn lose(opened: &Opened, store: &Store) -> Vec<Again> {
@@ -129,6 +130,27 @@ impl Source for Slow {
     }
 }
 
+/// A database that fails while the flag is up, and says that it will go on to.
+struct Broken(Arc<Store>, AtomicBool);
+
+impl Source for Broken {
+    fn next_keys(
+        &self,
+        schema: &Schema,
+        count: u64,
+    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+        self.0.next_keys(schema, count)
+    }
+
+    fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
+        if self.1.load(Ordering::Relaxed) {
+            let error = SourceError { message: "there is no such table".into(), retry: false };
+            return Box::pin(async { Err(error) });
+        }
+        self.0.fetch(schema, key)
+    }
+}
+
 /// A client reads an evicted row while a write of it is on its way: what the read brings is older than the
 /// write.
 #[test]
@@ -218,34 +240,57 @@ fn no_checkpoint_is_taken_while_outcomes_are_told() {
     assert_eq!(saved, None, "a start from it would not know what the write takes");
 }
 
-/// Memory cannot hold the row: what it takes is not known to memory, and the write does not wait for ever.
+/// The database has no such table for a while, say: that does not tell what the write did.
 #[test]
-fn a_row_that_memory_cannot_hold_ends_the_wait() {
-    struct Unfit;
-    impl Source for Unfit {
-        fn next_keys(
-            &self,
-            _: &Schema,
-            _: u64,
-        ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
-            Box::pin(async { Err(SourceError { message: "it has none".into(), retry: true }) })
-        }
-
-        fn fetch(&self, _: &Schema, _: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
-            Box::pin(async { Err(SourceError { message: "a column has another type".into(), retry: false }) })
-        }
-    }
+fn an_error_does_not_tell_the_outcome() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
     let log = open_log(&dir.path().join("log"), Durability::Async);
+    let source = Arc::new(Broken(store.clone(), true.into()));
     let specs = vec![spec(KeyKind::Bigint)];
-    let tables = Tables::open(log.clone(), dir.path(), 1 << 30, specs, Arc::new(Unfit)).unwrap();
+    let tables = Tables::open(log.clone(), dir.path(), 1 << 30, specs, source.clone()).unwrap();
     let opened = Opened { log, table: tables.all()[0].clone(), tables };
     opened.table.set_loaded();
-    let strict = HotTable::Embedded(opened.table.clone()).strict();
-    begin(strict.insert(row(opened.table.schema(), 1, Some("c"), "").as_ref()));
+    let of = |key| row(opened.table.schema(), key, Some("c"), "");
+    begin(HotTable::Embedded(opened.table.clone()).strict().insert(of(1).as_ref()));
     store.drain(&opened.log, &opened.tables);
     let again = lose(&opened, &store);
-    pends(&opened.table, row(opened.table.schema(), 2, Some("c"), ""));
-    assert!(!block_on(again[0].read()).unwrap_err().retry);
-    opened.table.insert(row(opened.table.schema(), 2, Some("c"), "").as_ref()).unwrap();
+    block_on(again[0].read()).unwrap_err();
+    pends(&opened.table, of(2));
+    source.1.store(false, Ordering::Relaxed);
+    block_on(again[0].read()).unwrap();
+    assert!(is_taken(opened.table.insert(of(2).as_ref())));
+}
+
+/// Memory has two rows with one value, and the body of neither: an upsert of one reads it first, also when it
+/// is gone.
+#[test]
+fn an_upsert_of_a_row_with_a_twin_reads_it_first() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
+    let spec = TableSpec { others: Others::unseen_if(true), ..spec(KeyKind::Bigint) };
+    let opened = open(dir.path(), spec, 1 << 30, &store);
+    let table = &opened.table;
+    let of = |key| row(table.schema(), key, Some("c"), "");
+    table.insert(of(1).as_ref()).unwrap();
+    store.drain(&opened.log, &opened.tables);
+    // Others delete it, and insert another one with its value, which is read.
+    store.rows.lock().unwrap().clear();
+    store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(2)), of(2));
+    read(table, 2).unwrap();
+    table.undo(ValueRef::Bigint(1));
+    for is_strict in [false, true] {
+        let hot = HotTable::Embedded(table.clone());
+        let hot = if is_strict { hot.strict() } else { hot };
+        let upserted = block_on(async {
+            loop {
+                match hot.upsert(of(1).as_ref()) {
+                    Ok(forebay_table::Called::First(first)) => first.await.unwrap(),
+                    Ok(forebay_table::Called::Later(later)) => break later.await,
+                    Ok(forebay_table::Called::Now(..)) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            }
+        });
+        let kind = upserted.map_err(|error| error.kind());
+        assert_eq!(kind, Err(forebay_table::HotKind::Conflict { rule: CODE }));
+    }
 }

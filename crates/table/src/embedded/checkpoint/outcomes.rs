@@ -98,11 +98,15 @@ impl Tables {
     }
 
     /// Gives up, while all is served, the rows that [`Tables::unheard`] would have had read: for a start that
-    /// could not ask the database. They are to be read again ([`Tables::take_again`]).
+    /// could not ask the database. They are to be read again ([`Tables::take_again`]). After a start that has
+    /// asked it there are none.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
     pub fn undo_unheard(&self, reached: impl Fn(&str) -> Position) -> Result<(), Error> {
+        if self.inner.is_asked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let settled = self.inner.core.settled();
         let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
         let most = loaded.map(|table| reached(&table.schema().name)).max().unwrap_or_default();

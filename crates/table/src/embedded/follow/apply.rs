@@ -140,6 +140,7 @@ impl Table {
             None => number.is_some_and(|number| slots.get(number).position() > at),
         };
         if !is_own {
+            shard.intents.saw(key, at);
             self.give_up(&mut shard, number, key, at);
         }
     }

@@ -73,6 +73,7 @@ impl Table {
                 }
                 Err(WriteError::Fetch(key)) => match self.fetch(key).await? {
                     Fetched::Present => {}
+                    Fetched::Gone(_) if matches!(write, StrictWrite::Upsert(_)) => {}
                     Fetched::Gone(mark) => return Err(HotError::missing().held_until(mark)),
                 },
                 Err(WriteError::Pending(position)) => self.outcome_of(position).await?,

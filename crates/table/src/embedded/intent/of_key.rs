@@ -11,8 +11,8 @@ struct OfKey {
     count: u32,
     /// The last of them.
     last: Position,
-    /// The last of those that ended unheard, and are under way all the same.
-    kept: Option<Position>,
+    /// Those that ended unheard, and are under way all the same.
+    kept: Vec<Position>,
     /// The latest image of the row that memory took from the database: intents up to it are in the image, or
     /// were refused.
     seen: Position,
@@ -60,7 +60,7 @@ impl KeyIntents {
         let of_key = self.0.entry(key).or_insert_with(|| OfKey {
             count: 0,
             last: position,
-            kept: None,
+            kept: Vec::new(),
             seen: Position(0),
             added: Some(Added::new()),
         });
@@ -73,7 +73,7 @@ impl KeyIntents {
     /// Nobody heard what became of it, and it goes on until the row was read.
     pub fn keep(&mut self, key: &Key, position: Position) {
         if let Some(of_key) = self.0.get_mut(key) {
-            of_key.kept = of_key.kept.max(Some(position));
+            of_key.kept.push(position);
         }
     }
 
@@ -81,9 +81,9 @@ impl KeyIntents {
     pub fn end(&mut self, key: &Key, position: Position, added: Option<(usize, i64)>) {
         let Some(of_key) = self.0.get_mut(key) else { return };
         of_key.count -= 1;
-        of_key.kept = of_key.kept.filter(|kept| *kept != position);
+        of_key.kept.retain(|kept| *kept != position);
         if of_key.last == position {
-            of_key.last = of_key.kept.unwrap_or(position);
+            of_key.last = of_key.kept.iter().copied().max().unwrap_or(position);
         }
         of_key.added = of_key
             .added
@@ -118,4 +118,22 @@ fn plus(mut sums: Added, column: usize, delta: i64) -> Added {
         None => sums.push((column, delta)),
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_competitor_waits_for_one_that_is_under_way() {
+        let (mut intents, key) = (KeyIntents::default(), Key::Bigint(1));
+        for position in [10, 20] {
+            intents.begin(key.clone(), Position(position), None);
+            intents.keep(&key, Position(position));
+        }
+        intents.end(&key, Position(20), None);
+        assert_eq!(intents.last(KeyRef::Bigint(1)), Some(Position(10)));
+        intents.end(&key, Position(10), None);
+        assert_eq!(intents.last(KeyRef::Bigint(1)), None);
+    }
 }
