@@ -168,8 +168,7 @@ impl Runner {
                 drained
             }
         };
-        let read = self.batcher.queue.read_undone(drained.all);
-        self.runtime.block_on(self.shared.unless_left(async { Ok::<_, Error>(read.await) }))?;
+        self.runtime.block_on(self.batcher.queue.read_undone(drained.all));
         // After a failure nothing is well before a batch is, unless there is none.
         let is_idle = self.log.durable() <= drained.others;
         if is_idle || self.shared.moved.borrow().status == Status::Starting {
