@@ -288,10 +288,9 @@ fn intents_of_a_killed_server_are_decided_after_its_restart() {
     assert_verified(&server);
 }
 
-/// Others deleted the row, and memory does not know: the database says so.
 /// COMMIT was done, its answer is lost, and the database is away for longer than the drain asks after it: the
-/// client hears that nobody knows. Nothing else is written, and still the row is read when the database is
-/// back, and those who want the row or its unique value go on.
+/// client is told that the outcome is unknown. No other write follows. When the database is back, the drain
+/// reads the row, and writes of the row or of its unique value go on.
 #[test]
 fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
     let beside = Beside::new(TABLES, &config("follow = false"));
@@ -321,6 +320,7 @@ fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
     assert_verified(&server);
 }
 
+/// Others deleted the row, and memory does not know: the database says so.
 #[test]
 fn a_row_that_others_deleted_is_missing() {
     let (beside, server) = started("follow = false");

@@ -318,7 +318,7 @@ fn refused_changes_stay_refused() {
     opened.tables.undo_unheard(|_| position).unwrap();
     opened.tables.drained(position);
     let again = opened.tables.take_again();
-    assert_eq!(again.len(), 10, "three that the log tells, and all whose outcome nobody heard");
+    assert_eq!(again.len(), 10, "three that the log tells, and all of unknown outcome");
     for Again { from, table, key, .. } in again {
         assert!(from <= position);
         let gone = matches!(key, Value::Bigint(10 | 11));

@@ -394,10 +394,10 @@ fn a_refused_unique_value_leaves_the_old_one_taken() {
     check(1 << 30, false, ops);
 }
 
-/// Nobody heard what became of a write that waited; another row is written with its unique value before the
-/// row has been read, in the same run and after a restart.
+/// The outcome of a write that waited is unknown; another row is written with its unique value before the row
+/// has been read, in the same run and after a restart.
 #[test]
-fn the_unique_value_of_an_unheard_write_is_given_to_nobody() {
+fn no_other_row_gets_the_unique_value_of_an_unheard_write() {
     let strict = || [Op::Strict(Box::new(Op::Insert(0, Some(3), 0))), Op::Drain(1, 0)];
     let taken = || vec![Op::Insert(1, Some(3), 0)];
     let lost = [Op::Lose, Op::Insert(1, Some(3), 0), Op::Look, Op::Apply, Op::Insert(1, Some(3), 0)];

@@ -170,7 +170,9 @@ impl Taker {
                 *self.shared.failed.lock() = None;
                 Ok(saved)
             }
-            Ok(None) if goes_on() => Err("a table is not loaded or not followed yet, or a row is to be read to learn what became of a write".into()),
+            Ok(None) if goes_on() => {
+                Err("a table is not loaded or not followed yet, or the outcome of a write is unknown".into())
+            }
             Ok(None) => Err("the server is stopping".into()),
             Err(error) => {
                 self.failed(&error);

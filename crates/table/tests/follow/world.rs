@@ -215,7 +215,7 @@ impl World<'_> {
         self.go_on();
     }
 
-    /// Memory is told that nobody has heard what became of the intents that the database has decided about.
+    /// Memory is told that the outcome of the intents that the database has decided about is unknown.
     fn lose(&mut self) {
         let outcomes = std::mem::take(&mut self.database.outcomes);
         let (_, tables, table) = self.opened.as_ref().unwrap();

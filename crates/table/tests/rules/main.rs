@@ -1,7 +1,7 @@
 //! Rules that one table keeps: what an answer waits for, what the log refuses, what the catalogue refuses,
 //! how random is drawn. `records`: what a change logs; `replayed`: what is taken after a restart; `undo`:
-//! what memory shows when the database has refused; `unheard`: what it keeps when nobody heard what the
-//! database did.
+//! what memory shows when the database has refused; `unheard`: what it keeps while the outcome of a write is
+//! unknown.
 
 #[path = "../common/mod.rs"]
 mod common;

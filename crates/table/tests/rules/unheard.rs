@@ -1,5 +1,5 @@
-//! A write that waits for the database, and whose outcome nobody heard: the unique values that it takes are
-//! given to nobody before its row has been read.
+//! A write that waits for the database, and whose outcome is unknown: no other row gets the unique values
+//! that it takes before its row has been read.
 
 use crate::common::*;
 use crate::{begin, opened, pends, read};
@@ -9,9 +9,18 @@ use forebay_table::{
 };
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// The table over another source, with nothing loaded.
+fn over(dir: &Path, source: Arc<dyn Source>) -> Opened {
+    let log = open_log(&dir.join("log"), Durability::Async);
+    let specs = vec![spec(KeyKind::Bigint)];
+    let tables = Tables::open(log.clone(), dir, 1 << 30, specs, source).unwrap();
+    Opened { log, table: tables.all()[0].clone(), tables }
+}
 
 fn lose(opened: &Opened, store: &Store) -> Vec<Again> {
     let position = *store.position.lock().unwrap();
@@ -44,11 +53,19 @@ fn the_value_of_an_insert_is_kept_until_its_row_is_read() {
         if is_refused {
             store.rows.lock().unwrap().clear();
         }
-        assert_eq!(opened.tables.save_checkpoint(|| true).unwrap(), None, "nobody would know what is taken");
+        assert_eq!(
+            opened.tables.save_checkpoint(|| true).unwrap(),
+            None,
+            "a start from it would not know what is taken"
+        );
         let again = lose(&opened, &store);
         assert_eq!(again.len(), 1);
         pends(table, of(2));
-        assert_eq!(opened.tables.save_checkpoint(|| true).unwrap(), None, "nobody would know what is taken");
+        assert_eq!(
+            opened.tables.save_checkpoint(|| true).unwrap(),
+            None,
+            "a start from it would not know what is taken"
+        );
         assert!(lose(&opened, &store).is_empty(), "it is told once");
         pends(table, of(2));
         block_on(again[0].read()).unwrap();
@@ -182,7 +199,7 @@ fn a_read_that_began_before_the_write_does_not_tell_its_outcome() {
     assert!(is_taken(table.insert(row(table.schema(), 2, Some("new"), "").as_ref())));
 }
 
-/// A start without the database: a delete of the row lies before the write that nobody heard of.
+/// A start without the database: a delete of the row lies before the write of unknown outcome.
 #[test]
 fn a_row_that_was_deleted_before_is_read_all_the_same() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
@@ -200,10 +217,7 @@ fn a_row_that_was_deleted_before_is_read_all_the_same() {
     drop((tables, table));
     log.close().unwrap();
 
-    let log = open_log(&dir.path().join("log"), Durability::Async);
-    let specs = vec![spec(KeyKind::Bigint)];
-    let tables = Tables::open(log.clone(), dir.path(), 1 << 30, specs, store.clone()).unwrap();
-    let opened = Opened { log, table: tables.all()[0].clone(), tables };
+    let opened = over(dir.path(), store.clone());
     opened.tables.load_checkpoint();
     opened.tables.replay(opened.tables.settled_at()).unwrap();
     opened.table.set_loaded();
@@ -244,11 +258,8 @@ fn no_checkpoint_is_taken_while_outcomes_are_told() {
 #[test]
 fn an_error_does_not_tell_the_outcome() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
-    let log = open_log(&dir.path().join("log"), Durability::Async);
     let source = Arc::new(Broken(store.clone(), true.into()));
-    let specs = vec![spec(KeyKind::Bigint)];
-    let tables = Tables::open(log.clone(), dir.path(), 1 << 30, specs, source.clone()).unwrap();
-    let opened = Opened { log, table: tables.all()[0].clone(), tables };
+    let opened = over(dir.path(), source.clone());
     opened.table.set_loaded();
     let of = |key| row(opened.table.schema(), key, Some("c"), "");
     begin(HotTable::Embedded(opened.table.clone()).strict().insert(of(1).as_ref()));

@@ -70,7 +70,7 @@ impl KeyIntents {
             of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
     }
 
-    /// Nobody heard what became of it, and it goes on until the row was read.
+    /// Its outcome is unknown, and it stays under way until the row was read.
     pub fn keep(&mut self, key: &Key, position: Position) {
         if let Some(of_key) = self.0.get_mut(key) {
             of_key.kept.push(position);
