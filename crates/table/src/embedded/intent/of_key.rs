@@ -4,20 +4,24 @@ use crate::key::{Key, KeyRef};
 use forebay_log::Position;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::hash::RandomState;
 
 /// The intents of one key.
 struct OfKey {
-    count: u32,
-    /// The last of them.
-    last: Position,
-    /// Those that ended unheard, and are under way all the same.
-    kept: Vec<Position>,
+    /// In the order of the log. A replay may note them in another one, and they may end in another one.
+    under_way: VecDeque<Position>,
     /// The latest image of the row that memory took from the database: intents up to it are in the image, or
     /// were refused.
     seen: Position,
     /// What they add to columns, when they are nothing but additions.
     added: Option<Added>,
+}
+
+impl OfKey {
+    fn last(&self) -> Position {
+        *self.under_way.back().expect("a key is forgotten with its last intent")
+    }
 }
 
 /// Columns and what is added to them.
@@ -37,7 +41,7 @@ impl KeyIntents {
         if self.0.is_empty() {
             return None;
         }
-        self.0.get(&key.to_owned()).map(|of_key| of_key.last)
+        self.0.get(&key.to_owned()).map(OfKey::last)
     }
 
     /// What intents will add to a column of a row; an intent that does more is the error, by its position.
@@ -46,7 +50,7 @@ impl KeyIntents {
             return Ok(0);
         }
         let Some(of_key) = self.0.get(&key.to_owned()) else { return Ok(0) };
-        let added = of_key.added.as_ref().ok_or(of_key.last)?;
+        let added = of_key.added.as_ref().ok_or(of_key.last())?;
         Ok(added.iter().find(|(of, _)| *of == column).map_or(0, |(_, sum)| *sum))
     }
 
@@ -58,39 +62,28 @@ impl KeyIntents {
     /// An intent begins; `added` when it is an addition that does not compete with others.
     pub fn begin(&mut self, key: Key, position: Position, added: Option<(usize, i64)>) {
         let of_key = self.0.entry(key).or_insert_with(|| OfKey {
-            count: 0,
-            last: position,
-            kept: Vec::new(),
+            under_way: VecDeque::new(),
             seen: Position(0),
             added: Some(Added::new()),
         });
-        of_key.count += 1;
-        of_key.last = of_key.last.max(position);
+        let place = of_key.under_way.partition_point(|other| *other < position);
+        of_key.under_way.insert(place, position);
         of_key.added =
             of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
-    }
-
-    /// Its outcome is unknown, and it stays under way until the row was read.
-    pub fn keep(&mut self, key: &Key, position: Position) {
-        if let Some(of_key) = self.0.get_mut(key) {
-            of_key.kept.push(position);
-        }
     }
 
     /// Its outcome is known.
     pub fn end(&mut self, key: &Key, position: Position, added: Option<(usize, i64)>) {
         let Some(of_key) = self.0.get_mut(key) else { return };
-        of_key.count -= 1;
-        of_key.kept.retain(|kept| *kept != position);
-        if of_key.last == position {
-            of_key.last = of_key.kept.iter().copied().max().unwrap_or(position);
+        if let Ok(place) = of_key.under_way.binary_search(&position) {
+            of_key.under_way.remove(place);
         }
         of_key.added = of_key
             .added
             .take()
             .zip(added)
             .map(|(sums, (column, delta))| plus(sums, column, delta.wrapping_neg()));
-        if of_key.count == 0 {
+        if of_key.under_way.is_empty() {
             self.0.remove(key);
         }
     }
@@ -124,16 +117,16 @@ fn plus(mut sums: Added, column: usize, delta: i64) -> Added {
 mod tests {
     use super::*;
 
+    /// A restart may note a later intent before an earlier one, and learn its outcome before.
     #[test]
     fn a_competitor_waits_for_one_that_is_under_way() {
         let (mut intents, key) = (KeyIntents::default(), Key::Bigint(1));
-        for position in [10, 20] {
+        for position in [20, 10, 30] {
             intents.begin(key.clone(), Position(position), None);
-            intents.keep(&key, Position(position));
         }
-        intents.end(&key, Position(20), None);
-        assert_eq!(intents.last(KeyRef::Bigint(1)), Some(Position(10)));
-        intents.end(&key, Position(10), None);
-        assert_eq!(intents.last(KeyRef::Bigint(1)), None);
+        for (ended, last) in [(20, Some(30)), (30, Some(10)), (10, None)] {
+            intents.end(&key, Position(ended), None);
+            assert_eq!(intents.last(KeyRef::Bigint(1)), last.map(Position));
+        }
     }
 }

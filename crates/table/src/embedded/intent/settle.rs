@@ -101,7 +101,6 @@ impl Table {
             self.end(&intent, position);
         } else {
             intent.is_unheard = true;
-            self.rows.lock(intent.hash.shard()).intents.keep(&intent.key, position);
             self.intents.pending.lock().insert(position, intent);
         }
         Again { from, table: self.clone(), key, intent: (!is_over).then_some(position) }
