@@ -49,11 +49,13 @@ enum Target {
 /// How far a table is.
 #[derive(Clone, Copy)]
 struct Known {
-    /// In the database.
-    drained: Position,
+    /// In the database, and it is known what that made of intents, from it or from the log.
+    decided: Position,
     /// In memory, every row of it: what the database has of it, and others may have changed since, is not
     /// applied again.
     had: Position,
+    /// Whether the log's records of what became of changes count: the start has not read these rows.
+    heeds_outcomes: bool,
 }
 
 impl Tables {
@@ -90,7 +92,6 @@ impl Tables {
                         targets: &targets,
                         records: 0,
                         skipped: 0,
-                        heeds_outcomes: !self.inner.is_asked.load(Ordering::Relaxed),
                         intents: HashMap::new(),
                         again: Vec::new(),
                     };
@@ -141,11 +142,13 @@ impl Tables {
     }
 
     fn known(&self, table: &Table, drained: Position) -> Known {
-        let had = match table.is_from_checkpoint() {
-            true => self.checkpoint_followed(table),
-            false => drained,
-        };
-        Known { drained, had }
+        if !table.is_from_checkpoint() {
+            return Known { decided: drained, had: drained, heeds_outcomes: false };
+        }
+        // The rows of a followed table are read by a poll, when the start is over.
+        let heeds_outcomes = table.followed() || !self.inner.is_asked.load(Ordering::Relaxed);
+        let decided = if heeds_outcomes { drained.min(self.settled_at()) } else { drained };
+        Known { decided, had: self.checkpoint_followed(table), heeds_outcomes }
     }
 }
 
@@ -210,8 +213,6 @@ struct Share<'a> {
     targets: &'a [Option<Target>],
     records: u64,
     skipped: u64,
-    /// Whether the log's records of what became of changes count: the database was not asked.
-    heeds_outcomes: bool,
     /// The last intents of keys that the database has decided about, and of which no record has told how.
     intents: HashMap<(TableId, Key), Decided>,
     /// Rows that memory gave up.
@@ -245,12 +246,12 @@ impl Share<'_> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
         let targets = self.targets;
-        let (table, drained, had) = match targets.get(usize::from(id)) {
+        let (table, known) = match targets.get(usize::from(id)) {
             Some(Some(Target::Apply(_, known))) if position <= known.had && !is_intent(bytes) => {
                 return Ok(());
             }
             Some(Some(Target::Old(_, known))) if position <= known.had => return Ok(()),
-            Some(Some(Target::Apply(table, Known { drained, had }))) => (table, *drained, *had),
+            Some(Some(Target::Apply(table, known))) => (table, *known),
             Some(Some(Target::Old(old, _))) => {
                 return self.apply_old(old, &record, is_intent(bytes), position);
             }
@@ -267,12 +268,11 @@ impl Share<'_> {
         if hash.shard() % self.of != self.number {
             return Ok(());
         }
-        let is_told = self.heeds_outcomes && table.is_from_checkpoint();
         if is_intent(bytes) {
             self.records += 1;
-            if position > drained {
+            if position > known.decided {
                 table.note_intent(&record, bytes, key, hash, position);
-            } else if is_told {
+            } else if known.heeds_outcomes {
                 let decided = Decided { position, record: bytes.into() };
                 self.intents.insert((record.table(), key.to_owned()), decided);
             }
@@ -285,11 +285,11 @@ impl Share<'_> {
         }
         self.records += 1;
         let is_known = match record {
-            LogRecord::Committed { position: of, .. } if is_told => {
+            LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
                 // What a followed table had may be with or without it.
-                of > had && self.apply_committed(table, key, hash, of)?
+                of > known.had && self.apply_committed(table, key, hash, of)?
             }
-            LogRecord::Undone { .. } => !is_told,
+            LogRecord::Undone { .. } => !known.heeds_outcomes,
             _ => true,
         };
         if !is_known {

@@ -40,15 +40,20 @@ impl Again {
     /// # Errors
     /// Those of [`Table::fetch`], also when the row was given up once more meanwhile.
     pub async fn read(&self) -> Result<(), SourceError> {
-        let read = self.table.fetch(self.key.clone()).await;
-        let Some(intent) = self.intent else { return read.map(drop) };
-        let is_told = self.table.is_told(self.key.as_ref(), intent, read.is_ok());
-        if is_told {
-            self.table.heard(intent);
-            return Ok(());
+        let Some(intent) = self.intent else {
+            return self.table.fetch(self.key.clone()).await.map(drop);
+        };
+        let is_told = |is_read| self.table.is_told(self.key.as_ref(), intent, is_read);
+        // An image may have told it already.
+        if !is_told(false) {
+            let read = self.table.fetch(self.key.clone()).await;
+            if !is_told(read.is_ok()) {
+                read?;
+                return Err(SourceError::later("the row was given up while it was read"));
+            }
         }
-        read?;
-        Err(SourceError::later("the row was given up while it was read"))
+        self.table.heard(intent);
+        Ok(())
     }
 }
 

@@ -3,8 +3,8 @@
 use super::*;
 
 impl World<'_> {
-    /// Starts. `alone`: the database is away, and comes back when these writes are done.
-    pub(super) fn open(&mut self, alone: Option<[Vec<Op>; 2]>) {
+    /// Starts, and runs these writes before the drain looks at the database, and before the first poll does.
+    pub(super) fn open(&mut self, is_alone: bool, [first, second]: [Vec<Op>; 2]) {
         let log = open_log(&self.dir.join("log"), forebay_log::Durability::Async);
         let spec = TableSpec {
             schema: self.schema.clone(),
@@ -34,20 +34,24 @@ impl World<'_> {
                 table.load(Row::from_values(&self.schema, row).as_ref());
             }
             tables.replay(position).unwrap();
-        } else if let Some([away, unread]) = alone {
+        } else if is_alone {
             tables.replay(tables.settled_at()).unwrap();
-            table.set_loaded();
-            self.opened = Some((log.clone(), tables.clone(), table.clone()));
-            away.into_iter().for_each(|op| self.write_alone(op));
-            self.again.extend(tables.settle(|_| position, |_| Outcome::Unknown));
-            tables.undo_unheard(|_| position).unwrap();
-            tables.drained(position);
-            unread.into_iter().for_each(|op| self.write_alone(op));
-            table.want(self.again.iter().map(|again| again.key.clone()), false);
         } else {
             let unheard = tables.unheard(|_| position).unwrap();
             tables.replay(position).unwrap();
             unheard.iter().for_each(|(table, key)| tables.doubt(table, key.as_ref()));
+        }
+        if table.is_from_checkpoint() {
+            table.set_loaded();
+            self.opened = Some((log.clone(), tables.clone(), table.clone()));
+            self.is_unread = true;
+            first.into_iter().for_each(|op| self.write_unread(op));
+            self.again.extend(tables.settle(|_| position, |_| Outcome::Unknown));
+            tables.undo_unheard(|_| position).unwrap();
+            tables.drained(position);
+            second.into_iter().for_each(|op| self.write_unread(op));
+            table.want(self.again.iter().map(|again| again.key.clone()), false);
+            self.is_unread = false;
         }
         for (key, known) in &self.known {
             if let (None, Some((last, _))) = (&known.image, known.own.last()) {
@@ -60,8 +64,8 @@ impl World<'_> {
         self.table().set_loaded();
     }
 
-    /// A write while the database is away: memory does not know what others have done.
-    fn write_alone(&mut self, op: Op) {
+    /// A write before any poll: memory does not know what others have done.
+    fn write_unread(&mut self, op: Op) {
         let table = self.opened.as_ref().unwrap().2.clone();
         let row = |key, code, length| values(key, code, length);
         let (key, own, written) = match op {
@@ -81,6 +85,7 @@ impl World<'_> {
                 let written = table.update(Value::Bigint(key).as_ref(), &changes, |_| ());
                 (key, Own::Set(CODE, code(to)), written.map(|((), at)| at))
             }
+            Op::Strict(op) => return self.strict(*op),
             _ => return,
         };
         let Ok(at) = written else { return };

@@ -267,7 +267,7 @@ impl World<'_> {
     /// Those who wait for something else than the database try again.
     pub(super) fn go_on(&mut self) {
         let log = self.opened.as_ref().unwrap().0.clone();
-        let (pending, known) = (&mut self.pending, &self.known);
+        let (pending, known, is_unread) = (&mut self.pending, &self.known, self.is_unread);
         self.waiting.retain_mut(|one| {
             if one.at.is_some() {
                 return true;
@@ -283,7 +283,7 @@ impl World<'_> {
                 task::Poll::Ready(answer) => {
                     assert_eq!(log.end(), before);
                     match answer.map_err(|error| error.kind()) {
-                        Err(HotKind::Missing) => assert_eq!(known[&one.key].fold(), None),
+                        Err(HotKind::Missing) => assert!(is_unread || known[&one.key].fold().is_none()),
                         // An addition to NULL writes nothing.
                         Ok(()) => assert!(matches!(one.own, Own::Add(_))),
                         Err(_) => {}
@@ -389,9 +389,13 @@ impl World<'_> {
             Op::Apply => self.apply(),
             Op::Get(key) => self.get(key),
             Op::Checkpoint(meanwhile) => self.checkpoint(meanwhile),
-            op @ (Op::Restart | Op::RestartAlone(..)) => {
+            Op::Restart(first, second) => {
                 self.close();
-                self.open(if let Op::RestartAlone(away, unread) = op { Some([away, unread]) } else { None });
+                self.open(false, [first, second]);
+            }
+            Op::RestartAlone(first, second) => {
+                self.close();
+                self.open(true, [first, second]);
             }
             op @ (Op::OthersPut(..)
             | Op::OthersSet(..)
