@@ -15,6 +15,12 @@ upsert = "notes"
 values = { text = "$text" }
 
 [[endpoint]]
+route = "POST /notes/{id}"
+insert = "notes"
+values = { id = "$id", text = "$text" }
+durability = "database"
+
+[[endpoint]]
 route = "GET /notes/{id}"
 get = "notes"
 
@@ -243,6 +249,29 @@ fn a_restored_database_is_caught_up_from_the_log() {
         server.wait_for_output(LOST);
         server.drain();
         assert_eq!(ground.stored(), "1 2 3 4 5 6");
+    });
+}
+
+/// Its client was told that the database has it: one that the database refuses now is a dead letter.
+#[test]
+fn a_committed_write_that_is_lost_and_then_refused_is_a_dead_letter() {
+    on_each(|ground| {
+        let server = ground.start("data").start();
+        put(&server, 1);
+        server.drain();
+        let (_, position) = ground.position();
+        server.client().ask("POST", "/notes/7", Some(r#"{"text":"own"}"#)).expect(201);
+        put(&server, 2);
+        stop(server);
+        ground.change(&format!(
+            "DELETE FROM notes WHERE id > 1; INSERT INTO notes (id, text) VALUES (7, 'theirs'); \
+             UPDATE forebay_position SET position = {position}"
+        ));
+        let server = ground.start("data").start();
+        server.wait_for_output(LOST);
+        server.drain();
+        assert_eq!(ground.stored(), "1 2 7");
+        assert_eq!(ground.archive().text("SELECT count(*) FROM forebay_dead_letter"), "1");
     });
 }
 

@@ -100,6 +100,8 @@ struct Inner {
     openings: Vec<Opening>,
     /// What lies behind it is wanted although it was released.
     wanted: AtomicU64,
+    /// Up to here it was released before some of it was needed again.
+    unreleased: AtomicU64,
     /// The released position that the manifest holds. Taken to release.
     remembered: Mutex<Position>,
     running: Mutex<Option<Running>>,
@@ -173,6 +175,7 @@ impl Log {
             limit_bytes: options.limit_bytes,
             openings,
             wanted: AtomicU64::new(Position::MAX.0),
+            unreleased: AtomicU64::new(0),
             remembered: Mutex::new(opened.released),
             running: Mutex::new(Some(Running { writer, reserve, _lock: lock })),
         };
@@ -334,9 +337,15 @@ impl Log {
             if from < self.first() {
                 return Err(reader::released(shared));
             }
+            self.inner.unreleased.fetch_max(shared.lane.released().0, Ordering::Relaxed);
             shared.lane.set_released(from);
         }
         Ok(())
+    }
+
+    /// Up to where it was released before [`Log::unrelease`], if it was called.
+    pub fn unreleased(&self) -> Position {
+        Position(self.inner.unreleased.load(Ordering::Relaxed))
     }
 
     /// The highest position that was released.

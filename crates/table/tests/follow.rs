@@ -82,6 +82,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => (key(), prop_oneof![9 => -5i64..50, 1 => Just(i64::MAX)]).prop_map(|(k, n)| Op::Increment(k, n)),
         3 => key().prop_map(Op::Delete),
     ];
+    let drain = || {
+        (1usize..4, prop_oneof![9 => Just(0u8), 1 => any::<u8>()]).prop_map(|(n, bits)| Op::Drain(n, bits))
+    };
     let op = || {
         prop_oneof![
             23 => own.clone(),
@@ -93,7 +96,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             3 => (key(), -5i64..50).prop_map(|(k, n)| Op::OthersAdd(k, n)),
             3 => key().prop_map(Op::OthersDelete),
             2 => (key(), key()).prop_map(|(a, b)| Op::OthersSwap(a, b)),
-            6 => (1usize..4, prop_oneof![9 => Just(0u8), 1 => any::<u8>()]).prop_map(|(n, bits)| Op::Drain(n, bits)),
+            6 => drain(),
             4 => Just(Op::Undo),
             8 => Just(Op::Look),
             8 => Just(Op::Apply),
@@ -101,8 +104,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         ]
     };
     let written = prop_oneof![3 => own.clone(), 1 => own.clone().prop_map(|op| Op::Strict(Box::new(op)))];
+    let drained = prop_oneof![4 => written.clone(), 1 => drain(), 1 => Just(Op::Undo), 1 => Just(Op::Settle)];
     let unread = || {
-        (proptest::collection::vec(written.clone(), 0..6), proptest::collection::vec(written.clone(), 0..3))
+        (proptest::collection::vec(written.clone(), 0..6), proptest::collection::vec(drained.clone(), 0..6))
     };
     let any = prop_oneof![
         95 => op(),

@@ -239,8 +239,9 @@ impl LogQueue {
         let reached = start.reached();
         // Intents that a start without the database took for undecided.
         self.undone.extend(self.tables.settle(|table| reached.of(table), |_| Outcome::Unknown));
-        self.decided = Some(match start {
-            Start::Behind { before, .. } => Reached::even(*before),
+        // What a database has lost was decided, and its clients were told.
+        self.decided = Some(match self.log.unreleased() {
+            before if before > reached.all() => Reached::even(before),
             _ => reached.clone(),
         });
         let settled = self.tables.undo_unheard(|table| reached.of(table));

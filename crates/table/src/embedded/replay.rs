@@ -213,8 +213,9 @@ struct Share<'a> {
     targets: &'a [Option<Target>],
     records: u64,
     skipped: u64,
-    /// The last intents of keys that the database has decided about, and of which no record has told how.
-    intents: HashMap<(TableId, Key), Decided>,
+    /// The intents of keys that the database has decided about, and of which no record has told how: the last
+    /// one, or additions, which do not wait for each other.
+    intents: HashMap<(TableId, Key), Vec<Decided>>,
     /// Rows that memory gave up.
     again: Vec<Again>,
 }
@@ -247,7 +248,11 @@ impl Share<'_> {
         let TableId(id) = record.table();
         let targets = self.targets;
         let (table, known) = match targets.get(usize::from(id)) {
-            Some(Some(Target::Apply(_, known))) if position <= known.had && !is_intent(bytes) => {
+            Some(Some(Target::Apply(_, known)))
+                if position <= known.had
+                    && !is_intent(bytes)
+                    && !matches!(record, LogRecord::Committed { .. }) =>
+            {
                 return Ok(());
             }
             Some(Some(Target::Old(_, known))) if position <= known.had => return Ok(()),
@@ -273,10 +278,23 @@ impl Share<'_> {
             if position > known.decided {
                 table.note_intent(&record, bytes, key, hash, position);
             } else if known.heeds_outcomes {
-                let decided = Decided { position, record: bytes.into() };
-                self.intents.insert((record.table(), key.to_owned()), decided);
+                let of_key = self.intents.entry((record.table(), key.to_owned())).or_default();
+                if table.addition(&record).is_none() {
+                    // It began when the outcomes of all others were known.
+                    of_key.clear();
+                }
+                of_key.push(Decided { position, record: bytes.into() });
             }
             // Else the row was read, or will be.
+            return Ok(());
+        }
+        let committed = match record {
+            LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
+                Some((of, self.take_intent(table, key, of)))
+            }
+            _ => None,
+        };
+        if position <= known.had {
             return Ok(());
         }
         if table.is_from_checkpoint() && table.has_newer(hash, key, position) {
@@ -284,12 +302,10 @@ impl Share<'_> {
             return Ok(());
         }
         self.records += 1;
-        let is_known = match record {
-            LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
-                // What a followed table had may be with or without it.
-                of > known.had && self.apply_committed(table, key, hash, of)?
-            }
-            LogRecord::Undone { .. } => !known.heeds_outcomes,
+        let is_known = match (committed, &record) {
+            // What a followed table had may be with or without it.
+            (Some((of, intent)), _) => of > known.had && apply_committed(table, key, hash, of, intent)?,
+            (None, LogRecord::Undone { .. }) => !known.heeds_outcomes,
             _ => true,
         };
         if !is_known {
@@ -300,40 +316,55 @@ impl Share<'_> {
         table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))
     }
 
-    /// Applies an intent that was committed; false when memory cannot tell what the row was then.
-    fn apply_committed(
-        &mut self,
-        table: &Table,
-        key: KeyRef<'_>,
-        hash: KeyHash,
-        position: Position,
-    ) -> Result<bool, Error> {
-        let decided = self.intents.remove(&(table.id(), key.to_owned()));
-        let decided = decided.filter(|decided| decided.position == position).map(|decided| decided.record);
-        let last = table.last_change(hash, key);
-        let intent = decided.or_else(|| table.take_noted(position));
-        let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
-            return Ok(false);
-        };
-        let record = LogRecord::decode(&intent).expect("it was checked when it was read");
-        if last == Some(position) {
-            table.had(&record, key, hash, position);
-        } else {
-            table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))?;
+    /// The record of an intent that was committed. What became of those of its key before it was known then.
+    fn take_intent(&mut self, table: &Table, key: KeyRef<'_>, position: Position) -> Option<Box<[u8]>> {
+        let id = (table.id(), key.to_owned());
+        let Some(of_key) = self.intents.get_mut(&id) else { return table.take_noted(position) };
+        let mut taken = None;
+        of_key.retain_mut(|decided| {
+            if decided.position == position {
+                taken = Some(std::mem::take(&mut decided.record));
+            }
+            decided.position > position
+        });
+        if of_key.is_empty() {
+            self.intents.remove(&id);
         }
-        Ok(true)
+        taken.or_else(|| table.take_noted(position))
     }
 
-    /// Reserves what the last intent of a row that is given up takes: whether the database took it is not
-    /// told.
+    /// Reserves what the intents of a row that is given up take: whether the database took them is not told.
     fn note_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
-        let decided = self.intents.remove(&(table.id(), key.to_owned()));
-        let Some(Decided { position, record: bytes }) = decided else { return };
-        if table.last_change(hash, key).is_none_or(|last| last < position) {
-            let record = LogRecord::decode(&bytes).expect("it was checked when it was read");
-            table.note_intent(&record, &bytes, key, hash, position);
+        let of_key = self.intents.remove(&(table.id(), key.to_owned()));
+        for Decided { position, record: bytes } in of_key.into_iter().flatten() {
+            if table.is_doubted(hash, key) || table.last_change(hash, key).is_none_or(|last| last < position)
+            {
+                let record = LogRecord::decode(&bytes).expect("it was checked when it was read");
+                table.note_intent(&record, &bytes, key, hash, position);
+            }
         }
     }
+}
+
+/// Applies an intent that was committed; false when memory cannot tell what the row was then.
+fn apply_committed(
+    table: &Table,
+    key: KeyRef<'_>,
+    hash: KeyHash,
+    position: Position,
+    intent: Option<Box<[u8]>>,
+) -> Result<bool, Error> {
+    let last = table.last_change(hash, key);
+    let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
+        return Ok(false);
+    };
+    let record = LogRecord::decode(&intent).expect("it was checked when it was read");
+    if last == Some(position) {
+        table.had(&record, key, hash, position);
+    } else {
+        table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))?;
+    }
+    Ok(true)
 }
 
 impl Share<'_> {
@@ -345,7 +376,7 @@ impl Share<'_> {
         is_intent: bool,
         position: Position,
     ) -> Result<(), Error> {
-        let table = &*old.table;
+        let table = &old.table;
         if !old.has_same_key() {
             return Err(other_key(&old.schema.name, position));
         }
@@ -358,6 +389,7 @@ impl Share<'_> {
         self.records += 1;
         if is_intent {
             table.doubt_intent(key, hash, position);
+            self.again.push(Again::new(position, table.clone(), key.value().to_owned()));
             return Ok(());
         }
         match *record {

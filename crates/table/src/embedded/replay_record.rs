@@ -158,6 +158,11 @@ impl Table {
         self.last_change(hash, key).is_some_and(|last| last >= position)
     }
 
+    /// Whether only the database knows if there is such a row.
+    pub(super) fn is_doubted(&self, hash: KeyHash, key: KeyRef<'_>) -> bool {
+        self.rows.lock(hash.shard()).is_doubted(key)
+    }
+
     /// The last change of a row that memory has.
     pub(super) fn last_change(&self, hash: KeyHash, key: KeyRef<'_>) -> Option<Position> {
         let shard = self.rows.lock(hash.shard());

@@ -28,8 +28,8 @@ pub(crate) struct Unique {
 #[derive(Default)]
 pub(crate) struct Stripe {
     taken: HashTable<Fingerprint>,
-    /// Values that intents are to take, and where these are in the log.
-    reserved: HashMap<Fingerprint, Position, RandomState>,
+    /// Values that intents are to take, and where these are in the log. A replay may note several for one.
+    reserved: HashMap<Fingerprint, SmallVec<[Position; 1]>, RandomState>,
     /// The last change that took a value: what a conflict waits for.
     changed: Position,
 }
@@ -107,25 +107,26 @@ impl Locked<'_> {
         by_row.or_else(|| {
             wanted().find_map(|claim| {
                 let stripe = self.stripe(claim.after);
-                let intent = stripe.reserved.get(&claim.after).copied();
-                intent.map(|at| Taken { rule: claim.rule, mark: stripe.changed, intent: Some(at) })
+                let intent = stripe.reserved.get(&claim.after).and_then(|of_value| of_value.iter().max());
+                intent.map(|at| Taken { rule: claim.rule, mark: stripe.changed, intent: Some(*at) })
             })
         })
     }
 
-    /// Whether a value has more than one claim.
+    /// Whether a value has more than one claim, or an intent is to take it.
     pub fn has_twin(&self, claims: &[Claim]) -> bool {
         claims.iter().any(|claim| {
-            let taken = &self.stripe(claim.after).taken;
-            taken.iter_hash(spread(claim.after)).filter(|other| **other == claim.after).count() > 1
+            let Stripe { taken, reserved, .. } = self.stripe(claim.after);
+            let is_reserved = reserved.contains_key(&claim.after);
+            is_reserved
+                || taken.iter_hash(spread(claim.after)).filter(|other| **other == claim.after).count() > 1
         })
     }
 
     /// Reserves what is to be taken by the intent at `position`.
     pub fn reserve(&mut self, claims: &[Claim], position: Position) {
         for claim in claims.iter().filter(|claim| claim.after != NO_VALUE) {
-            let last = self.stripe_mut(claim.after).reserved.entry(claim.after).or_insert(position);
-            *last = position.max(*last);
+            self.stripe_mut(claim.after).reserved.entry(claim.after).or_default().push(position);
         }
     }
 
@@ -133,7 +134,9 @@ impl Locked<'_> {
     pub fn unreserve(&mut self, claims: &[Claim], position: Position) {
         for claim in claims.iter().filter(|claim| claim.after != NO_VALUE) {
             let reserved = &mut self.stripe_mut(claim.after).reserved;
-            if reserved.get(&claim.after) == Some(&position) {
+            let Some(of_value) = reserved.get_mut(&claim.after) else { continue };
+            of_value.retain(|other| *other != position);
+            if of_value.is_empty() {
                 reserved.remove(&claim.after);
             }
         }

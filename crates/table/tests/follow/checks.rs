@@ -16,6 +16,12 @@ impl World<'_> {
         assert_eq!(holder.map(|(other, _)| other), None, "{code:?} was given to {key} as well");
     }
 
+    /// Nor one that an intent may give to another row.
+    pub(super) fn check_intended(&self, key: i64, code: &Value) {
+        let intended = self.pending.values().filter(|(other, own)| *other != key && own.sets_code(code));
+        assert_eq!(intended.map(|(other, _)| other).next(), None, "{code:?} was given to {key} as well");
+    }
+
     /// A unique value that another row has, as far as it was told, is not given to a row that does not have
     /// it.
     pub(super) fn check_free(&self, key: i64, code: &Value) {
@@ -27,8 +33,7 @@ impl World<'_> {
             // Others may have taken it away and given it to another row; memory has not seen that yet.
             return;
         }
-        let intended = self.pending.values().filter(|(other, own)| *other != key && own.sets_code(code));
-        assert_eq!(intended.map(|(other, _)| other).next(), None, "{code:?} was given to {key} as well");
+        self.check_intended(key, code);
         let has = |row: &Values| row[CODE] == *code && !code.is_null();
         let holder = self.undecided.iter().find(|(other, (taken, _))| {
             **other != key && taken == code && self.database.rows.get(other).is_some_and(has)

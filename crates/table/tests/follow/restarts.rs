@@ -64,10 +64,11 @@ impl World<'_> {
         self.table().set_loaded();
     }
 
-    /// A write before any poll: memory does not know what others have done.
+    /// A step before any poll: memory does not know what others have done.
     fn write_unread(&mut self, op: Op) {
         let table = self.opened.as_ref().unwrap().2.clone();
         let row = |key, code, length| values(key, code, length);
+        let shown = self.shown();
         let (key, own, written) = match op {
             Op::Insert(key, code, length) => {
                 let values = row(key, code, length);
@@ -85,17 +86,31 @@ impl World<'_> {
                 let written = table.update(Value::Bigint(key).as_ref(), &changes, |_| ());
                 (key, Own::Set(CODE, code(to)), written.map(|((), at)| at))
             }
-            Op::Strict(op) => return self.strict(*op),
+            op @ (Op::Strict(_) | Op::Drain(..) | Op::Undo | Op::Settle) => return self.run(op),
             _ => return,
         };
         let Ok(at) = written else { return };
-        if let Own::Put(values) = &own {
-            self.check_own(key, &values[CODE]);
-        }
-        if let Own::Set(_, code) = &own {
-            self.check_own(key, code);
+        let code = match &own {
+            Own::Put(values) => &values[CODE],
+            Own::Set(_, code) => code,
+            Own::Add(_) | Own::Delete => unreachable!("none of the three"),
+        };
+        self.check_own(key, code);
+        if shown.get(&key) != Some(code) {
+            // Others may have taken the value from a row that memory shows with it.
+            self.check_intended(key, code);
         }
         self.did(key, at, own);
+    }
+
+    /// The unique values of the rows that memory shows.
+    fn shown(&self) -> BTreeMap<i64, Value> {
+        let code = |row: RowRef<'_>| row.to_values(&self.schema).swap_remove(CODE);
+        let shown = |key| match self.table().get(Value::Bigint(key).as_ref(), Counters::Shown, code) {
+            Read::Found(code, _) => Some((key, code)),
+            Read::Missing(_) | Read::Fetch(_) => None,
+        };
+        (0..KEYS).filter_map(shown).collect()
     }
 
     /// Polls until memory has all that was told before.

@@ -226,7 +226,6 @@ impl World<'_> {
         for (at, outcome) in &outcomes {
             let (key, own) = self.pending.remove(at).unwrap();
             doubt(&mut self.unsure, key, *at);
-            self.refused.insert(key);
             if let Outcome::Committed = outcome {
                 if let Own::Put(values) = &own {
                     self.undecided.insert(key, (values[CODE].clone(), *at));

@@ -59,7 +59,7 @@ impl Table {
     }
 
     /// What a record adds to a column, when it does not compete with others that do.
-    pub(super) fn addition(&self, record: &LogRecord<'_>) -> Option<(usize, i64)> {
+    pub(crate) fn addition(&self, record: &LogRecord<'_>) -> Option<(usize, i64)> {
         match *record {
             LogRecord::Increment { column, delta, .. } if !self.rows.is_tracked(column) => {
                 Some((column, delta))
