@@ -5,7 +5,9 @@
 #![allow(dead_code)]
 
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{BoxFuture, LogRecord, Others, Source, SourceError, Table, TableSpec, Tables};
+use forebay_table::{
+    BoxFuture, Called, HotResult, LogRecord, Others, Source, SourceError, Table, TableSpec, Tables,
+};
 use forebay_value::{Column, KeyKind, Row, RowRef, Schema, Type, Value, ValueRef};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,6 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 pub fn column(name: &str, ty: &str) -> Column {
     Column {
@@ -204,4 +207,13 @@ pub fn contents(table: &Table) -> BTreeMap<String, Option<Vec<Value>>> {
         rows.insert(key_text(entry.key), values);
     });
     rows
+}
+
+/// Lets a write come into the log, and waits no longer.
+pub fn begin<T>(write: HotResult<(), T>) {
+    let Ok(Called::Later(mut outcome)) = write else { panic!("a write that waits for the database") };
+    block_on(async {
+        let polled = std::future::poll_fn(|context| Poll::Ready(outcome.as_mut().poll(context))).await;
+        assert!(polled.is_pending());
+    });
 }

@@ -13,10 +13,9 @@ mod unheard;
 
 use common::*;
 use forebay_log::{Durability, Log, Options, Position};
-use forebay_table::{Called, Counters, Fetched, HotResult, Kind, Read, Table, TableSpec, Tables, WriteError};
+use forebay_table::{Counters, Fetched, Kind, Read, Table, TableSpec, Tables, WriteError};
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use std::sync::Arc;
-use std::task::Poll;
 
 fn opened() -> (tempfile::TempDir, Arc<Store>, Opened) {
     let dir = tempfile::tempdir().unwrap();
@@ -36,15 +35,6 @@ fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
             other => panic!("it was fetched, and now {other:?}"),
         }),
     }
-}
-
-/// Lets a write come into the log, and waits no longer.
-fn begin<T>(write: HotResult<(), T>) {
-    let Ok(Called::Later(mut outcome)) = write else { panic!("a write that waits for the database") };
-    block_on(async {
-        let polled = std::future::poll_fn(|context| Poll::Ready(outcome.as_mut().poll(context))).await;
-        assert!(polled.is_pending());
-    });
 }
 
 /// An insert waits for the outcome of another write.

@@ -2,7 +2,7 @@
 //! outcome is not known.
 
 use crate::common::*;
-use crate::{begin, pends};
+use crate::pends;
 use forebay_log::Position;
 use forebay_table::{HotTable, TableSpec, WriteError};
 use forebay_value::{KeyKind, Row, Value, ValueRef};

@@ -2,7 +2,7 @@
 //! that it takes before its row has been read.
 
 use crate::common::*;
-use crate::{begin, opened, pends, read};
+use crate::{opened, pends, read};
 use forebay_log::{Durability, Position};
 use forebay_table::{
     Again, BoxFuture, Fetched, HotTable, Others, Outcome, Source, SourceError, TableSpec, Tables, WriteError,
