@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use forebay_log::{Durability, Position};
+use forebay_log::Position;
 use forebay_table::{
-    Again, Called, Counters, Fetched, HotKind, HotTable, Others, Outcome, Read, TableSpec, Tables, WriteError,
+    Again, Called, Counters, Fetched, HotKind, HotTable, Others, Read, TableSpec, WriteError,
 };
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value};
 use std::fs;
@@ -27,27 +27,9 @@ fn insert(opened: &Opened, id: i64, body: &str) {
     }
 }
 
-fn save(opened: &Opened) {
-    assert!(opened.tables.save_checkpoint(|| true).unwrap().is_some());
-}
-
-fn close(opened: Opened) {
-    let Opened { log, tables, table } = opened;
-    drop((tables, table));
-    log.close().unwrap();
-}
-
 /// Opens the tables of a folder without loading anything.
 fn unloaded(dir: &Path, spec: TableSpec) -> Opened {
     unloaded_over(dir, spec, &Arc::default())
-}
-
-fn unloaded_over(dir: &Path, spec: TableSpec, store: &Arc<Store>) -> Opened {
-    let log = open_log(&dir.join("log"), Durability::Async);
-    let name = spec.schema.name.clone();
-    let tables = Tables::open(log.clone(), dir, 1 << 30, vec![spec], store.clone()).unwrap();
-    let table = tables.get(&name).unwrap();
-    Opened { log, tables, table }
 }
 
 /// A folder with a checkpoint of some rows, and more of them in the log.
@@ -310,8 +292,11 @@ fn refused_changes_stay_refused() {
     close(opened);
 
     // With the database away; then with it there.
-    let opened = alone(dir.path(), &store);
+    let opened = unloaded_over(dir.path(), spec(KeyKind::Bigint), &store);
     let position = *store.position.lock().unwrap();
+    opened.tables.load_checkpoint();
+    opened.tables.replay(Position(0)).unwrap();
+    opened.table.set_loaded();
     opened.tables.undo_unheard(|_| position).unwrap();
     opened.tables.drained(position);
     let again = opened.tables.take_again();
@@ -362,78 +347,6 @@ fn outcomes_that_a_start_asked_for_outlive_the_next_crash() {
         opened.tables.save_settled().unwrap();
         close(opened);
     }
-}
-
-/// Opens what is there without the database.
-fn alone(dir: &Path, store: &Arc<Store>) -> Opened {
-    let opened = unloaded_over(dir, spec(KeyKind::Bigint), store);
-    assert!(opened.tables.load_checkpoint().saved.is_some());
-    opened.tables.replay(opened.tables.settled_at()).unwrap();
-    opened.table.set_loaded();
-    opened
-}
-
-/// Row 1, drained and in a checkpoint.
-fn with_a_row(dir: &Path, store: &Arc<Store>) -> Opened {
-    let opened = open(dir, spec(KeyKind::Bigint), 1 << 30, store);
-    insert(&opened, 1, "body");
-    store.drain(&opened.log, &opened.tables);
-    opened.tables.settled(*store.position.lock().unwrap());
-    save(&opened);
-    opened
-}
-
-/// What row 1 has counted, and its body.
-#[track_caller]
-fn row_1(opened: &Opened) -> (Value, Value) {
-    let values = |row: RowRef<'_>| row.to_values(opened.table.schema());
-    let shown = opened.table.get(Value::Bigint(1).as_ref(), Counters::Shown, values);
-    let Read::Found(values, _) = shown else { panic!("it is not shown") };
-    (values[CLICKS].clone(), values[BODY].clone())
-}
-
-/// Additions do not wait for each other.
-#[test]
-fn a_start_without_the_database_shows_a_row_with_several_additions() {
-    let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
-    let opened = with_a_row(dir.path(), &store);
-    let strict = HotTable::Embedded(opened.table.clone()).strict();
-    for delta in [10, 5] {
-        begin(strict.increment(Value::Bigint(1).as_ref(), CLICKS, delta, |_| ()));
-    }
-    drop(strict);
-    store.drain(&opened.log, &opened.tables);
-    let position = *store.position.lock().unwrap();
-    assert!(opened.tables.settle(|_| position, |_| Outcome::Committed).is_empty());
-    opened.tables.settled(position);
-    opened.tables.save_settled().unwrap();
-    close(opened);
-    let opened = alone(dir.path(), &store);
-    assert_eq!(row_1(&opened).0, Value::Bigint(15));
-    assert!(opened.tables.take_again().is_empty());
-    close(opened);
-}
-
-/// Another table is stopped, so that what is settled stays where it was.
-#[test]
-fn a_write_whose_outcome_the_log_tells_is_not_waited_for() {
-    let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
-    let opened = with_a_row(dir.path(), &store);
-    let strict = HotTable::Embedded(opened.table.clone()).strict();
-    begin(strict.update(Value::Bigint(1).as_ref(), &[(BODY, text("committed").as_ref())], |_| ()));
-    drop(strict);
-    let position = opened.log.flush().unwrap();
-    assert!(opened.tables.settle(|_| position, |_| Outcome::Committed).is_empty());
-    let change = |opened: &Opened, body: &str| {
-        opened.table.update(Value::Bigint(1).as_ref(), &[(BODY, text(body).as_ref())], |_| ()).map(drop)
-    };
-    change(&opened, "later").unwrap();
-    save(&opened);
-    close(opened);
-    let opened = alone(dir.path(), &store);
-    assert_eq!(row_1(&opened).1, text("later"));
-    change(&opened, "after the start").unwrap();
-    close(opened);
 }
 
 #[track_caller]

@@ -165,7 +165,11 @@ impl Queue for LogQueue {
             }
         };
         self.undone.extend(self.tables.settle(|table| reached.of(table), outcome));
-        if self.decided.as_ref().is_none_or(|decided| decided.all() < reached.all()) {
+        let is_later = |decided: &Reached| {
+            let mut names = self.tables.all().iter().map(|table| &*table.schema().name);
+            names.all(|name| decided.of(name) <= reached.of(name))
+        };
+        if self.decided.as_ref().is_none_or(is_later) {
             self.decided = Some(reached.clone());
         }
     }
@@ -240,7 +244,7 @@ impl LogQueue {
         // Intents that a start without the database took for undecided.
         self.undone.extend(self.tables.settle(|table| reached.of(table), |_| Outcome::Unknown));
         // What a database has lost was decided, and its clients were told.
-        self.decided = Some(match self.log.unreleased() {
+        self.decided = Some(match self.log.unreleased().max(self.tables.settled_at()) {
             before if before > reached.all() => Reached::even(before),
             _ => reached.clone(),
         });

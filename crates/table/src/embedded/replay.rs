@@ -51,6 +51,8 @@ enum Target {
 struct Known {
     /// In the database, and it is known what that made of intents, from it or from the log.
     decided: Position,
+    /// No checkpoint was taken before the outcomes up to here were in memory.
+    begin: Position,
     /// In memory, every row of it: what the database has of it, and others may have changed since, is not
     /// applied again.
     had: Position,
@@ -143,12 +145,13 @@ impl Tables {
 
     fn known(&self, table: &Table, drained: Position) -> Known {
         if !table.is_from_checkpoint() {
-            return Known { decided: drained, had: drained, heeds_outcomes: false };
+            return Known { decided: drained, begin: drained, had: drained, heeds_outcomes: false };
         }
         // The rows of a followed table are read by a poll, when the start is over.
         let heeds_outcomes = table.followed() || !self.inner.is_asked.load(Ordering::Relaxed);
         let decided = if heeds_outcomes { drained.min(self.settled_at()) } else { drained };
-        Known { decided, had: self.checkpoint_followed(table), heeds_outcomes }
+        let begin = self.checkpoint_begin().unwrap_or_default();
+        Known { decided, begin, had: self.checkpoint_followed(table), heeds_outcomes }
     }
 }
 
@@ -256,7 +259,7 @@ impl Share<'_> {
                 return Ok(());
             }
             Some(Some(Target::Old(_, known))) if position <= known.had => return Ok(()),
-            Some(Some(Target::Apply(table, known))) => (table, *known),
+            Some(Some(Target::Apply(table, known))) => (table, known),
             Some(Some(Target::Old(old, _))) => {
                 return self.apply_old(old, &record, is_intent(bytes), position);
             }
@@ -274,38 +277,60 @@ impl Share<'_> {
             return Ok(());
         }
         if is_intent(bytes) {
-            self.records += 1;
-            if position > known.decided {
-                table.note_intent(&record, bytes, key, hash, position);
-            } else if known.heeds_outcomes {
-                let of_key = self.intents.entry((record.table(), key.to_owned())).or_default();
-                if table.addition(&record).is_none() {
-                    // It began when the outcomes of all others were known.
-                    of_key.clear();
-                }
-                of_key.push(Decided { position, record: bytes.into() });
-            }
-            // Else the row was read, or will be.
+            self.apply_intent(table, *known, &record, bytes, (hash, key), position);
             return Ok(());
         }
-        let committed = match record {
-            LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
-                Some((of, self.take_intent(table, key, of)))
+        self.apply_change(table, *known, &record, (hash, key), position)
+    }
+
+    /// Notes an intent. One that `known` says nothing of was read with its row, or will be.
+    fn apply_intent(
+        &mut self,
+        table: &Table,
+        known: Known,
+        record: &LogRecord<'_>,
+        bytes: &[u8],
+        (hash, key): (KeyHash, KeyRef<'_>),
+        position: Position,
+    ) {
+        self.records += 1;
+        if position > known.decided {
+            table.note_intent(record, bytes, key, hash, position);
+        } else if known.heeds_outcomes {
+            let of_key = self.intents.entry((record.table(), key.to_owned())).or_default();
+            if table.addition(record).is_none() {
+                // It began when the outcomes of all others were known.
+                of_key.clear();
             }
-            _ => None,
-        };
-        if position <= known.had {
-            return Ok(());
+            of_key.push(Decided { position, record: bytes.into() });
         }
-        if table.is_from_checkpoint() && table.has_newer(hash, key, position) {
-            table.had(&record, key, hash, position);
+    }
+
+    fn apply_change(
+        &mut self,
+        table: &Arc<Table>,
+        known: Known,
+        record: &LogRecord<'_>,
+        (hash, key): (KeyHash, KeyRef<'_>),
+        position: Position,
+    ) -> Result<(), Error> {
+        let has_newer = table.is_from_checkpoint() && table.has_newer(hash, key, position);
+        if position <= known.had || has_newer {
+            if let (LogRecord::Committed { position: of, .. }, true) = (record, known.heeds_outcomes) {
+                self.take_intent(table, key, *of);
+            }
+            if has_newer {
+                table.had(record, key, hash, position);
+            }
             return Ok(());
         }
         self.records += 1;
-        let is_known = match (committed, &record) {
-            // What a followed table had may be with or without it.
-            (Some((of, intent)), _) => of > known.had && apply_committed(table, key, hash, of, intent)?,
-            (None, LogRecord::Undone { .. }) => !known.heeds_outcomes,
+        let is_known = match *record {
+            LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
+                // What a followed table had behind that may be with or without it.
+                of <= known.begin || of > known.had && self.apply_committed(table, key, hash, of)?
+            }
+            LogRecord::Undone { .. } => !known.heeds_outcomes,
             _ => true,
         };
         if !is_known {
@@ -313,7 +338,33 @@ impl Share<'_> {
             let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key, Position(0));
             self.again.push(Again::new(from, table.clone(), key.value().to_owned()));
         }
-        table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))
+        table.replay_record(record, key, hash, position).map_err(|error| bad(position, error))
+    }
+
+    /// Applies an intent that was committed; false when memory cannot tell what the row was then.
+    fn apply_committed(
+        &mut self,
+        table: &Table,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) -> Result<bool, Error> {
+        let intent = self.take_intent(table, key, position);
+        let last = table.last_change(hash, key);
+        if !table.followed() && last.is_some_and(|last| last >= position) && !table.is_doubted(hash, key) {
+            // The row was saved after that.
+            return Ok(true);
+        }
+        let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
+            return Ok(false);
+        };
+        let record = LogRecord::decode(&intent).expect("it was checked when it was read");
+        if last == Some(position) {
+            table.had(&record, key, hash, position);
+        } else {
+            table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))?;
+        }
+        Ok(true)
     }
 
     /// The record of an intent that was committed. What became of those of its key before it was known then.
@@ -344,27 +395,6 @@ impl Share<'_> {
             }
         }
     }
-}
-
-/// Applies an intent that was committed; false when memory cannot tell what the row was then.
-fn apply_committed(
-    table: &Table,
-    key: KeyRef<'_>,
-    hash: KeyHash,
-    position: Position,
-    intent: Option<Box<[u8]>>,
-) -> Result<bool, Error> {
-    let last = table.last_change(hash, key);
-    let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
-        return Ok(false);
-    };
-    let record = LogRecord::decode(&intent).expect("it was checked when it was read");
-    if last == Some(position) {
-        table.had(&record, key, hash, position);
-    } else {
-        table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))?;
-    }
-    Ok(true)
 }
 
 impl Share<'_> {

@@ -217,3 +217,23 @@ pub fn begin<T>(write: HotResult<(), T>) {
         assert!(polled.is_pending());
     });
 }
+
+/// Takes a checkpoint.
+pub fn save(opened: &Opened) {
+    assert!(opened.tables.save_checkpoint(|| true).unwrap().is_some());
+}
+
+pub fn close(opened: Opened) {
+    let Opened { log, tables, table } = opened;
+    drop((tables, table));
+    log.close().unwrap();
+}
+
+/// Opens the tables of a folder without loading anything.
+pub fn unloaded_over(dir: &Path, spec: TableSpec, store: &Arc<Store>) -> Opened {
+    let log = open_log(&dir.join("log"), Durability::Async);
+    let name = spec.schema.name.clone();
+    let tables = Tables::open(log.clone(), dir, 1 << 30, vec![spec], store.clone()).unwrap();
+    let table = tables.get(&name).unwrap();
+    Opened { log, tables, table }
+}

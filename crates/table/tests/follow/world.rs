@@ -128,7 +128,7 @@ impl World<'_> {
     }
 
     pub(super) fn drain(&mut self, records: usize, refuse: u8) {
-        let (log, tables, _) = self.opened.as_ref().unwrap();
+        let (log, ..) = self.opened.as_ref().unwrap();
         log.flush().unwrap();
         let batch = log.reader(self.database.position).unwrap().next_batch(1 << 20).unwrap();
         for (index, (position, bytes)) in batch.iter().take(records).enumerate() {
@@ -158,14 +158,15 @@ impl World<'_> {
             }
             self.database.position = position;
         }
-        tables.drained(self.database.position);
         self.settled();
     }
 
     /// Memory has heard what became of everything that the database has decided about.
     fn settled(&self) {
         if self.database.refused.is_empty() && self.database.outcomes.is_empty() {
-            self.opened.as_ref().unwrap().1.settled(self.database.position);
+            let tables = &self.opened.as_ref().unwrap().1;
+            tables.settled(self.database.position);
+            tables.drained(self.database.position);
         }
     }
 

@@ -1,11 +1,12 @@
 //! Rules that one table keeps: what an answer waits for, what the log refuses, what the catalogue refuses,
-//! how random is drawn. `records`: what a change logs; `replayed`: what is taken after a restart; `undo`:
-//! what memory shows when the database has refused; `unheard`: what it keeps while the outcome of a write is
-//! unknown.
+//! how random is drawn. `alone`: what a start without the database knows; `records`: what a change logs;
+//! `replayed`: what is taken after a restart; `undo`: what memory shows when the database has refused;
+//! `unheard`: what it keeps while the outcome of a write is unknown.
 
 #[path = "../common/mod.rs"]
 mod common;
 
+mod alone;
 mod records;
 mod replayed;
 mod undo;
