@@ -51,7 +51,7 @@ enum Target {
 struct Known {
     /// In the database, and it is known what that made of intents, from it or from the log.
     decided: Position,
-    /// No checkpoint was taken before the outcomes up to here were in memory.
+    /// What became of intents up to here is in memory: no checkpoint is taken before.
     begin: Position,
     /// In memory, every row of it: what the database has of it, and others may have changed since, is not
     /// applied again.
@@ -283,7 +283,7 @@ impl Share<'_> {
         self.apply_change(table, *known, &record, (hash, key), position)
     }
 
-    /// Notes an intent. One that `known` says nothing of was read with its row, or will be.
+    /// Notes an intent, unless memory has what became of it, or its row will be read.
     fn apply_intent(
         &mut self,
         table: &Table,
@@ -294,6 +294,9 @@ impl Share<'_> {
         position: Position,
     ) {
         self.records += 1;
+        if position <= known.begin {
+            return;
+        }
         if position > known.decided {
             table.note_intent(record, bytes, key, hash, position);
         } else if known.heeds_outcomes {

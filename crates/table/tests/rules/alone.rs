@@ -78,6 +78,21 @@ fn a_row_with_several_additions_is_shown() {
     }
 }
 
+/// The checkpoint has it, and the drain has not reported it as settled.
+#[test]
+fn a_write_that_the_checkpoint_has_is_not_waited_for() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
+    let opened = with_a_row(dir.path(), &store);
+    let position = commit(&opened, add_15);
+    opened.tables.drained(position);
+    save(&opened);
+    close(opened);
+    let opened = alone(dir.path(), &store);
+    assert_eq!(row_1(&opened).0, Value::Bigint(15));
+    opened.table.update(Value::Bigint(1).as_ref(), &[(BODY, text("new").as_ref())], |_| ()).unwrap();
+    close(opened);
+}
+
 /// Another table is stopped, so that what is settled stays where it was.
 #[test]
 fn a_write_whose_outcome_the_log_tells_is_not_waited_for() {

@@ -33,7 +33,8 @@ impl Source {
         };
         let (mut head, blocks, bytes) = format::read(&file).map_err(unusable)?;
         check(&head, log).map_err(unusable)?;
-        head.settled = head.settled.max(settled::read(dir, log.id()));
+        // A copy of the folder may have one that is newer than its log.
+        head.settled = head.settled.max(settled::read(dir, log.id())).min(log.end());
         Ok(Some(Source { file, head, blocks, bytes }))
     }
 

@@ -14,6 +14,8 @@ struct OfKey {
     /// The latest image of the row that memory took from the database: intents up to it are in the image, or
     /// were refused.
     seen: Position,
+    /// How many of them are additions.
+    additions: usize,
     /// What they add to columns, when they are nothing but additions.
     added: Option<Added>,
 }
@@ -56,7 +58,7 @@ impl KeyIntents {
 
     /// Whether some of a key's intents are additions.
     pub fn is_adding(&self, key: KeyRef<'_>) -> bool {
-        !self.0.is_empty() && self.0.get(&key.to_owned()).is_some_and(|of_key| of_key.added.is_some())
+        !self.0.is_empty() && self.0.get(&key.to_owned()).is_some_and(|of_key| of_key.additions > 0)
     }
 
     /// An intent begins; `added` when it is an addition that does not compete with others.
@@ -64,10 +66,12 @@ impl KeyIntents {
         let of_key = self.0.entry(key).or_insert_with(|| OfKey {
             under_way: VecDeque::new(),
             seen: Position(0),
+            additions: 0,
             added: Some(Added::new()),
         });
         let place = of_key.under_way.partition_point(|other| *other < position);
         of_key.under_way.insert(place, position);
+        of_key.additions += usize::from(added.is_some());
         of_key.added =
             of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
     }
@@ -77,6 +81,7 @@ impl KeyIntents {
         let Some(of_key) = self.0.get_mut(key) else { return };
         if let Ok(place) = of_key.under_way.binary_search(&position) {
             of_key.under_way.remove(place);
+            of_key.additions -= usize::from(added.is_some());
         }
         of_key.added = of_key
             .added
@@ -116,6 +121,16 @@ fn plus(mut sums: Added, column: usize, delta: i64) -> Added {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_addition_beside_other_writes_is_one() {
+        let (mut intents, key) = (KeyIntents::default(), Key::Bigint(1));
+        intents.begin(key.clone(), Position(10), None);
+        intents.begin(key.clone(), Position(20), Some((1, 5)));
+        assert!(intents.is_adding(KeyRef::Bigint(1)));
+        intents.end(&key, Position(20), Some((1, 5)));
+        assert!(!intents.is_adding(KeyRef::Bigint(1)));
+    }
 
     /// A restart may note a later intent before an earlier one, and learn its outcome before.
     #[test]
