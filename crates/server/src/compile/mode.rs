@@ -1,9 +1,10 @@
-//! How an endpoint answers: the one place where the config's action, `cache`, `invalidates`, `etag` and
+//! Compiles the mode of an endpoint: only here do the config's action, `cache`, `invalidates`, `etag` and
 //! `compress` become a [`Mode`].
 
 use super::context::Context;
 use super::params::ParamTable;
 use super::{actions, answer_headers, caching};
+use crate::action::Action;
 use crate::endpoint::Mode;
 use crate::endpoint::cached::CachedAction;
 use crate::endpoint::files::Files;
@@ -27,16 +28,17 @@ pub async fn compile(
         model::Action::Files(files) => Ok(Mode::Files(Arc::new(Files::new(files, context.runtime)?))),
         model::Action::Proxy(proxy) => proxied(endpoint, proxy, params, context),
         action => {
-            let action = Arc::new(actions::compile(action, endpoint, params, context).await?);
+            let action = actions::compile(action, endpoint, params, context).await?;
             let is_get = endpoint.method == Method::Get;
             let form = Form { etag: endpoint.etag && is_get, compress: endpoint.compress && is_get };
             if let Some(cached) = caching::cached(endpoint, params, context)? {
-                return Ok(Mode::Cached(CachedAction { action, cached, form }));
+                return Ok(Mode::Cached(CachedAction { action: Arc::new(action), cached, form }));
             }
-            Ok(match caching::drops(endpoint, params, context)? {
-                Some(drops) => Mode::Dropping(action, drops),
-                None if form.etag || form.compress => Mode::Validated(action, form),
-                None => Mode::Plain(action),
+            Ok(match (caching::drops(endpoint, params, context)?, action) {
+                (Some(drops), action) => Mode::Dropping(Arc::new(action), drops),
+                (None, action) if form.etag || form.compress => Mode::Validated(Arc::new(action), form),
+                (None, Action::Constant { head, body }) if params.is_empty() => Mode::Constant(head, body),
+                (None, action) => Mode::Plain(Arc::new(action)),
             })
         }
     }

@@ -87,6 +87,11 @@ impl ParamTable {
         }
     }
 
+    /// Whether requests have no parameters to read.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     fn declare(&mut self, param: &model::Param) -> Result<(), String> {
         let (source, given, missing) = match &param.kind {
             model::ParamKind::Computed(expr) => {

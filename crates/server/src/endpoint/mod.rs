@@ -1,7 +1,7 @@
-//! Endpoints: a route, who may call it, its parameters, and what it does; compiled from the config at start.
+//! Endpoints: a route, its guard, its parameters, and its answer; compiled from the config at start.
 //!
-//! Promises that a request finds everything decided: [`Mode`] says how the endpoint answers, and no request
-//! asks the config again.
+//! Promises that all decisions are made at start: [`Mode`] says how the endpoint answers, and no request
+//! reads the config.
 
 pub mod answer_headers;
 pub mod answer_sink;
@@ -34,7 +34,7 @@ use cached_proxy::Fronted;
 use coded::{coding_of, decoded};
 use eval::Slots;
 use files::Files;
-use forebay_http::{Answer, Given, Method, Outcome, OwnedRequest, Request, detached};
+use forebay_http::{Answer, Given, Head, Method, Outcome, OwnedRequest, Request, detached};
 use guard::{Checked, Guard, Judged};
 use guarded_requests::{Enter, Guards, note_subject, settled, written_or};
 use intake::Intake;
@@ -49,51 +49,52 @@ use validated::Form;
 use waiting_requests::reply_of;
 
 pub struct Endpoint {
-    /// Who may call it.
+    /// Which clients may call it; `None`: all.
     pub guard: Option<Guard>,
     /// Whether it takes paths with an encoded slash or backslash.
     pub takes_encoded_slash: bool,
     /// How often it may be called.
     pub rate: Option<Rate>,
-    /// Header lines of every answer that its guard lets pass.
+    /// Header lines of every answer to a request that passed the guard.
     pub lines: Vec<u8>,
-    /// What all of its answers tell browsers, if anything.
+    /// The headers that all of its answers carry for browsers, if any.
     pub answer_headers: Option<AnswerHeaders>,
-    /// What it takes requests with.
+    /// Its parameters, and the places of waiting requests.
     pub intake: Intake,
     /// How it answers.
     pub mode: Mode,
-    /// How it answers HEAD, where that is not how it answers GET.
+    /// How it answers HEAD, if that differs from how it answers GET.
     pub for_head: Option<Mode>,
 }
 
 /// How an endpoint answers, decided at start.
 pub enum Mode {
-    /// By a Rust function, which reads the request itself.
+    /// Calls a Rust function, which reads the request itself.
     Handler(Arc<dyn Handler>),
-    /// By a server behind.
+    /// Passes the request on to an upstream.
     Passed(Passed),
-    /// By a server behind, from the cache when it can.
+    /// Answers from the cache when possible, else passes the request on to an upstream.
     Fronted(Fronted),
-    /// By an action, from the cache when it can.
+    /// Answers from the cache when possible, else runs an action.
     Cached(CachedAction),
-    /// By an action that writes, and drops what the cache holds of the older state.
+    /// Runs an action that writes, and drops cached answers of the older state.
     Dropping(Arc<Action>, Drops),
-    /// By an action, with a validator or compressed.
+    /// Runs an action, and adds an ETag or compresses the answer.
     Validated(Arc<Action>, Form),
-    /// By a file.
+    /// Serves a file.
     Files(Arc<Files>),
-    /// By an action, as it answers.
+    /// Answers the same body every time, and reads no parameters.
+    Constant(Arc<Head>, Vec<u8>),
+    /// Runs an action.
     Plain(Arc<Action>),
 }
 
 thread_local! {
-    /// What the parameters of this worker's requests are read into, one after the other: empty, and not
-    /// shared.
+    /// The slots that this worker's requests reuse, one after the other: empty, and not shared.
     static SPARE: Cell<Option<Arc<Slots>>> = const { Cell::new(None) };
 }
 
-/// An answer with further header lines; one that is written already has them.
+/// Adds header lines to a deferred answer; an answer that is already written has them.
 pub fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
     match outcome {
         Outcome::Done => Outcome::Done,
@@ -110,6 +111,11 @@ pub fn with_lines(outcome: Outcome, lines: Vec<u8>) -> Outcome {
     }
 }
 
+fn respond_constant(head: &Head, body: &[u8], answer: &mut Answer<'_>) -> Outcome {
+    answer.respond(head, body);
+    Outcome::Done
+}
+
 fn add_lines(given: &mut Given, lines: &[u8]) {
     match given {
         Given::Whole(reply) => reply.extra.extend_from_slice(lines),
@@ -118,7 +124,7 @@ fn add_lines(given: &mut Given, lines: &[u8]) {
     }
 }
 
-/// Keeps the memory of parameters for the next request, if nothing else holds it.
+/// Stores the slots for the next request, unless something else still refers to them.
 fn put_by(mut slots: Arc<Slots>) {
     if let Some(unused) = Arc::get_mut(&mut slots) {
         unused.clear();
@@ -150,8 +156,8 @@ impl Enter for Endpoint {
 }
 
 impl Endpoint {
-    /// Answers a request, or gives the future that will. `other`: the endpoint whose guard it must satisfy
-    /// as well.
+    /// Answers a request, or returns the future that will. `other`: a further endpoint whose guard the
+    /// request must satisfy.
     #[inline(always)]
     pub fn call(
         self: &Arc<Self>,
@@ -170,12 +176,12 @@ impl Endpoint {
         self.call_guarded(request, path, other, answer)
     }
 
-    /// Whether requests are counted for a rate, or their answers have lines of their own.
+    /// Whether requests are counted for a rate, or their answers get header lines.
     fn is_counted(&self) -> bool {
         self.rate.is_some() || !self.lines.is_empty()
     }
 
-    /// [`Endpoint::call`] of a request that a guard judges.
+    /// [`Endpoint::call`] for a request that a guard must check.
     #[inline(never)]
     fn call_guarded(
         self: &Arc<Self>,
@@ -195,7 +201,7 @@ impl Endpoint {
         }
     }
 
-    /// A client that has not said who it is learns how to.
+    /// Adds the guard's challenges to a 401 for a client without an identity.
     fn challenged<T>(&self, result: Result<T, Problem>, matched: Matched<'_>) -> Result<T, Problem> {
         result.map_err(|mut problem| {
             if let (401, None, Some(guard)) = (problem.status, matched.identity, &self.guard) {
@@ -205,7 +211,7 @@ impl Endpoint {
         })
     }
 
-    /// Keeps a request until it is known whether all servers together may take it, and answers it then.
+    /// Holds a request until all servers together have counted it, and answers it then.
     #[inline(never)]
     fn count_for_all(
         self: &Arc<Self>,
@@ -261,7 +267,7 @@ impl Endpoint {
             return self.run(request, matched, answer);
         }
         let mut lines = self.lines.clone();
-        // After the guard: a request that is refused there does not count.
+        // After the guard: a request that the guard refuses does not count.
         let checked = self.rate.as_ref().map_or(Ok(()), |rate| rate.check(request, matched, &mut lines));
         answer.add_lines(&lines);
         checked?;
@@ -308,12 +314,13 @@ impl Endpoint {
             _ => &self.mode,
         };
         match mode {
+            Mode::Constant(head, body) => Ok(respond_constant(head, body, answer)),
             Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
             other => self.answer_by(other, request, matched, answer),
         }
     }
 
-    /// [`Endpoint::answer`] of what costs more than a plain action.
+    /// [`Endpoint::answer`] for modes that cost more than a plain action.
     #[inline(never)]
     fn answer_by(
         &self,
@@ -323,6 +330,7 @@ impl Endpoint {
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         match mode {
+            Mode::Constant(head, body) => Ok(respond_constant(head, body, answer)),
             Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
             Mode::Cached(cached) => cached.call(&self.intake, request, matched, answer),
             Mode::Dropping(action, drops) => {
@@ -340,7 +348,7 @@ impl Endpoint {
         }
     }
 
-    /// The parameters of a request.
+    /// Reads the parameters of a request.
     fn slots(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<Arc<Slots>, Problem> {
         let mut slots = SPARE.take().unwrap_or_default();
         self.intake.params.read_into(
