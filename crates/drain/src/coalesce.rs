@@ -1,4 +1,4 @@
-//! One change per key out of all that happened to it in a batch.
+//! Combines all changes of a key in a batch into one change.
 //!
 //! ```text
 //! so far \ next   insert     put        delete     update     increment
@@ -10,24 +10,23 @@
 //! edit            –          put        delete     edit'      edit'      columns set, columns added to
 //! gone            insert     put        –          gone       –          inserted and deleted in this batch
 //! ```
-//! A dash cannot come from one log of one table; like a sum that does not fit it makes the whole batch go
-//! uncoalesced, where the database decides. An update sets a column whatever was added to it before; what
-//! is added to it afterwards changes the value that is set. An update of a row that was deleted before is
-//! left out. In a table that others write to, `insert` and `delete` make a delete and not nothing: the row
-//! that is there may be another's.
+//! A dash cannot come from one log of one table; like a sum that overflows, it causes the whole batch to be
+//! applied uncoalesced, where the database decides. An update sets a column regardless of earlier additions;
+//! later additions change the value that is set. An update of a row that was deleted before is dropped. In a
+//! table that other programs write to, `insert` followed by `delete` becomes a delete, because the existing
+//! row may be another program's.
 //!
-//! **Order.** Deletes, then puts, then updates, then inserts, then increments: a value that a row gave up
-//! is free before another row takes it. Within each the keys ascend, so that rows with random keys touch
-//! each page of the key's index once a batch. (What that saves is still to be measured on a quiet machine:
+//! **Order.** Deletes, then puts, then updates, then inserts, then increments: a value that a row released is
+//! free before another row takes it. Within each kind the keys ascend, so that rows with random keys touch
+//! each page of the key's index once a batch. (The saving is still to be measured on a quiet machine:
 //! `crates/database/examples/database_rates.rs` shows both orders; on a busy one it was between nothing and
-//! 1.8 times.) Puts and updates of a table with unique values stay in the order of the log, which is right
-//! for a chain of moves more often than not. No order is right for a swap: the database refuses the batch,
-//! and it is applied again uncoalesced. What a batch that is accepted leaves behind depends on no order:
-//! each key has one image.
+//! 1.8 times.) Puts and updates of a table with unique values stay in the order of the log, which is usually
+//! right for a chain of moves. No order is right for a swap: the database refuses the batch, and it is
+//! applied again uncoalesced. The result of an accepted batch depends on no order: each key has one image.
 
+use foldhash::{HashMap, HashMapExt};
 use forebay_database::{Change, Op};
 use forebay_value::{Row, Schema, Uuid, Value, ValueRef};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
@@ -48,7 +47,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Ascends as the keys do in the store's index; for texts as far as their first 16 bytes tell.
+    /// Ascends as the keys do in the database's index; for texts only by their first 16 bytes.
     fn rank(self) -> u128 {
         match self {
             Key::Number(v) => u128::from(v.cast_unsigned() ^ (1 << 63)),
@@ -63,7 +62,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What is to be done for one key. Numbers are indexes into the changes.
+/// The combined operation for one key. Numbers are indexes into the changes.
 #[derive(Clone, Copy)]
 enum Net {
     Insert(usize),
@@ -73,7 +72,7 @@ enum Net {
         delete: usize,
         insert: usize,
     },
-    /// The row stays as it is but for the slot's edits. The change has its key.
+    /// The row stays, with the slot's edits applied. The change at the index contains the key.
     Edit(usize),
     Gone,
 }
@@ -81,7 +80,7 @@ enum Net {
 struct Slot {
     table: usize,
     rank: u128,
-    /// Of the last change.
+    /// The last change's position.
     position: u64,
     /// Whether some of its changes are intents.
     is_intent: bool,
@@ -89,7 +88,8 @@ struct Slot {
     edits: Edits,
 }
 
-/// Updates and increments since the image, or in all when there is none. A column is in one of the two.
+/// Updates and increments since the image, or all of them when there is none. A column is in only one of the
+/// two lists.
 #[derive(Default)]
 struct Edits {
     /// Columns and their values, ascending.
@@ -109,7 +109,7 @@ impl Edits {
         }
     }
 
-    /// `None`: the sum does not fit, or the column was set to what is no number.
+    /// `None`: the sum overflows, or the column was set to a value that is not a number.
     fn add(&mut self, column: usize, delta: i64) -> Option<()> {
         if let Some((_, value)) = self.sets.iter_mut().find(|(of, _)| *of == column) {
             let Value::Bigint(number) = value else { return None };
@@ -128,7 +128,7 @@ impl Edits {
         self.adds.clear();
     }
 
-    /// The row after them.
+    /// The row with the edits applied.
     fn of(&self, row: Row, schema: &Schema) -> Option<Row> {
         if self.sets.is_empty() && self.adds.is_empty() {
             return Some(row);
@@ -147,8 +147,8 @@ impl Edits {
     }
 }
 
-/// One change per key, or `None` when the changes do not add up that way. `is_shared` says for each table
-/// whether others write to it.
+/// One change per key, or `None` when the changes cannot be combined. `is_shared` says for each table whether
+/// other programs write to it.
 pub(crate) fn coalesce(
     changes: &mut Vec<Change>,
     schemas: &[Arc<Schema>],
@@ -165,10 +165,10 @@ pub(crate) fn coalesce(
     Some(out.sorted())
 }
 
-/// Changes and where each belongs. The places are sorted without the changes, which are several times as
+/// Changes and their sort keys. The sort keys are sorted without the changes, which are several times as
 /// large.
 struct Ordered {
-    /// Kind, table, order within; and which change.
+    /// Kind, table and order within these; and the index of the change.
     order: Vec<(u8, usize, u128, usize)>,
     changes: Vec<Option<Change>>,
 }

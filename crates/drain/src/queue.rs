@@ -1,9 +1,9 @@
-//! What the drain reads: a queue of log records, in this process (`embedded`) or one shard's on Redis
+//! The drain's input: a queue of log records, in this process (`embedded`) or one shard's on Redis
 //! (`remote`).
 //!
-//! A queue gives records in the order in which they happened, as often as it is asked, and knows where the
-//! database stands. What becomes of them (coalescing, sizing, retries, dead letters) is the batcher's
-//! business and the same for both.
+//! A queue returns records in order, as often as they are requested, and finds the position that the database
+//! has reached. The batcher does the rest (coalescing, sizing, retries, dead letters), in the same way for
+//! both.
 
 use crate::Error;
 use crate::stopped::{Reached, StoppedTable};
@@ -11,35 +11,37 @@ use forebay_database::{Cascades, Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, LogRecord, TableId, is_intent};
 use forebay_value::{Row, Schema, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A queue of log records, with positions that only rise.
 pub(crate) trait Queue {
-    /// Records at most in a batch that was not read while the database was busy.
+    /// Records at most in a batch that was not prepared while the database was busy.
     const ROWS_FIRST: usize;
 
-    /// Whether only this process moves its position. Where it has moved otherwise, [`Queue::locate`] says
-    /// whether this drain may go on.
+    /// Whether only this process moves the position. When the position was moved by another process,
+    /// [`Queue::locate`] decides whether this drain may continue.
     const IS_OWN: bool;
 
-    /// What becomes of a change that the database refuses by itself.
+    /// The treatment of a change that the database refuses by itself.
     const ON_REFUSAL: OnError;
 
-    /// The id under which the database keeps the position reached.
+    /// The id under which the database stores the position reached.
     fn id(&self) -> u128;
 
-    /// The opening of the log that the database must know as the one that moves the position; empty when the
-    /// queue has none.
+    /// The opening of the log that the database must have stored as the one that moves the position; empty
+    /// when the queue has none.
     fn opening(&self) -> String;
 
-    /// Where the database stands. What it has is released, when the answer to a commit was lost.
+    /// Reads the position that the database has reached. Releases what the database contains, when the answer
+    /// to a commit was lost.
     ///
     /// # Errors
-    /// Also when queue and database do not belong together: going on would skip records or write them twice.
+    /// Also when queue and database do not belong together: continuing would skip records or write them
+    /// twice.
     async fn locate(&mut self, database: &Store) -> Result<Place, Error>;
 
-    /// Records behind `after`, at most `limit`. Empty when there is nothing durable.
+    /// Records behind `after`, at most `limit`. Empty when no records are durable there.
     async fn read_after(
         &mut self,
         after: Position,
@@ -47,69 +49,69 @@ pub(crate) trait Queue {
         schemas: &mut Schemas,
     ) -> Result<Taken, Error>;
 
-    /// The database has made everything before `position` durable: it may be forgotten, up to what is held.
-    /// False: this drain does not own the queue any more.
+    /// The database has made everything before `position` durable: the queue may delete it, except for held
+    /// changes. False: this drain no longer owns the queue.
     async fn release(&mut self, position: Position) -> Result<bool, Error>;
 
-    /// What has become of intents, once the database has `reached`: answers those who wait. Before
-    /// [`Queue::release`].
+    /// Reports the outcome of intents, once the database has `reached`, to the clients that wait for them.
+    /// Called before [`Queue::release`].
     async fn settle(&mut self, reached: &Reached, verdict: &Verdict);
 
-    /// Says which tables are stopped: their intents are answered.
+    /// Sets which tables are stopped: their intents are answered.
     fn set_stopped(&self, stopped: &[StoppedTable]);
 
-    /// The database does not have what the changes of these rows (their tables' schemas, their keys) say:
-    /// memory gives them up, and shows what the database has.
+    /// The database does not contain what the changes of these rows (their tables' schemas, their keys) say:
+    /// memory drops the rows, and shows what the database contains.
     async fn undo(&mut self, rows: Vec<RowKey>);
 
-    /// Which deletes act on rows of other tables; `None`: that does not matter, because the queue has an
-    /// order of all its changes.
+    /// Which deletes act on rows of other tables; `None`: that does not matter, because the queue has one
+    /// order for all its changes.
     fn cascades(&self) -> Option<Arc<Cascades>>;
 
-    /// Takes the changes out that are held without being tried: those of rows that have held ones, and
-    /// deletes that act on other rows.
+    /// Takes out the changes that are held without being tried: those of rows with held changes, and deletes
+    /// that act on other rows.
     async fn take_held(
         &mut self,
         changes: &mut Vec<Change>,
         schemas: &[Arc<Schema>],
     ) -> Result<Vec<Change>, Error>;
 
-    /// Changes of it are held from now on.
+    /// Records that changes of this queue are held from now on.
     fn note_held(&mut self);
 
-    /// Whether so much lies behind `position` that the next batch is worth reading while the database is
-    /// busy.
+    /// Whether the backlog behind `position` is so long that the next batch should be prepared while the
+    /// database is busy.
     fn is_long_behind(&self, position: Position) -> bool;
 }
 
-/// What a batch made of its intents.
+/// The outcome of a batch's intents.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// All were applied but these, which are in the order of the queue.
+    /// All were applied except these, which are in the order of the queue.
     But(Vec<Refused>),
-    /// The answer was lost that says which of them were refused.
+    /// The answer was lost, so it is unknown which of them were refused.
     Unknown,
 }
 
 /// A row: the schema of its table, and its key.
 pub(crate) type RowKey = (Arc<Schema>, Value);
 
-/// Where a database stands in a queue.
+/// The position that the database has reached in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What the database has for this queue; `None`: nothing yet.
+    /// The stored position of this queue; `None`: none yet.
     pub stored: Option<Position>,
-    /// What it has beside that.
+    /// The note stored beside the position.
     pub note: String,
-    /// How far each table is, with those stopped since.
+    /// How far each table is, including tables that were stopped since.
     pub reached: Reached,
-    /// Everything before it is in the database or of a stopped table: `reached.others`, or behind the padding
-    /// that follows it.
+    /// Everything before it is in the database or of a stopped table: `reached.others`, or the position
+    /// behind the padding that follows it.
     pub drained: Position,
 }
 
 impl Place {
-    /// As the database has it.
+    /// From the database's stored position.
     pub(crate) fn new(stored: Option<Position>, reached: Reached) -> Place {
         let note = reached.note();
         Place { stored, note, drained: reached.others, reached }
@@ -121,37 +123,38 @@ impl Place {
     }
 }
 
-/// How much is read.
+/// The limits of one read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     /// Records at most.
     pub rows: usize,
-    /// No record that ends behind it.
+    /// No record that ends after it.
     pub until: Option<Position>,
 }
 
-/// Changes in the order in which they happened.
+/// Changes in the order of the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub changes: Vec<Change>,
-    /// What the records take in the queue.
+    /// The size of the records in the queue.
     pub bytes: u64,
-    /// Whether there is nothing more, or nothing that ends before the limit's `until`.
+    /// Whether the queue has no more records, or none that ends before the limit's `until`.
     pub is_end: bool,
-    /// The end of the last of them: what the database is told.
+    /// The end of the last record: the position that the database stores.
     pub last: Option<Position>,
-    /// Where the next begin: there, or behind the padding that follows it. After a restart the log may end at
-    /// `last`.
+    /// Where the next record begins: at `last`, or behind the padding that follows it. After a restart the
+    /// log may end at `last`.
     pub next: Position,
 }
 
-/// The tables that changes speak of, in the order they were first met; shared by all batches of a queue.
+/// The tables of the changes, in the order in which they first occurred; shared by all batches of a queue.
 #[derive(Debug)]
 pub(crate) struct Schemas {
     pub list: Vec<Arc<Schema>>,
-    /// Of each: whether others write to it.
+    /// For each table: whether other programs write to it.
     pub is_shared: Vec<bool>,
-    places: HashMap<TableId, usize>,
+    /// By table id.
+    places: Vec<Option<usize>>,
     /// The names of the tables that only Forebay writes to.
     own: Arc<HashSet<String>>,
 }
@@ -159,11 +162,11 @@ pub(crate) struct Schemas {
 impl Schemas {
     /// `own` are the names of the tables that only Forebay writes to.
     pub(crate) fn new(own: Arc<HashSet<String>>) -> Schemas {
-        Schemas { list: Vec::new(), is_shared: Vec::new(), places: HashMap::new(), own }
+        Schemas { list: Vec::new(), is_shared: Vec::new(), places: Vec::new(), own }
     }
 
-    /// Whether changes are of a table as it was and as it is now: a key of both is one row, which only their
-    /// order in the queue shows.
+    /// Whether the changes contain a table in an older and in its present form: the same key in both is one
+    /// row, and only the order in the queue shows that.
     pub fn mixes(&self, changes: &[Change]) -> bool {
         let is_older =
             |schema: &Arc<Schema>| self.list.iter().filter(|other| other.name == schema.name).count() > 1;
@@ -177,18 +180,22 @@ impl Schemas {
     }
 
     fn place(&mut self, catalogue: &Catalogue, id: TableId) -> Option<usize> {
-        if let Some(&place) = self.places.get(&id) {
+        let index = usize::from(id.0);
+        if let Some(&Some(place)) = self.places.get(index) {
             return Some(place);
         }
         let schema = catalogue.schema(id)?.clone();
         self.is_shared.push(!self.own.contains(&schema.name));
         self.list.push(schema);
-        self.places.insert(id, self.list.len() - 1);
-        Some(self.list.len() - 1)
+        if self.places.len() <= index {
+            self.places.resize(index + 1, None);
+        }
+        self.places[index] = Some(self.list.len() - 1);
+        self.places[index]
     }
 }
 
-/// What a change takes in memory, about.
+/// The approximate size of a change in memory.
 pub(crate) fn op_bytes(op: &Op) -> usize {
     match op {
         Op::Insert(row) | Op::Put(row) => row.0.len(),
@@ -204,8 +211,8 @@ pub(crate) fn op_bytes(op: &Op) -> usize {
     }
 }
 
-/// The change that a log record is; `None`: it is none, and the database has no use for it. An error says
-/// what it is instead, as the rest of a sentence.
+/// Decodes a log record; `None`: the record is not a change, and the database does not need it. An error says
+/// what the record is, as the rest of a sentence.
 pub(crate) fn decode(
     position: Position,
     bytes: &[u8],
