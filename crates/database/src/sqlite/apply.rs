@@ -1,11 +1,11 @@
-//! The drain's transaction: changes and the position they reach, both or neither; and the bulk insert of
-//! `seed`.
+//! The drain's transaction, which applies changes together with the position that they reach; and the bulk
+//! insert of `seed`.
 //!
-//! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does
-//! anything. A change that the database refuses undoes only itself (SQLite's ABORT), so that a batch that
-//! sends refused changes to `forebay_dead_letter`, or has them held, goes on with the next one. A batch that
-//! settles held changes looks for these instead of moving a position. What is not the change's fault
-//! (a full disk, a lock, a lost file) always fails the whole batch.
+//! The position is moved first, by compare-and-set: a drain that was replaced detects that before it changes
+//! anything. A change that the database refuses undoes only itself (SQLite's ABORT), so that a batch whose
+//! refused changes become dead letters, or are held, continues with the next change. A batch that settles
+//! held changes checks that these exist instead of moving a position. A failure that is not the change's
+//! fault (a full disk, a lock, a lost file) always fails the whole batch.
 
 use super::change::TableStatements;
 use super::dead_letters::{self, make_drain_tables, outstanding, supersede};
@@ -76,7 +76,7 @@ impl Sqlite {
     }
 }
 
-/// What became of the changes that were not simply applied.
+/// The changes that were not simply applied.
 #[derive(Default)]
 struct Done {
     dead: u64,
@@ -90,14 +90,14 @@ struct Done {
 }
 
 impl Done {
-    /// This change was refused, and is a letter, in the database or elsewhere.
+    /// Records that this change was refused and is a dead letter, in the database or elsewhere.
     fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
         self.dead += 1;
         self.unwritten += u64::from(!is_written);
         self.differing.push(batch.place(change));
     }
 
-    /// This change met no row.
+    /// Records that this change met no row.
     fn missed(&mut self, batch: &Batch, change: &Change) {
         self.missing += 1;
         self.differing.push(batch.place(change));
@@ -114,7 +114,7 @@ fn apply(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<
         tries += 1;
         match try_apply(session, batch, began, letters) {
             Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
-                // Another client may have dropped the table: it is made again, if that can be done.
+                // Another client may have dropped the table: it is created again, if that is possible.
                 session.rollback();
                 letters.broken = (tries > 1).then_some(error);
             }
@@ -152,8 +152,8 @@ fn try_apply(
     outcome
 }
 
-/// The only change of a batch was refused at the commit (a deferred foreign key): it becomes a letter, or is
-/// held, and the rest of the batch is as it would have been.
+/// The only change of a batch was refused at the commit (a deferred foreign key): it becomes a dead letter,
+/// or is held, and the rest of the batch is applied as if it had not been there.
 fn set_aside(
     session: &mut Session,
     batch: &Batch,
@@ -170,7 +170,7 @@ fn set_aside(
     Ok(done)
 }
 
-/// What becomes of a refused change: a letter, or it is held; an intent leaves nothing.
+/// Handles a refused change: it becomes a dead letter, or is held; an intent leaves nothing.
 fn refused(
     connection: &Connection,
     batch: &Batch,
@@ -196,7 +196,7 @@ fn refused(
     Ok(())
 }
 
-/// Holds what follows held changes, and removes what is settled.
+/// Holds the changes that follow held changes, and removes the settled ones.
 fn end_changes(connection: &Connection, batch: &Batch, letters: &Letters, done: &Done) -> Result<(), Error> {
     for change in &batch.held.more {
         let reason = unrefused(batch, change);
@@ -208,8 +208,8 @@ fn end_changes(connection: &Connection, batch: &Batch, letters: &Letters, done: 
     Ok(())
 }
 
-/// Moves the position or looks whether what is settled is held, and looks for the letters that the batch may
-/// supersede.
+/// Moves the position, or checks that the changes to be settled are held, and looks for the dead letters that
+/// the batch may supersede.
 fn begin_changes(session: &mut Session, batch: &Batch, letters: &mut Letters) -> Result<(), Error> {
     if letters.broken.is_none() {
         make_drain_tables(session).map_err(of_letters)?;
@@ -233,11 +233,15 @@ fn apply_changes(
     letters: &mut Letters,
 ) -> Result<Done, Error> {
     begin_changes(session, batch, letters)?;
-    // Coalescing orders by kind and key: a row may come before the one it refers to. The commit ends it. It
-    // is said of either kind of batch: a statement that was compiled while foreign keys were deferred does
-    // not undo itself when they are not, and only this pragma has it compiled anew.
+    // Coalescing sorts by kind and key: a row may come before the row that it refers to. The setting ends
+    // with the commit. It is set for both kinds of batch: a statement that was compiled while foreign keys
+    // were deferred does not undo itself when they no longer are, and only this pragma causes it to be
+    // compiled again. A database without foreign keys is spared that: it compiles each statement again for
+    // each batch.
     let is_deferred = batch.on_error == OnError::Fail;
-    session.connection.pragma_update(None, "defer_foreign_keys", is_deferred).map_err(map)?;
+    if session.has_foreign_keys()? {
+        session.connection.pragma_update(None, "defer_foreign_keys", is_deferred).map_err(map)?;
+    }
     let connection = &session.connection;
     let mut tables: Vec<_> =
         batch.schemas.iter().map(|schema| TableStatements::new(connection, schema)).collect();
@@ -302,7 +306,7 @@ fn insert_many(session: &mut Session, schema: &Schema, rows: &[Row]) -> Result<(
     Ok(())
 }
 
-/// Inserts until direct writes want the writer; how many rows that were.
+/// Inserts until direct writes want the writer; returns how many rows were inserted.
 fn insert_slice(session: &Session, schema: &Schema, rows: &[Row]) -> Result<usize, (usize, Error)> {
     let began = Instant::now();
     let mut statements = TableStatements::new(&session.connection, schema);

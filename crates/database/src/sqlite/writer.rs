@@ -3,8 +3,8 @@
 //! It takes all direct statements that have arrived as one group: one transaction, a savepoint for each, one
 //! commit (so one fsync), then the answers. Between two groups at most one bulk job (drain, seed) gets its
 //! slice. A group that loses its transaction (a statement that was interrupted, a full disk, a constraint
-//! found at the commit) is tried again without the one that did it, which then runs alone: no caller pays
-//! for another one's statement.
+//! violation at the commit) is retried without the statement that caused it, which then runs alone: no caller
+//! pays for another caller's statement.
 
 use super::errors::map;
 use super::open::{Deadline, Identity};
@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// A statement on its way.
+/// A queued statement.
 pub(super) struct Direct {
     pub(super) sql: Arc<str>,
     pub(super) params: Vec<Value>,
@@ -30,7 +30,7 @@ pub(super) struct Direct {
     pub(super) answer: oneshot::Sender<Result<Rows, Error>>,
 }
 
-/// A transaction of its own: key blocks, table creation; drain and bulk jobs.
+/// A separate transaction: key blocks, table creation; drain and bulk jobs.
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
 
 enum Urgent {
@@ -38,15 +38,17 @@ enum Urgent {
     Job(Job),
 }
 
-/// What a job works with.
+/// The state that a job uses.
 pub(super) struct Session {
     pub(super) connection: Connection,
     deadline: Deadline,
     identity: Identity,
     shared: Arc<Shared>,
     timeout: Duration,
-    /// `forebay_position` and `forebay_dead_letter` are there.
+    /// Whether `forebay_position` and `forebay_dead_letter` exist.
     pub(super) has_drain_tables: bool,
+    /// Whether some table has a foreign key, and the schema version at which that was read.
+    foreign_keys: Option<(i64, bool)>,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,7 @@ impl Writer {
             shared: shared.clone(),
             timeout,
             has_drain_tables: false,
+            foreign_keys: None,
         };
         let thread =
             std::thread::Builder::new().name("database-write".into()).spawn(move || session.run()).map_err(
@@ -104,7 +107,7 @@ impl Writer {
         Ok(Writer { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Queues a statement; its answer goes to its channel, also when it cannot be queued.
+    /// Queues a statement; its answer is sent to its channel, also when it cannot be queued.
     pub(super) fn submit(&self, direct: Direct) {
         let mut queue = self.shared.queue.lock();
         let refused = if queue.closed {
@@ -120,11 +123,11 @@ impl Writer {
             return;
         };
         drop(queue);
-        // The asker may be gone already.
+        // The caller may have stopped waiting.
         let _ = direct.answer.send(Err(refused));
     }
 
-    /// Queues a job that direct statements and it take turns with, in the order of arrival.
+    /// Queues a job that takes turns with direct statements, in the order of arrival.
     pub(super) fn urgent<T, F>(&self, job: F) -> impl Future<Output = Result<T, Error>> + Send + use<T, F>
     where
         T: Send + 'static,
@@ -135,7 +138,7 @@ impl Writer {
         answer(queued, answered)
     }
 
-    /// Queues a job that direct statements go before.
+    /// Queues a job that direct statements precede.
     pub(super) fn bulk<T, F>(&self, job: F) -> impl Future<Output = Result<T, Error>> + Send + use<T, F>
     where
         T: Send + 'static,
@@ -169,12 +172,12 @@ impl Writer {
         queued
     }
 
-    /// Runs what is queued, then ends the thread and closes its connection.
+    /// Runs the queued work, then ends the thread and closes its connection.
     pub(super) fn stop(&self) {
         self.shared.queue.lock().closed = true;
         self.shared.arrived.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // A writer that panicked has told so; there is nothing left to close.
+            // A writer that panicked has reported that; nothing is left to close.
             let _ = thread.join();
         }
     }
@@ -184,7 +187,7 @@ fn stopped() -> Error {
     Error::new(Kind::Unavailable, "the database was closed")
 }
 
-/// The writer died in the middle of a job: whether it had committed is not known.
+/// The writer died during a job: whether the job was committed is unknown.
 pub(super) fn lost() -> Error {
     Error::new(Kind::UnknownOutcome, "the database's writer stopped before it answered")
 }
@@ -194,7 +197,8 @@ fn with_answer<T: Send + 'static>(
 ) -> (Job, oneshot::Receiver<Result<T, Error>>) {
     let (answer, answered) = oneshot::channel();
     let job: Job = Box::new(move |session| {
-        // The asker of a bulk job may have gone; the job is done all the same, and its effect is what counts.
+        // The caller of a bulk job may have stopped waiting; the job runs all the same, because its effect
+        // matters.
         let _ = answer.send(job(session));
     });
     (job, answered)
@@ -208,13 +212,13 @@ async fn answer<T>(
     answered.await.unwrap_or_else(|_| Err(lost()))
 }
 
-/// How a group ended that was not committed.
+/// Why a group was not committed.
 enum Broken {
-    /// This statement took the transaction with it.
+    /// This statement aborted the transaction.
     By(usize),
-    /// The commit failed for what one of them did, and it is not known which.
+    /// The commit failed because of one of them; which one is unknown.
     AtCommit,
-    /// The store failed for every asker.
+    /// The database failed for every caller.
     Store(Error),
 }
 
@@ -238,7 +242,7 @@ impl Session {
         }
     }
 
-    /// Runs the direct work that has arrived. A bulk job calls it between two slices.
+    /// Runs the direct work that has arrived. A bulk job calls this between two slices.
     pub(super) fn serve_direct(&mut self) {
         let direct: Vec<Urgent> = {
             let mut queue = self.shared.queue.lock();
@@ -266,8 +270,8 @@ impl Session {
         self.run_group(group);
     }
 
-    /// Runs a job; a panic in it (a bug) rolls back and answers its asker with a closed channel, the writer
-    /// goes on.
+    /// Runs a job; a panic in it (a bug) rolls back and closes the channel of its caller, and the writer
+    /// continues.
     fn guarded(&mut self, job: Job) {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(self)));
         self.deadline.clear();
@@ -277,7 +281,8 @@ impl Session {
     }
 
     fn run_group(&mut self, mut group: Vec<Direct>) {
-        // Twice: a caller that comes while another's statement uses up its time-out must outlive it.
+        // Twice: a caller that arrives while another caller's statement uses up its timeout must outlive that
+        // statement.
         let timeout = self.timeout * 2;
         group.retain(|direct| !direct.answer.is_closed());
         let late = group.extract_if(.., |direct| direct.arrived.elapsed() > timeout);
@@ -293,7 +298,7 @@ impl Session {
                 Ok(results) => {
                     let rest = group.split_off(results.len());
                     for (direct, result) in std::mem::replace(&mut group, rest).into_iter().zip(results) {
-                        // An asker that has gone does not hear that its write is there.
+                        // A caller that has stopped waiting does not learn that its write was committed.
                         let _ = direct.answer.send(result);
                     }
                     attempts = 0;
@@ -313,7 +318,7 @@ impl Session {
         }
     }
 
-    /// Runs as many of the group as fit one slice; gives their results once they are committed.
+    /// Runs as many statements of the group as fit one slice; returns their results once they are committed.
     fn try_group(&mut self, group: &[Direct]) -> Result<Vec<Result<Rows, Error>>, Broken> {
         self.begin(self.timeout).map_err(Broken::Store)?;
         let began = Instant::now();
@@ -363,7 +368,7 @@ impl Session {
         }
     }
 
-    /// Begins a transaction that holds the write lock, waiting for other processes at most so long.
+    /// Begins a transaction that holds the write lock, waiting for other processes at most `lock_wait`.
     pub(super) fn begin(&mut self, lock_wait: Duration) -> Result<(), Error> {
         self.identity.check()?;
         self.deadline.set(lock_wait);
@@ -373,7 +378,7 @@ impl Session {
         begun.map(drop).map_err(map)
     }
 
-    /// Commits; what it returns is durable. When it fails nothing is left open.
+    /// Commits durably. When the commit fails, no transaction stays open.
     pub(super) fn commit(&mut self) -> Result<(), Error> {
         self.deadline.clear();
         let committed = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.raw_execute());
@@ -382,7 +387,7 @@ impl Session {
             self.rollback();
             match error.kind() {
                 Kind::Unavailable => {
-                    // The commit's frames may have reached the disk although the sync failed.
+                    // The commit may have reached the disk although the sync failed.
                     let message =
                         format!("the commit failed, the change may be there or not: {}", error.message());
                     Error::new(Kind::UnknownOutcome, message).with_source(error)
@@ -392,9 +397,28 @@ impl Session {
         })
     }
 
-    /// Ends the transaction, if one is open, without its changes: it may have made the drain's tables.
+    /// Whether some table has a foreign key. In an open transaction, which no other process can alter the
+    /// schema beside.
+    pub(super) fn has_foreign_keys(&mut self) -> Result<bool, Error> {
+        let exists = "SELECT 1 FROM sqlite_schema m, pragma_foreign_key_list(m.name) WHERE m.type = 'table'";
+        let read = |connection: &Connection| {
+            let version =
+                connection.prepare_cached("PRAGMA schema_version")?.query_one([], |row| row.get(0))?;
+            match self.foreign_keys {
+                Some((at, has)) if at == version => Ok((version, has)),
+                _ => Ok((version, connection.prepare_cached(exists)?.exists([])?)),
+            }
+        };
+        let read = read(&self.connection).map_err(map)?;
+        self.foreign_keys = Some(read);
+        Ok(read.1)
+    }
+
+    /// Rolls the open transaction back, if there is one. It may have created the drain's tables.
     pub(super) fn rollback(&mut self) {
         self.has_drain_tables = false;
+        // The version that the transaction gave the schema can be given again, to another schema.
+        self.foreign_keys = None;
         self.deadline.clear();
         if !self.connection.is_autocommit() {
             // A ROLLBACK that fails has rolled back nevertheless (SQLite: "if the transaction has already
@@ -404,7 +428,7 @@ impl Session {
         }
     }
 
-    /// One transaction around `work`, under the statement time-out; rolled back when it fails.
+    /// One transaction around `work`, under the statement timeout; rolled back when it fails.
     pub(super) fn transaction<T>(
         &mut self,
         work: impl FnOnce(&mut Session) -> Result<T, Error>,

@@ -1,4 +1,4 @@
-//! The drain's transaction: once, in order, all or nothing.
+//! The drain's transaction: exactly once, in order, all or nothing.
 
 use super::Scratch;
 use crate::{codes, text};
@@ -44,7 +44,7 @@ async fn a_lost_store_is_no_dead_letter() {
     assert_eq!((error.kind(), error.may_retry()), (&Kind::Busy, true));
     locker.execute_batch("COMMIT").unwrap();
     assert_eq!(scratch.store.apply(letters).await.unwrap().dead, 0);
-    // A table that is gone is the store's fault too: the rows must wait, not die.
+    // A missing table is not the rows' fault either: they must wait, not become dead letters.
     scratch.execute("DROP TABLE codes");
     let gone = Batch { on_error: OnError::DeadLetter, ..batch(Some(10), 20, vec![Op::Insert(row(2, "b"))]) };
     let error = scratch.store.apply(gone).await.unwrap_err();
@@ -52,7 +52,8 @@ async fn a_lost_store_is_no_dead_letter() {
     assert_eq!(scratch.store.position(LOG).await.unwrap(), Some(10));
 }
 
-/// Its statement was compiled while foreign keys were deferred: then SQLite gave the error and kept the row.
+/// Regression: the statement was compiled while foreign keys were deferred; SQLite then returned the error
+/// and kept the row.
 #[tokio::test]
 async fn a_row_that_a_foreign_key_refuses_is_a_letter_and_is_not_there() {
     let scratch = Scratch::new();
@@ -68,6 +69,26 @@ async fn a_row_that_a_foreign_key_refuses_is_a_letter_and_is_not_there() {
     let letters = Batch { on_error: OnError::DeadLetter, ..whole };
     assert_eq!(scratch.store.apply(letters).await.unwrap().dead, 1);
     assert_eq!(scratch.number("SELECT sum(id) FROM codes"), 3);
+}
+
+/// A batch defers foreign keys only where there are some.
+#[tokio::test]
+async fn a_foreign_key_that_another_client_adds_is_deferred() {
+    let scratch = scratch().await;
+    scratch.store.apply(batch(None, 10, vec![Op::Insert(row(1, "a"))])).await.unwrap();
+    scratch.execute(
+        "DROP TABLE codes;
+         CREATE TABLE codes (id INTEGER PRIMARY KEY AUTOINCREMENT, code TEXT UNIQUE NOT NULL,
+           created_at TIMESTAMP TEXT, next INTEGER AS (nullif(id + 1, 4)) STORED REFERENCES codes)",
+    );
+    // The first row refers to the second.
+    let chain = vec![Op::Insert(row(2, "b")), Op::Insert(row(3, "c"))];
+    scratch.store.apply(batch(Some(10), 20, chain)).await.unwrap();
+    assert_eq!(scratch.number("SELECT sum(id) FROM codes"), 5);
+    let broken = batch(Some(20), 30, vec![Op::Insert(row(7, "d"))]);
+    assert!(scratch.store.apply(broken.clone()).await.unwrap_err().is_data());
+    let letters = Batch { on_error: OnError::DeadLetter, ..broken };
+    assert_eq!(scratch.store.apply(letters).await.unwrap().dead, 1);
 }
 
 #[tokio::test]
@@ -102,7 +123,7 @@ async fn a_long_batch_gives_way_to_direct_writes_and_a_small_one_does_not() {
 async fn what_was_applied_is_there_when_the_process_is_gone() {
     let scratch = scratch().await;
     scratch.store.apply(batch(None, 10, vec![Op::Insert(row(1, "a"))])).await.unwrap();
-    // A copy of the files as a crash would leave them: the write-ahead log not yet copied into the database.
+    // A copy of the files as after a crash: the write-ahead log is not yet copied into the database.
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("records.db");
     std::fs::copy(&scratch.path, &copy).unwrap();
@@ -129,7 +150,7 @@ async fn bulk_inserts_share_the_writer() {
         writes += 1;
     }
     filling.await.unwrap().unwrap();
-    // It was not one transaction that everybody waited for.
+    // The batch was not one transaction for which all writers waited.
     assert!(writes > 2, "{writes}");
     assert_eq!(scratch.number("SELECT count(*) FROM codes"), 200_000);
     let error = scratch.store.insert_many(&codes(), vec![row(0, "new"), row(1, "old")]).await.unwrap_err();
