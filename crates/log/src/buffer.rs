@@ -1,8 +1,7 @@
-//! Buffers for reading past the page cache: aligned, and used again.
+//! Buffers for reading past the page cache: aligned, and reused.
 //!
-//! A batch owns the bytes that it was read into and gives the buffer back when it is dropped, on
-//! whatever thread: reading a whole log takes as much fresh memory as there are batches at a time.
-//! Nothing is known here of what the bytes mean.
+//! A batch owns its buffer and returns it on drop, on any thread: reading a whole log allocates only as many
+//! buffers as there are batches at a time. This module does not know what the bytes mean.
 
 use crate::limits::{PAGE_BYTES, SPARE_BUFFERS_MAX};
 use parking_lot::Mutex;
@@ -14,10 +13,10 @@ pub(crate) struct Buffers {
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// Bytes that begin at a page.
+/// Bytes that begin at a page boundary.
 #[derive(Default)]
 pub(crate) struct Buffer {
-    /// Longer than `length` by what the alignment needs, and by what an earlier use needed.
+    /// Longer than `length`, because of the alignment and of earlier, longer uses.
     memory: Vec<u8>,
     from: usize,
     length: usize,
@@ -25,7 +24,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffers {
-    /// A buffer of so many bytes, of anything.
+    /// A buffer of `length` bytes with arbitrary content.
     pub fn take(&self, length: usize) -> Buffer {
         let mut memory = self.spare.lock().pop().unwrap_or_default();
         if memory.len() < length + PAGE_BYTES {
@@ -45,7 +44,7 @@ impl Buffer {
         &mut self.memory[self.from..][..self.length]
     }
 
-    /// Keeps the first `length` bytes.
+    /// Shortens the buffer to its first `length` bytes.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }

@@ -1,9 +1,9 @@
 //! The operating system's files, behind a trait, so that a test can fail the n-th write, fill the
 //! disk, tear the last write or lose everything that was not synced.
 //!
-//! [`RealDisk`] is the file system. An implementation promises: after [`DiskFile::sync`] has
-//! returned without error the bytes and the length of the file survive a crash, and after
-//! [`Disk::sync_folder`] the names in it do. Nothing else survives for sure.
+//! [`RealDisk`] is the file system. An implementation promises that after [`DiskFile::sync`] has returned
+//! without error the bytes and the length of the file survive a crash, and after [`Disk::sync_folder`] the
+//! names in the folder do. Nothing else is sure to survive.
 
 use crate::limits::SECTOR_BYTES;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Read an existing one.
+    /// Read an existing file.
     Read,
-    /// Read and write an existing one.
+    /// Read and write an existing file.
     Write,
-    /// Make an empty one, or empty the one that is there; read and write.
+    /// Create an empty file, or truncate the existing one; read and write.
     Create,
 }
 
@@ -40,11 +40,11 @@ pub trait DiskFile: Send + Sync {
 /// A lock that is held as long as this lives.
 pub trait DiskLock: Send + Sync {}
 
-/// What taking the lock came to.
+/// The result of taking the lock.
 pub enum Locked {
     /// Taken, until dropped.
     Taken(Box<dyn DiskLock>),
-    /// Another holds it; what that one wrote into the file.
+    /// Another process holds it; the text that this process wrote into the file.
     Held(String),
 }
 
@@ -56,7 +56,7 @@ pub trait Disk: Send + Sync {
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
     /// Opens a file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>>;
-    /// Renames, replacing what has that name.
+    /// Renames a file, replacing a file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Deletes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -74,14 +74,15 @@ pub struct RealDisk;
 
 struct RealFile {
     file: File,
-    /// The same file past the page cache, for what is aligned: to read from when it was opened to
-    /// be read, else to write to. `None` where the file system has no such thing.
+    /// The same file past the page cache, for aligned buffers: for reading when the file was opened with
+    /// [`Access::Read`], otherwise for writing. `None` where the file system does not support that.
     direct: Option<File>,
     access: Access,
 }
 
 impl RealFile {
-    /// The file past the page cache, if that is for `access` and all of the buffer is aligned to sectors.
+    /// The file past the page cache, if it can be used for `access` and the whole buffer is aligned to
+    /// sectors.
     fn direct(&self, access: Access, buffer: &[u8], offset: u64) -> Option<&File> {
         let sector = SECTOR_BYTES as usize;
         let is_aligned = (buffer.as_ptr() as usize).is_multiple_of(sector)
@@ -102,7 +103,7 @@ impl DiskFile for RealFile {
         loop {
             match target.read_at(buffer, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // As in writing.
+                // As in `write_all_at`.
                 Err(error)
                     if error.kind() == io::ErrorKind::InvalidInput && !std::ptr::eq(target, &self.file) =>
                 {
@@ -116,7 +117,7 @@ impl DiskFile for RealFile {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let target = self.direct(Access::Write, bytes, offset).unwrap_or(&self.file);
         match target.write_all_at(bytes, offset) {
-            // Devices with larger sectors than 512 bytes say so at the first such write, and have
+            // Devices with sectors larger than 512 bytes return this error at the first such write, and have
             // then written nothing.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.file.write_all_at(bytes, offset)
@@ -132,8 +133,8 @@ impl DiskFile for RealFile {
     fn allocate(&self, length: u64) -> io::Result<()> {
         let reserved = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, length);
         match reserved {
-            // Not every file system can reserve; there a full disk shows when the zeros are
-            // written, or at the write itself.
+            // Some file systems cannot reserve blocks; there a full disk is found when the zeros are written,
+            // or at the write itself.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 if self.file.metadata()?.len() < length {
                     self.file.set_len(length)?;
@@ -186,7 +187,7 @@ impl Disk for RealDisk {
             }
         }
         let file = options.open(path)?;
-        // The file is there by now. Where it cannot be opened so (tmpfs), the page cache serves.
+        // The file exists by now. Where it cannot be opened with `O_DIRECT` (tmpfs), the page cache is used.
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
         let mut options = OpenOptions::new();
         options.read(access == Access::Read).write(access != Access::Read).custom_flags(flags);

@@ -1,19 +1,19 @@
-//! What can go wrong, and where. One opaque error with a kind to match on; appending has a small
-//! one of its own, because it is refused often and must cost nothing.
+//! Errors, and their places in the files. One opaque error with a kind to match on; appending has a separate
+//! small one, because appends are refused often and that must be cheap.
 
 use crate::position::Position;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A place in the log's files, for someone who has to look at it with a hex editor.
+/// A place in the log's files, for an operator with a hex editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A segment in the log's folder.
     pub file: PathBuf,
     /// Bytes from the start of the file.
     pub offset: u64,
-    /// The position in the log that belongs there.
+    /// The position in the log of the byte at `offset`.
     pub position: Position,
 }
 
@@ -29,25 +29,25 @@ impl fmt::Display for Place {
 pub enum Kind {
     /// The options contradict each other or a limit.
     Options,
-    /// Another process has the folder.
+    /// Another process has locked the folder.
     Locked {
         /// The process that holds it, when it could be read.
         pid: Option<u32>,
     },
     /// The log is damaged at a place that is not its end. Nothing was changed.
     Corrupt(Place),
-    /// The files are of a version or a log that this is not.
+    /// The files are of another version or of another log.
     Foreign(Place),
     /// A file that must be there is missing.
     Missing(PathBuf),
-    /// The position was given back already; the oldest still held is named.
+    /// The position was released already; the oldest that the log still contains is given.
     Released {
         /// [`crate::Log::first`] at that moment.
         first: Position,
     },
     /// The position is not the boundary of a record, or is past the durable end.
     NotABoundary(Position),
-    /// A write or a sync failed; nothing was acknowledged after it.
+    /// A write or a sync failed, or a thread panicked; nothing was acknowledged after that.
     Poisoned,
     /// The disk is full.
     Full,
@@ -57,7 +57,7 @@ pub enum Kind {
     Io,
 }
 
-/// Anything that failed in the log, except an append.
+/// An error of the log, except of an append.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -112,25 +112,25 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a record was not taken. The append had no effect.
+/// Why a record was refused. The append had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// `limit_bytes` are waiting for release, or the disk has no room for another segment. Passes
-    /// when space is given back.
+    /// `limit_bytes` are not released, or the disk has no room for another segment. Retry when space is
+    /// freed.
     Full,
-    /// `buffer_bytes` are waiting for the disk. Passes as soon as the group that is being written is durable.
+    /// `buffer_bytes` wait for the disk. Retry when the group that is being written is durable.
     Busy,
-    /// The record alone is larger than a group may be. Never passes.
+    /// The record alone is larger than a group may be. Retrying does not help.
     TooLarge,
-    /// A write or sync failed. Passes only with opening the log again.
+    /// A write or sync failed. The log must be opened again.
     Poisoned,
     /// The log was closed.
     Closed,
 }
 
 impl AppendError {
-    /// Whether the same append may be taken later.
+    /// Whether the same append may be accepted later.
     pub fn may_retry(self) -> bool {
         matches!(self, AppendError::Full | AppendError::Busy)
     }
@@ -150,7 +150,7 @@ impl fmt::Display for AppendError {
 
 impl std::error::Error for AppendError {}
 
-/// Whether the system said that there is no room: retrying later makes sense.
+/// Whether the system reported that there is no room: a later retry makes sense.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

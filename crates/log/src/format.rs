@@ -1,4 +1,4 @@
-//! The bytes on disk, when they are valid, and how they are read.
+//! The format of the files on disk, when they are valid, and how they are read.
 //!
 //! ```text
 //! A data folder holds
@@ -30,27 +30,27 @@
 //! Record = length u32 + that many bytes. Length 0 is a record.
 //! ```
 //!
-//! **Positions.** The group at file offset `o` of a segment that starts at `s` has position
-//! `s + o - 512`. A group never spans segments, and a segment starts where the one before it ends
-//! its last group. The position of a record is that of the byte behind it.
+//! **Positions.** The group at file offset `o` of a segment that starts at `s` has position `s + o - 512`. A
+//! group never spans segments, and a segment starts where the one before it ends its last group. The position
+//! of a record is that of its end: the byte after it.
 //!
 //! **A group is valid** when its magic, log id and start are those expected at that place, `bytes`
 //! is a multiple of 512 that fits the file, `48 <= content <= bytes < content + 512`, the crc is
 //! right, and the records fill the content exactly.
 //!
-//! **Why nothing else passes for one.** Group starts never repeat within a log and the place must
-//! match the start, so an old copy elsewhere does not count. What follows the last group is zero:
-//! segments are made of zeros, and recovery zeroes what it cuts. A client that writes the bytes of
-//! a group into a record does not know the salt, which never leaves the folder.
+//! **Why no other bytes pass as a group.** Group starts never repeat within a log and the place must match
+//! the start, so an old copy elsewhere is not valid. Only zeros follow the last group: segments are created
+//! from zeros, and recovery zeroes what it cuts off. A client that writes the bytes of a group into a record
+//! does not know the salt, which never leaves the folder.
 //!
-//! **The reader's algorithm** (recovery): segments in order of their names; header valid and start
-//! equal to where the one before ended, else refuse. Then groups, one after the other, until one is
-//! not valid, at position `p`. If that was not the last segment: refuse, a segment is only begun
-//! when all before it is durable. In the last one: if anywhere behind `p`, at any byte, a group of
-//! this log with a start above `p` and a right crc is found: refuse, the damage is in the middle.
-//! Else everything behind `p` is what one unfinished write left: overwrite it with zeros, sync, and
-//! go on at `p`. Only one group is ever being written that is not durable, which is why nothing
-//! valid can stand behind a torn one.
+//! **The reader's algorithm** (recovery): segments in order of their names; the header must be valid and the
+//! start equal to the end of the segment before, otherwise refuse. Then groups, one after the other, until
+//! one is not valid, at position `p`. If that is not the last segment: refuse, because a segment is only
+//! begun when everything before it is durable. In the last segment: if anywhere behind `p`, at any byte,
+//! there is a group of this log with a start above `p` and a right crc: refuse, because the damage is in the
+//! middle. Otherwise everything behind `p` was left by one unfinished write: overwrite it with zeros, sync,
+//! and continue at `p`. At most one group that is not durable is being written at any time, so nothing valid
+//! can follow a torn one.
 
 use crate::limits::{
     GROUP_HEADER_BYTES, HISTORY_HEADER_BYTES, MANIFEST_BYTES, OPENING_BYTES, RECORD_HEADER_BYTES,
@@ -64,11 +64,11 @@ const SEGMENT_MAGIC: &[u8; 8] = b"FBSEGMT1";
 pub(crate) const GROUP_MAGIC: &[u8; 8] = b"FBGROUP1";
 const VERSION: u32 = 1;
 
-/// What makes the bytes of one log different from those of any other.
+/// The id and the salt that distinguish the bytes of one log from those of any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub id: LogId,
-    /// Never shown to anyone, unlike the id.
+    /// Secret, unlike the id.
     pub salt: u64,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Identity {
 pub(crate) enum Invalid {
     /// Magic, checksum, length or structure is wrong.
     Damaged,
-    /// Intact, but of a version this program does not know.
+    /// Intact, but of a version that this program does not support.
     Version(u32),
 }
 
@@ -99,8 +99,8 @@ fn u128_at(bytes: &[u8], at: usize) -> u128 {
     u128::from_le_bytes(field)
 }
 
-/// Manifest and segment header begin alike: magic, version, log id, salt, one position; and end
-/// with their crc.
+/// Encodes a manifest or a segment header: both begin with magic, version, log id, salt and one position, and
+/// end with their crc.
 fn encode_header<const N: usize>(magic: &[u8; 8], identity: Identity, position: Position) -> [u8; N] {
     let mut bytes = [0; N];
     bytes[0..8].copy_from_slice(magic);
@@ -128,7 +128,7 @@ fn decode_header(magic: &[u8; 8], length: usize, bytes: &[u8]) -> Result<(Identi
     Ok((identity, Position(u64_at(bytes, 40))))
 }
 
-/// The manifest: whose folder this is, and what was released.
+/// Encodes a manifest: the log's identity, and the released position.
 pub(crate) fn encode_manifest(identity: Identity, released: Position) -> [u8; MANIFEST_BYTES] {
     encode_header(MANIFEST_MAGIC, identity, released)
 }
@@ -137,7 +137,7 @@ pub(crate) fn decode_manifest(bytes: &[u8]) -> Result<(Identity, Position), Inva
     decode_header(MANIFEST_MAGIC, MANIFEST_BYTES, bytes)
 }
 
-/// The history of a log.
+/// Encodes a history: the log's id, and its openings, oldest first.
 pub(crate) fn encode_history(log: LogId, openings: &[Opening]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HISTORY_HEADER_BYTES + openings.len() * OPENING_BYTES + 4);
     bytes.extend_from_slice(HISTORY_MAGIC);
@@ -173,7 +173,7 @@ pub(crate) fn decode_history(bytes: &[u8], log: LogId) -> Result<Vec<Opening>, I
     Ok(openings.map(|bytes| Opening { nonce: u128_at(bytes, 0), end: Position(u64_at(bytes, 16)) }).collect())
 }
 
-/// A segment's first sector.
+/// Encodes a segment's header, its first sector.
 pub(crate) fn encode_segment(identity: Identity, start: Position) -> [u8; SEGMENT_HEADER_BYTES as usize] {
     encode_header(SEGMENT_MAGIC, identity, start)
 }
@@ -182,7 +182,7 @@ pub(crate) fn decode_segment(bytes: &[u8]) -> Result<(Identity, Position), Inval
     decode_header(SEGMENT_MAGIC, SEGMENT_HEADER_BYTES as usize, bytes)
 }
 
-/// A group's header, read but for the checksum.
+/// A group's header, decoded; its checksum is not verified yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GroupHeader {
     pub start: Position,
@@ -200,7 +200,7 @@ fn group_crc(salt: u64, group: &[u8]) -> u32 {
     crc32c::crc32c_append(head, &group[GROUP_HEADER_BYTES..])
 }
 
-/// Fills in the header of a group whose buffer holds [`GROUP_HEADER_BYTES`] of anything, then the
+/// Fills in the header of a group, whose buffer has [`GROUP_HEADER_BYTES`] of arbitrary content and then the
 /// records; pads it to a whole sector.
 pub(crate) fn seal_group(group: &mut Vec<u8>, identity: Identity, start: Position, records: u32) {
     let content = group.len();
@@ -216,7 +216,8 @@ pub(crate) fn seal_group(group: &mut Vec<u8>, identity: Identity, start: Positio
     group[44..48].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Reads a header from the first bytes of a group. `None` when it is not one of this log, or not one at all.
+/// Decodes a header from the first bytes of a group. `None` when the bytes are not a group header of this
+/// log.
 pub(crate) fn decode_group_header(bytes: &[u8], id: LogId) -> Option<GroupHeader> {
     if bytes.len() < GROUP_HEADER_BYTES || &bytes[0..8] != GROUP_MAGIC || u128_at(bytes, 8) != id.0 {
         return None;
@@ -258,12 +259,12 @@ fn records_fill(group: &[u8], header: &GroupHeader) -> bool {
     records == header.records
 }
 
-/// Length of a checked group, and of its header and records together.
+/// The length of a checked group, and that of its header and records together.
 pub(crate) fn group_lengths(group: &[u8]) -> (usize, usize) {
     (u32_at(group, 32) as usize, u32_at(group, 36) as usize)
 }
 
-/// The record at `at` in checked bytes, and where the next begins.
+/// The record at `at` in checked bytes, and where the next one begins.
 pub(crate) fn next_record(bytes: &[u8], at: usize) -> (&[u8], usize) {
     let length = u32_at(bytes, at) as usize;
     let end = at + RECORD_HEADER_BYTES + length;

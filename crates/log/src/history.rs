@@ -1,9 +1,9 @@
-//! The history: every opening of the log, with where the log ended at that moment. Replaced as a whole, by
+//! The history: the openings of the log, each with the end of the log at that moment. Replaced as a whole, by
 //! rename, before an opening may write.
 //!
-//! It tells copies of one folder apart. Up to the end that an opening found, the log was written by the
-//! openings before it; from there on by that opening, until the next one. A copy of the folder has other
-//! openings from the copy on.
+//! It distinguishes copies of one folder. Up to the end that an opening found, the log was written by earlier
+//! openings; from there on by that opening, until the next one. A copy of the folder has different openings
+//! after the copy was made.
 
 use crate::disk::{Access, Disk};
 use crate::error::{Error, Place};
@@ -17,8 +17,8 @@ use std::path::Path;
 const HISTORY_FILE: &str = "HISTORY";
 const HISTORY_NEW: &str = "history.new";
 
-/// Notes an opening that found the log's end at `end`, durably; all that are known, oldest first, this one
-/// last.
+/// Adds an opening that found the log's end at `end`, durably. Returns the known openings, oldest first, the
+/// new one last.
 pub(crate) fn add_opening(
     disk: &dyn Disk,
     folder: &Path,
@@ -45,7 +45,8 @@ pub(crate) fn add_opening(
     Ok(openings)
 }
 
-/// Empty when there is no such file: the log is new, or was written by an earlier version.
+/// Reads the history; empty when there is no file, because the log is new, or was written by an earlier
+/// version.
 fn read(disk: &dyn Disk, path: &Path, log: LogId) -> Result<Vec<Opening>, Error> {
     let unreadable = |source| Error::io("read", path, source);
     let file = match disk.open(path, Access::Read) {

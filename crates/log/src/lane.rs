@@ -1,8 +1,8 @@
 //! The lane: the one mutex under which records get their order and their positions.
 //!
-//! It holds the group that is being filled, and the space that the next group may count on. Held
-//! for a copy, never over I/O. A record is refused here, before it has a position, when there
-//! is no space that is sure to take it.
+//! It protects the group that is being filled, and the space that is sure for the next group. It is held for
+//! a copy, never over I/O. A record is refused here, before it has a position, when no space on disk is sure
+//! for it.
 
 use crate::error::AppendError;
 use crate::limits::{GROUP_HEADER_BYTES, LATER_TIME_MAX, RECORD_HEADER_BYTES, align_up};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Lane {
     state: Mutex<State>,
-    /// The log thread waits here, for what `State::waiting` says.
+    /// The log thread waits on this for the condition in `State::waiting`.
     work: Condvar,
     /// End of the last record; written under the mutex, read without it.
     end: AtomicU64,
@@ -28,59 +28,59 @@ struct State {
     group: Vec<u8>,
     start: u64,
     records: u32,
-    /// How long this group may become: what surely has a place on disk.
+    /// The most bytes that this group may have: the space on disk that is sure for it.
     room_bytes: u64,
-    /// What to answer when the room is used up.
+    /// The error when the room is used up.
     refusal: AppendError,
-    /// Set once, for good.
+    /// Why appends are refused, once the lane is stopped.
     stopped: Option<AppendError>,
     waiting: Waiting,
-    /// Whether someone waits for a record of the group.
+    /// Whether a caller waits for a record of the group.
     is_urgent: bool,
     /// When the group is written although no caller waits for it.
     due: Option<Instant>,
-    /// The next segment's space, when it is there.
+    /// The next segment's space, when it is ready.
     reserve: Option<Blank>,
 }
 
 /// How soon a record must be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Urgency {
-    /// Someone waits for it.
+    /// A caller waits for it.
     Now,
-    /// None does: it goes with the next group that a caller waits for, or after [`LATER_TIME_MAX`].
+    /// No caller waits for it: it is written with the next urgent record, or after [`LATER_TIME_MAX`].
     Later,
 }
 
-/// What the log thread is to be woken for.
+/// The condition on which the log thread is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiting {
-    /// Nothing: it is awake, or was woken.
+    /// None: the thread is awake, or was woken.
     No,
     ForAny,
     ForUrgent,
-    /// For a group of so many records.
+    /// For a group of this many records.
     ForRecords(u32),
 }
 
-/// Where a group goes.
+/// Where a group is written.
 pub(crate) enum Place {
     /// Into the active segment.
     Active,
-    /// Into a new one made of the reserve.
+    /// Into a new segment made from the reserve.
     Reserve(Blank),
-    /// Into a new one that has yet to be made.
+    /// Into a new segment that has yet to be allocated.
     New,
 }
 
-/// A group that was taken out to be written.
+/// A group that was taken from the lane to be written.
 pub(crate) struct Taken {
     pub group: Vec<u8>,
     pub start: Position,
     pub records: u32,
     pub place: Place,
-    /// The group that is now being filled, or one soon after it, cannot grow to its full size
-    /// before there is a reserve.
+    /// Whether the group that is now being filled, or one soon after it, can grow to its full size only when
+    /// there is a reserve.
     pub needs_reserve: bool,
 }
 
@@ -116,7 +116,7 @@ impl Lane {
         }
     }
 
-    /// Copies the record into the group; the position behind it.
+    /// Copies the record into the group; returns the position behind it.
     pub fn append(&self, record: &[u8], urgency: Urgency) -> Result<Position, AppendError> {
         let mut state = self.state.lock();
         if let Some(stopped) = state.stopped {
@@ -153,7 +153,7 @@ impl Lane {
         Ok(Position(end))
     }
 
-    /// Waits for a group that is to be written. `false`: the lane was stopped and nothing is left.
+    /// Waits for a group to write. `false`: the lane was stopped and has no records left.
     pub fn wait(&self) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -177,14 +177,14 @@ impl Lane {
         true
     }
 
-    /// Records in the group that is being filled.
+    /// The number of records in the group that is being filled.
     pub fn records(&self) -> u32 {
         self.state.lock().records
     }
 
-    /// Waits until the group has so many records, none has come for a `pause`, or the deadline.
-    /// Does not wait when no more will come, or when what there is has waited already because
-    /// no caller waits for it.
+    /// Waits until the group has `records` records, no record has arrived for `pause`, or the deadline has
+    /// passed. Does not wait when the lane is stopped, or when no caller waits for the records of the group,
+    /// because they have waited already.
     pub fn gather(&self, records: u32, pause: Duration, deadline: Instant) {
         let mut state = self.state.lock();
         let mut before = None;
@@ -203,7 +203,7 @@ impl Lane {
         state.waiting = Waiting::No;
     }
 
-    /// Takes all records there are, leaving `empty` to be filled. `None` when there are none.
+    /// Takes the current group and leaves `empty` to be filled. `None` when the group has no records.
     pub fn take(&self, mut empty: Vec<u8>, remaining_bytes: u64, capacity_bytes: u64) -> Option<Taken> {
         empty.clear();
         empty.resize(GROUP_HEADER_BYTES, 0);
@@ -223,8 +223,8 @@ impl Lane {
             Place::Active => remaining_bytes - bytes,
             Place::Reserve(_) | Place::New => capacity_bytes.saturating_sub(bytes),
         };
-        // Asked for while the group that is being filled may still grow to its full size, so that
-        // no record is refused meanwhile.
+        // The reserve is requested while the group that is being filled can still grow to its full size, so
+        // that no record is refused meanwhile.
         let needs_reserve = state.reserve.is_none() && after < self.buffer_bytes + capacity_bytes / 4;
         state.room_bytes = if needs_reserve { after.min(self.buffer_bytes) } else { self.buffer_bytes };
         state.refusal = AppendError::Busy;
@@ -236,7 +236,7 @@ impl Lane {
         Some(Taken { group, start, records, place, needs_reserve })
     }
 
-    /// Space for the next segment is there; gives back what it replaces.
+    /// Stores the space for the next segment; returns the one that it replaces.
     pub fn offer_reserve(&self, blank: Blank) -> Option<Blank> {
         let mut state = self.state.lock();
         state.room_bytes = self.buffer_bytes;
@@ -244,7 +244,8 @@ impl Lane {
         state.reserve.replace(blank)
     }
 
-    /// There is no space for the next segment: what does not fit the present one is refused as full.
+    /// Notes that there is no space for the next segment: records that do not fit the present one are refused
+    /// as full.
     pub fn refuse_full(&self) {
         self.state.lock().refusal = AppendError::Full;
     }
@@ -257,8 +258,8 @@ impl Lane {
         self.state.lock().reserve.take()
     }
 
-    /// From now on every append fails with `why`. The first reason stays, except that poison
-    /// replaces closing.
+    /// From now on every append fails with `why`. The first reason is retained, except that poison replaces
+    /// closing.
     pub fn stop(&self, why: AppendError) {
         let mut state = self.state.lock();
         if state.stopped.is_none() || why == AppendError::Poisoned {
@@ -294,7 +295,7 @@ mod tests {
         Arc::new(Lane::new(Position(0), Position(0), 1 << 20, 1 << 20, 1 << 30))
     }
 
-    /// Gathers on a thread of its own; what is received when it has ended.
+    /// Gathers on another thread; the receiver gets a message at the end.
     fn gathering(lane: &Arc<Lane>, records: u32, pause: Duration) -> mpsc::Receiver<()> {
         let (ended, end) = mpsc::channel();
         let lane = lane.clone();

@@ -1,28 +1,28 @@
-//! The group-committed log: what Forebay has acknowledged and not yet drained.
+//! The group-committed log: the records that Forebay has acknowledged and not yet drained.
 //!
-//! **What lives here.** One log per data folder: appenders copy records into the current group
-//! under one short mutex; the log thread takes the whole group, frames it, writes it, syncs it and
-//! publishes the durable mark. Everything that arrived while one group was being synced is the next
-//! group: batching without a timer. Beside it: recovery, reading back what is durable, and giving
-//! back the space of what was released.
+//! **What lives here.** One log per data folder: appenders copy records into the current group under one
+//! short mutex; the log thread takes the whole group, frames it, writes it, syncs it and publishes the
+//! durable mark. The records that arrive while one group is synced form the next group: batching without a
+//! timer. Beside it: recovery, reading durable records, and deleting released segments.
 //!
 //! **What must stay true.**
 //! - A position at or below [`Log::durable`] survives a crash. Nothing is published before its sync
 //!   has returned without error.
-//! - After a crash the log holds a prefix of what was appended, and at least all that was durable.
+//! - After a crash the log contains a prefix of the appended records, and at least all durable ones.
 //! - A reader never yields a byte that did not pass its checksum, and never one past the durable mark.
-//! - Damage that is followed by valid data is never skipped: [`Log::open`], or with
-//!   [`Verify::WhenRead`] the reader, refuses and names the place.
+//! - Damage that is followed by valid data is never skipped: [`Log::open`], or with [`Verify::WhenRead`] the
+//!   reader, refuses it and reports the place.
 //! - After a failed write or sync nothing more is acknowledged (the log is poisoned) until it is
 //!   opened again.
-//! - What was released is deleted when it was kept for [`Options::keep`], or when its space is needed.
-//! - A full disk is refused at [`Log::append`], before the record is in a group: space is reserved ahead.
+//! - Released segments are deleted after [`Options::keep`], or when their space is needed.
+//! - On a full disk [`Log::append`] refuses a record before it is in a group, because space is reserved
+//!   ahead.
 //! - The appenders' mutex is never held over I/O.
 //!
-//! **What must not move in.** What a record means; what is done when the durable mark moves (the
+//! **What must not move in.** The meaning of a record; the reaction to an advance of the durable mark (the
 //! caller's hook); HTTP; rows.
 //!
-//! The way of the data: `lane` → `writer` → `segment` (space from `segment_reserve`) → disk → `reader`.
+//! The path of a record: `lane` → `writer` → `segment` (space from `segment_reserve`) → disk → `reader`.
 //! `recovery` runs before all of them. The bytes are described at the top of `format`.
 
 mod buffer;

@@ -1,12 +1,13 @@
-//! Every limit of this room, and where it comes from.
+//! Every limit of this crate, and where it comes from.
 
 use std::time::Duration;
 
-/// Groups start and end on multiples of this, so that no write touches a sector that holds
-/// acknowledged bytes: 512 is the smallest unit that disks promise to write whole.
+/// Groups start and end on multiples of this, so that no write touches a sector that contains acknowledged
+/// bytes: 512 is the smallest unit that disks promise to write atomically.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// What buffers that go to the disk without a copy are aligned to: a page, which no device asks more than.
+/// The alignment of buffers that are written to the disk without a copy: a page, the most that any device
+/// requires.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// Bytes of a group's header; see `format`.
@@ -23,8 +24,8 @@ pub(crate) const HISTORY_HEADER_BYTES: usize = 32;
 /// See [`HISTORY_HEADER_BYTES`].
 pub(crate) const OPENING_BYTES: usize = 24;
 
-/// Openings that the history keeps, the newest. A database that was last written to by an older one is not
-/// recognised any more; such a backup is older than what the log keeps.
+/// The history stores this many openings, the newest. A database that was last written to by an older opening
+/// is no longer recognised; such a backup is older than what the log retains.
 pub(crate) const OPENINGS_MAX: usize = 1000;
 
 /// Bytes of the manifest.
@@ -34,14 +35,14 @@ pub(crate) const MANIFEST_BYTES: usize = 56;
 /// bits, and a group is one allocation and one write.
 pub const GROUP_BYTES_MAX: usize = 1 << 30;
 
-/// Smallest segment: a header and a few small groups. For tests; a real one is [`SEGMENT_BYTES_DEFAULT`].
+/// Smallest segment: a header and a few small groups. For tests; in production use [`SEGMENT_BYTES_DEFAULT`].
 pub const SEGMENT_BYTES_MIN: u64 = 2048;
 
-/// Default segment: large enough that changing segments (three syncs) is rare, small enough to be
-/// given back often.
+/// Default segment: large enough that changing segments (three syncs) is rare, small enough to be deleted
+/// often.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 
-/// Default limit of what is not yet released.
+/// Default limit of unreleased bytes.
 pub const LIMIT_BYTES_DEFAULT: u64 = 8 << 30;
 
 /// Default size of one group buffer. Two of them exist. 16 MiB is what a slow disk (200 MB/s)
@@ -54,33 +55,34 @@ pub(crate) const RESERVE_CHUNK_BYTES: usize = 1 << 20;
 /// Pause between two tries to reserve space on a full disk.
 pub(crate) const FULL_RETRY_MS: u64 = 100;
 
-/// A group waits for more only when so many may come: fewer writers than this gain nothing.
+/// A group waits for more records only when at least this many are expected: with fewer writers the wait
+/// gains nothing.
 pub(crate) const GATHER_FROM_RECORDS: u32 = 8;
 
-/// A group of so many records does not wait for more: some 100 µs of the log thread's and the
-/// disk's are then 0.2 µs a record.
+/// A group of this many records does not wait for more: some 100 µs of the log thread and the disk are then
+/// 0.2 µs a record.
 pub(crate) const GATHER_RECORDS_MAX: u32 = 512;
 
-/// No record in such a time: the group is complete. Several times what a writer takes to
-/// come again, because looking costs a wake-up (the kernel's timer slack adds 50 µs).
+/// When no record arrives for this time, the group is complete. Several times what a writer needs to append
+/// again, because each check costs a wake-up (the kernel's timer slack adds 50 µs).
 pub(crate) const GATHER_PAUSE: Duration = Duration::from_micros(250);
 
-/// A group waits no longer than this: what it adds to the latency of a write at most.
+/// A group waits at most this long, which is the most that gathering adds to the latency of a write.
 pub(crate) const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// How long a record that no caller waits for may wait for others. Long enough that records which
-/// come 100,000 times a second make 200 groups and not 1,000; what a crash loses of them was not
-/// promised, and who asks for one of them waits this much longer at most.
+/// How long a record that no caller waits for may wait for others. Long enough that 100,000 such records a
+/// second make 200 groups and not 1,000. A crash loses only records that were not promised, and a read that
+/// must wait for one of them waits at most this much longer.
 pub(crate) const LATER_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// Segments for which the log's disk must have room beside what others put there: as many as
-/// [`crate::Options::limit_bytes`] may be passed by.
+/// Segments for which the log's disk must have room besides other files: as many as the log may exceed
+/// [`crate::Options::limit_bytes`] by.
 pub(crate) const SPARE_SEGMENTS: u64 = 3;
 
-/// What recovery reads at a time.
+/// Bytes that recovery reads at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 
-/// Buffers that a reader keeps for its next batches: more than are read ahead anywhere.
+/// Free buffers that a reader retains for its next batches: more than any user reads ahead.
 pub(crate) const SPARE_BUFFERS_MAX: usize = 8;
 
 const _: () = assert!(GROUP_HEADER_BYTES < SECTOR_BYTES as usize);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 const LOCK_FILE: &str = "LOCK";
 
-/// Takes the folder for this process, or says who has it. Given back by dropping it, or by the
-/// system when the process dies.
+/// Locks the folder for this process, or returns an error with the process that holds the lock. Released on
+/// drop, or by the system when the process dies.
 pub(crate) fn take(disk: &dyn Disk, folder: &Path) -> Result<Box<dyn DiskLock>, Error> {
     let path = folder.join(LOCK_FILE);
     let holder = format!("{}\n", std::process::id());

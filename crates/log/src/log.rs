@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What an answer waits for.
+/// How durable a record must be before it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// Until the record is on the disk.
+    /// The answer waits until the record is on the disk.
     #[default]
     Sync,
-    /// For nothing. The record is written and synced as soon as the log thread gets to it, and a
-    /// crash before that loses it.
+    /// The answer waits for nothing. The log thread writes and syncs the record as soon as it can, and a
+    /// crash before that loses the record.
     Async,
 }
 
@@ -42,17 +42,18 @@ pub struct Options {
     pub dir: PathBuf,
     /// What [`Log::promised`] means.
     pub durability: Durability,
-    /// When what is there is checked.
+    /// When existing groups are checked.
     pub verify: Verify,
-    /// Length of a segment file. Applies to segments that are begun from now on.
+    /// Bytes of a segment file. Applies to segments that are begun from now on.
     pub segment_bytes: u64,
-    /// Appends are refused as full when this much is not released. The disk holds up to three segments more.
+    /// Appends are refused as full when this many bytes are not released. The log takes up to three segments
+    /// more on the disk.
     pub limit_bytes: u64,
-    /// How long what was released stays readable at least, while it and what is not released fit
-    /// `limit_bytes` together, and it is not more than what is free on the disk.
+    /// The least time for which released records stay readable, as long as released and unreleased records
+    /// together fit `limit_bytes`, and the released ones take no more than the free space of the disk.
     pub keep: Duration,
-    /// Appends are refused as busy when this much waits for the disk; also the largest group. Two
-    /// such buffers are held.
+    /// Appends are refused as busy when this many bytes wait for the disk; also the largest group. The log
+    /// has two such buffers.
     pub buffer_bytes: usize,
 }
 
@@ -70,7 +71,7 @@ impl Options {
         }
     }
 
-    /// Checked, and rounded down to whole sectors.
+    /// Checks the options, and rounds sizes down to whole sectors.
     fn checked(mut self) -> Result<Options, Error> {
         self.segment_bytes -= self.segment_bytes % SECTOR_BYTES;
         self.buffer_bytes -= self.buffer_bytes % SECTOR_BYTES as usize;
@@ -85,8 +86,8 @@ impl Options {
     }
 }
 
-/// A log that is open. Clones are the same log; dropping the last one closes it, but only
-/// [`Log::close`] says how that went.
+/// An open log. Clones share the same log; dropping the last one closes it, but only [`Log::close`] returns
+/// an error of closing.
 #[derive(Clone)]
 pub struct Log {
     inner: Arc<Inner>,
@@ -98,16 +99,16 @@ struct Inner {
     keep: Duration,
     limit_bytes: u64,
     openings: Vec<Opening>,
-    /// What lies behind it is wanted although it was released.
+    /// Records behind this position are retained although they were released.
     wanted: AtomicU64,
-    /// Up to here it was released before some of it was needed again.
+    /// The released position before [`Log::unrelease`] lowered it.
     unreleased: AtomicU64,
-    /// The released position that the manifest holds. Taken to release.
+    /// The released position in the manifest. Locked during a release.
     remembered: Mutex<Position>,
     running: Mutex<Option<Running>>,
 }
 
-/// What ends with closing.
+/// The threads and the lock that end when the log is closed.
 struct Running {
     writer: JoinHandle<()>,
     reserve: JoinHandle<()>,
@@ -115,13 +116,13 @@ struct Running {
 }
 
 impl Log {
-    /// Opens the log, or makes one: takes the folder's lock, checks every group (but see
-    /// [`Verify`]), cuts what an unfinished write left.
+    /// Opens the log, or creates one: takes the folder's lock, checks every group (but see [`Verify`]), and
+    /// cuts off what an unfinished write left.
     ///
     /// # Errors
-    /// [`Kind::Options`]; [`Kind::Locked`] with the process that has it; [`Kind::Corrupt`],
-    /// [`Kind::Foreign`] and [`Kind::Missing`] with the place, when data that was acknowledged may
-    /// be damaged; [`Kind::Full`], [`Kind::Io`].
+    /// [`Kind::Options`]; [`Kind::Locked`] with the process that holds the lock; [`Kind::Corrupt`],
+    /// [`Kind::Foreign`] and [`Kind::Missing`] with the place, when data that was acknowledged may be
+    /// damaged; [`Kind::Full`], [`Kind::Io`].
     pub fn open(options: Options) -> Result<(Log, Recovery), Error> {
         Log::open_on(options, Arc::new(RealDisk))
     }
@@ -183,18 +184,18 @@ impl Log {
         Ok((log, opened.recovery))
     }
 
-    /// Which log this is.
+    /// The id of this log.
     pub fn id(&self) -> LogId {
         self.inner.shared.identity.id
     }
 
-    /// Every opening of this log that is known, oldest first. The last is this one.
+    /// The known openings of this log, oldest first. The last is the present one.
     pub fn openings(&self) -> &[Opening] {
         &self.inner.openings
     }
 
-    /// Copies the record into the group that is being gathered; the position behind it. The record
-    /// is durable once [`Log::durable`] is at or past that.
+    /// Copies the record into the current group; returns the position behind it. The record is durable once
+    /// [`Log::durable`] is at or past that position.
     ///
     /// # Errors
     /// [`AppendError`]; the log is then as it was.
@@ -202,8 +203,8 @@ impl Log {
         self.inner.shared.lane.append(record, Urgency::Now)
     }
 
-    /// As [`Log::append`], for a record that no caller waits for: it does not make a group of its own
-    /// but goes with the next one, or becomes durable a few milliseconds later.
+    /// As [`Log::append`], for a record that no caller waits for: it does not start a group but is written
+    /// with the next one, or after a few milliseconds.
     ///
     /// # Errors
     /// [`AppendError`]; the log is then as it was.
@@ -211,23 +212,23 @@ impl Log {
         self.inner.shared.lane.append(record, Urgency::Later)
     }
 
-    /// End of what was appended.
+    /// The end of the last appended record.
     pub fn end(&self) -> Position {
         self.inner.shared.lane.end()
     }
 
-    /// The longest that it may grow, in bytes.
+    /// The most bytes that may be unreleased: [`Options::limit_bytes`].
     pub fn limit_bytes(&self) -> u64 {
         self.inner.limit_bytes
     }
 
-    /// Everything at or before this survives a crash, and may be read.
+    /// Everything at or before this position survives a crash, and can be read.
     pub fn durable(&self) -> Position {
         self.inner.shared.durable()
     }
 
-    /// What an answer must wait for: [`Log::durable`] under [`Durability::Sync`], nothing
-    /// ([`Position::MAX`]) under [`Durability::Async`].
+    /// The position up to which answers may be sent: [`Log::durable`] under [`Durability::Sync`];
+    /// [`Position::MAX`] under [`Durability::Async`], where answers wait for nothing.
     pub fn promised(&self) -> Position {
         match self.inner.durability {
             Durability::Sync => self.durable(),
@@ -235,8 +236,8 @@ impl Log {
         }
     }
 
-    /// Has the log thread call `hook` with the new mark after every group. Once, before appending.
-    /// It must be quick: the next group waits for it.
+    /// Has the log thread call `hook` with the new mark after every group. To be called once, before
+    /// appending. The hook must be quick, because the next group waits for it.
     pub fn on_durable(&self, hook: Box<dyn Fn(Position) + Send + Sync>) {
         self.inner.shared.set_on_durable(hook);
     }
@@ -246,7 +247,7 @@ impl Log {
         self.inner.shared.set_on_poisoned(hook);
     }
 
-    /// Why nothing is acknowledged any more, if so.
+    /// The error that poisoned the log, if it is poisoned.
     pub fn poisoned(&self) -> Option<Arc<Error>> {
         self.inner.shared.poisoned()
     }
@@ -260,19 +261,19 @@ impl Log {
         Reader::new(self.inner.shared.clone(), from)
     }
 
-    /// Oldest position held.
+    /// The oldest position that the log still contains.
     pub fn first(&self) -> Position {
         self.inner.shared.segments.first()
     }
 
-    /// Gives back everything before `before`, which must be durable; going backwards does nothing.
-    /// Whole segments are deleted once they were kept for [`Options::keep`] and no reader wants them
-    /// ([`Log::keep_from`]). The position is
-    /// remembered on disk when a segment is released, and at closing: a crash may find an older one.
+    /// Releases everything before `before`, which must be durable; a lower position than before does nothing.
+    /// Whole segments are deleted after [`Options::keep`], unless [`Log::keep_from`] retains them. The
+    /// position is stored on disk when a segment is released, and at closing: after a crash an older one may
+    /// be found.
     ///
     /// # Errors
-    /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when deleting failed: the log is
-    /// well, and the next release or opening deletes what is left.
+    /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when a deletion failed: the log is intact,
+    /// and the next release or opening deletes the segment.
     pub fn release(&self, before: Position) -> Result<(), Error> {
         let shared = &self.inner.shared;
         if before > shared.durable() {
@@ -282,8 +283,8 @@ impl Log {
         let mut remembered = self.inner.remembered.lock();
         if before > shared.lane.released() {
             if before > *remembered && shared.segments.any_before(before) {
-                // On disk first: a folder whose oldest segment starts above what was released is one
-                // that lost data.
+                // On disk first: a folder whose oldest segment starts above the released position counts as
+                // having lost data.
                 manifest::write(&*shared.disk, &shared.folder, shared.identity, before)?;
                 *remembered = before;
             }
@@ -293,30 +294,32 @@ impl Log {
         self.delete_kept()
     }
 
-    /// Keeps what lies behind `from`, although it is released, as long as there is room for it: while it and
-    /// what is not released fit `limit_bytes` together, and it is not more than what is free on the disk.
+    /// Retains records behind `from`, although they are released, as long as there is room: released and
+    /// unreleased records together must fit `limit_bytes`, and the released ones must not take more than the
+    /// free space of the disk.
     ///
     /// # Errors
-    /// [`Kind::Io`] when deleting what no reader wants any more failed; the next release tries again.
+    /// [`Kind::Io`] when the deletion of a segment that is no longer retained failed; the next release tries
+    /// again.
     pub fn keep_from(&self, from: Position) -> Result<(), Error> {
         let _turn = self.inner.remembered.lock();
         self.inner.wanted.store(from.0, Ordering::Relaxed);
         self.delete_kept()
     }
 
-    /// Bytes that others may write to the log's disk without it lacking room for its next segments.
+    /// Bytes that other files may take on the log's disk without taking the room for its next segments.
     pub fn spare_bytes(&self) -> u64 {
         let shared = &self.inner.shared;
         let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
         free_bytes.saturating_sub(SPARE_SEGMENTS * (shared.capacity_bytes + SEGMENT_HEADER_BYTES))
     }
 
-    /// Deletes released segments that need not be kept.
+    /// Deletes released segments that need not be retained.
     fn delete_kept(&self) -> Result<(), Error> {
         let (shared, keep) = (&self.inner.shared, self.inner.keep);
         let (end, released) = (self.end(), shared.lane.released());
         let (limit_bytes, wanted) = (self.inner.limit_bytes, self.inner.wanted.load(Ordering::Relaxed));
-        // Others write to the same disk: what is only kept is never more than what is free for them.
+        // Other files share the disk: retained segments never take more than is free for these.
         let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
         shared.delete_kept(|segment| {
             let (kept_bytes, held_bytes) = (released.0 - segment.start.0, end.0 - segment.start.0);
@@ -325,10 +328,10 @@ impl Log {
         })
     }
 
-    /// What was released behind `from` is needed again, and is no longer deleted.
+    /// Lowers the released position to `from`: the records behind it are needed again, and no longer deleted.
     ///
     /// # Errors
-    /// [`Kind::Released`] when some of it was deleted.
+    /// [`Kind::Released`] when some of these records were deleted.
     pub fn unrelease(&self, from: Position) -> Result<(), Error> {
         let shared = &self.inner.shared;
         let _turn = self.inner.remembered.lock();
@@ -343,12 +346,12 @@ impl Log {
         Ok(())
     }
 
-    /// Up to where it was released before [`Log::unrelease`], if it was called.
+    /// The released position before [`Log::unrelease`]; 0 if that was not called.
     pub fn unreleased(&self) -> Position {
         Position(self.inner.unreleased.load(Ordering::Relaxed))
     }
 
-    /// The highest position that was released.
+    /// The released position.
     pub fn released(&self) -> Position {
         self.inner.shared.lane.released()
     }
@@ -358,8 +361,8 @@ impl Log {
         self.end().0.saturating_sub(self.released().0)
     }
 
-    /// Blocks until something after `beyond` is durable, the time is up, or the log is poisoned or
-    /// closed; the durable mark.
+    /// Blocks until something after `beyond` is durable, the timeout has passed, or the log is poisoned or
+    /// closed. Returns the durable mark.
     pub fn wait_durable(&self, beyond: Position, timeout: Duration) -> Position {
         let shared = &self.inner.shared;
         let deadline = Instant::now().checked_add(timeout);
@@ -385,11 +388,12 @@ impl Log {
         })
     }
 
-    /// Makes everything appended durable, stops the threads, remembers what was released and gives
-    /// the folder back. Other clones get [`AppendError::Closed`] from now on.
+    /// Makes everything appended durable, stops the threads, stores the released position and releases the
+    /// folder's lock. Other clones get [`AppendError::Closed`] from then on.
     ///
     /// # Errors
-    /// [`Kind::Poisoned`] when not everything could be made durable; [`Kind::Io`]. It is closed all the same.
+    /// [`Kind::Poisoned`] when not everything could be made durable; [`Kind::Io`]. The log is closed in any
+    /// case.
     pub fn close(self) -> Result<(), Error> {
         self.inner.close()
     }

@@ -1,5 +1,5 @@
-//! The manifest: which log the folder holds and up to where it was released. Replaced as a whole,
-//! by rename, so that a crash leaves the old one or the new one.
+//! The manifest: which log the folder contains and up to where it was released. Replaced as a whole, by
+//! rename, so that a crash leaves the old one or the new one.
 
 use crate::disk::{Access, Disk};
 use crate::error::{Error, Kind, Place};
@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) const MANIFEST_FILE: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "manifest.new";
 
-/// Reads it; `None` when there is none.
+/// Reads the manifest; `None` when there is none.
 pub(crate) fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<(Identity, Position)>, Error> {
     let path = folder.join(MANIFEST_FILE);
     let file = match disk.open(&path, Access::Read) {
@@ -20,7 +20,7 @@ pub(crate) fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<(Identity, P
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("open", &path, error)),
     };
-    // One byte more than it may have, so that a longer one shows.
+    // One byte more than a manifest has, so that a longer file is noticed.
     let mut bytes = [0; MANIFEST_BYTES + 1];
     let mut length = 0;
     while length < bytes.len() {
@@ -40,7 +40,7 @@ pub(crate) fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<(Identity, P
     }
 }
 
-/// Replaces it, durably.
+/// Replaces the manifest, durably.
 pub(crate) fn write(
     disk: &dyn Disk,
     folder: &Path,

@@ -1,15 +1,16 @@
-//! Names for places in a log: where (`Position`), which log (`LogId`), and which of its openings (`Opening`).
+//! A place in a log (`Position`), the id of a log (`LogId`), and one opening of a log (`Opening`).
 
 use std::fmt;
 
-/// A byte offset in the log since its beginning: group headers and padding count, segment headers
-/// do not. Only ever grows; never used twice within one log id, except for what a crash cut off
-/// before it was acknowledged.
+/// A byte offset in the log since its beginning: group headers and padding count, segment headers do not.
+/// Only ever grows; never used twice within one log id, except for records that a crash cut off before they
+/// were acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// Past everything: what an answer that waits for nothing waits for.
+    /// Past every record. As the promised position ([`crate::Log::promised`]) it means that answers wait for
+    /// nothing.
     pub const MAX: Position = Position(u64::MAX);
 }
 
@@ -19,8 +20,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Which log: drawn at random when the folder is created, so that positions of another folder are
-/// never taken for this one's.
+/// The id of a log, drawn at random when the folder is created, so that positions of another log are never
+/// mistaken for this one's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LogId(pub u128);
 
@@ -35,6 +36,6 @@ impl fmt::Display for LogId {
 pub struct Opening {
     /// Drawn at random.
     pub nonce: u128,
-    /// Where the log ended: what lies before was written by earlier openings.
+    /// The end of the log at that moment: records before it were written by earlier openings.
     pub end: Position,
 }

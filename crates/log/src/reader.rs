@@ -1,8 +1,8 @@
-//! Reading back what is durable, in batches that own their bytes, while the log is appended to and released.
+//! Reading durable records, in batches that own their bytes, while the log is appended to and released.
 //!
-//! A reader opens segment files itself and never looks past the durable mark, so that it needs no
-//! lock of the writer's. Every group's checksum is checked, those of groups that were read at
-//! opening again: they may have rotted since.
+//! A reader opens segment files itself and never reads past the durable mark, so it needs no lock of the
+//! writer's. It checks every group's checksum, even if that was checked at opening: the data may have been
+//! damaged since.
 
 use crate::buffer::{Buffer, Buffers};
 use crate::disk::{Access, DiskFile};
@@ -16,7 +16,7 @@ use crate::window::{Window, read_full};
 use std::io;
 use std::sync::Arc;
 
-/// Reads durable records in order. Holds one open file; keeps nothing from being released.
+/// Reads durable records in order. It has one open file, and does not prevent a release.
 pub struct Reader {
     shared: Arc<Shared>,
     segment: Arc<Segment>,
@@ -28,7 +28,7 @@ pub struct Reader {
     buffers: Buffers,
 }
 
-/// Whole groups' worth of records, with the bytes they lie in.
+/// The records of whole groups, with the bytes that contain them.
 pub struct Batch {
     bytes: Buffer,
     /// Position of the first byte.
@@ -52,19 +52,19 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Where it stands: the records at or before it were delivered, or not asked for.
+    /// The reader's position: the records at or before it were delivered, or not asked for.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The next records: whole groups of `max_bytes` together, at least one; empty when it has
-    /// caught up with the durable mark.
+    /// The next records: whole groups of at most `max_bytes` together, but at least one; empty when the
+    /// reader has caught up with the durable mark.
     ///
     /// # Errors
-    /// [`Kind::Released`] when the next record was given back meanwhile, [`Kind::Corrupt`] with the
-    /// place, [`Kind::Io`]. After an error it stands where it stood.
+    /// [`Kind::Released`] when the next record was deleted meanwhile, [`Kind::Corrupt`] with the place,
+    /// [`Kind::Io`]. An error does not move the reader.
     pub fn next_batch(&mut self, max_bytes: usize) -> Result<Batch, Error> {
-        // The mark first: a segment is listed before anything in it is durable.
+        // The mark is read first: a segment is listed before anything in it is durable.
         let durable = self.shared.durable();
         loop {
             if self.group >= durable {
@@ -74,7 +74,7 @@ impl Reader {
             let Some((segment, next)) = found else {
                 return Err(released(&self.shared));
             };
-            // Not by their starts: an empty segment may have been replaced by a larger one.
+            // Compared by pointer, not by start: an empty segment may have been replaced by a larger one.
             if !Arc::ptr_eq(&segment, &self.segment) {
                 (self.segment, self.file) = open_segment(&self.shared, self.group)?;
             }
@@ -90,7 +90,7 @@ impl Reader {
 
     fn read(&self, limit: Position, max_bytes: usize) -> Result<Batch, Error> {
         let available = (limit.0 - self.group.0) as usize;
-        // Whole sectors, so that it can be read past the page cache: groups are.
+        // Whole sectors, like groups, so that the read can bypass the page cache.
         let length =
             available.min(max_bytes.next_multiple_of(SECTOR_BYTES as usize).max(SECTOR_BYTES as usize));
         let mut bytes = self.fetch(length)?;
@@ -131,7 +131,7 @@ impl Reader {
             .ok_or_else(|| self.damaged(at))
     }
 
-    /// Checks the whole groups in `bytes`: where the last of them ends, and how many records are to
+    /// Checks the whole groups in `bytes`; returns where the last of them ends, and how many records are to
     /// be delivered.
     fn check(&self, bytes: &[u8]) -> Result<(usize, usize), Error> {
         let mut at = 0;
@@ -154,8 +154,8 @@ impl Reader {
         Ok((at, records))
     }
 
-    /// How many records of a group lie at or before the reader's position, which must be where one
-    /// of them ends.
+    /// How many records of a group lie at or before the reader's position, which must be the end of one of
+    /// them.
     fn delivered(&self, group: &[u8], header: &GroupHeader) -> Result<usize, Error> {
         let mut at = GROUP_HEADER_BYTES;
         let mut count = 0;
@@ -174,7 +174,7 @@ impl Reader {
         Err(not_a_boundary(self.position))
     }
 
-    /// Start of the group that holds the record behind `from`.
+    /// Start of the group that contains the record behind `from`.
     fn group_of(&self, from: Position, durable: Position) -> Result<Position, Error> {
         let unreadable = |error| Error::io("read", &self.segment.path, error);
         let mut window = Window::new(&*self.file).map_err(unreadable)?;
@@ -188,7 +188,7 @@ impl Reader {
             let end = Position(start.0 + u64::from(header.bytes));
             if end > from {
                 self.check_boundary(&mut window, &header, offset)?;
-                // Behind the last record only padding follows: the next group is the one.
+                // Only padding follows the last record: the record behind `from` is in the next group.
                 let content_end = Position(start.0 + u64::from(header.content));
                 return Ok(if from == content_end { end } else { start });
             }
@@ -197,7 +197,7 @@ impl Reader {
         Ok(start)
     }
 
-    /// `self.position` must be where a record of this group ends.
+    /// Fails unless `self.position` is the end of a record of this group.
     fn check_boundary(
         &self,
         window: &mut Window<'_>,
@@ -232,7 +232,7 @@ fn open_segment(shared: &Shared, position: Position) -> Result<(Arc<Segment>, Ar
     };
     match shared.disk.open(&segment.path, Access::Read) {
         Ok(file) => Ok((segment, file)),
-        // Released between the two lines above, unless someone else deleted it.
+        // The segment was released and deleted after `find` above.
         Err(error) if error.kind() == io::ErrorKind::NotFound && shared.segments.first() > position => {
             Err(released(shared))
         }
@@ -262,17 +262,17 @@ impl Batch {
         Records { batch: self, bytes: self.bytes.bytes(), at: 0, content: 0, next_group: 0 }
     }
 
-    /// Where a reader that wants what follows begins.
+    /// The position from which a reader continues after this batch.
     pub fn end(&self) -> Position {
         self.end
     }
 
-    /// Whether there is no record in it.
+    /// Whether the batch has no records.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Records in it.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.records
     }

@@ -1,8 +1,8 @@
-//! Opening what is there: checks every byte that may be delivered, cuts what one unfinished write
-//! left, refuses everything else.
+//! Opening an existing log: checks every byte that may be delivered, cuts off what one unfinished write left,
+//! and refuses any other damage.
 //!
-//! The algorithm stands at the top of `format`. Nothing is changed on disk before the whole log was
-//! found good.
+//! The algorithm is described at the top of `format`. Nothing is changed on disk before the whole log was
+//! found valid.
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Error, Kind, Place, is_full};
@@ -17,38 +17,38 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// When the checksums of what is there are checked for the first time.
+/// When the checksums of existing groups are first checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verify {
-    /// All of them before the log is opened.
+    /// All checksums are checked before the log is opened.
     #[default]
     WhenOpened,
-    /// Those of the newest segment, where a crash may have left something to cut, before the log is
-    /// opened, and that no segment is missing; those of the others are checked when they are read. For an
-    /// owner that reads the whole log before it acts on any of it: the log is then read once.
+    /// Before the log is opened, only the checksums of the newest segment are checked, where a crash may have
+    /// left an unfinished write, and that no segment is missing; the other checksums are checked when the
+    /// groups are read. For an owner that reads the whole log before it acts on any of it: the log is then
+    /// read once.
     WhenRead,
 }
 
 /// What opening found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// Records held, drained ones of segments not yet deleted included. With [`Verify::WhenRead`]:
-    /// in the newest segment.
+    /// Records of the segments not wholly released; with [`Verify::WhenRead`] of the newest segment only.
     pub records: u64,
-    /// Bytes behind the last whole group that an unfinished write had left, and that are gone now.
+    /// Bytes of an unfinished write behind the last whole group, which were overwritten with zeros.
     pub cut_bytes: u64,
-    /// Oldest position held.
+    /// The oldest position that the log contains.
     pub first: Position,
-    /// Where the next group goes.
+    /// The position of the next group.
     pub end: Position,
-    /// The log was made by this call.
+    /// Whether this call created the log.
     pub created: bool,
 }
 
 /// Segments, oldest first.
 type SegmentList = Vec<Arc<Segment>>;
 
-/// A log that was found good, ready to be written.
+/// A log that was found valid and is ready to be written.
 pub(crate) struct Opened {
     pub recovery: Recovery,
     pub identity: Identity,
@@ -57,7 +57,7 @@ pub(crate) struct Opened {
     pub active: Active,
 }
 
-/// What is being opened, and with what.
+/// The parameters of an opening.
 struct Opening<'a> {
     disk: &'a dyn Disk,
     folder: &'a Path,
@@ -65,7 +65,7 @@ struct Opening<'a> {
     verify: Verify,
 }
 
-/// What the walk over the segments found.
+/// The result of the walk over the segments.
 struct Walked {
     records: u64,
     /// End of the last valid group.
@@ -74,11 +74,11 @@ struct Walked {
     last_group: Option<(u64, usize)>,
     /// Bytes behind `end` in the last segment that are not zero reach up to this file offset.
     tail_end: Option<u64>,
-    /// The last segment's header has to be written again.
+    /// Whether the last segment's header has to be written again.
     rebuild_header: bool,
 }
 
-/// Opens the log in a folder that exists and is locked, or makes one.
+/// Opens the log in a folder that exists and is locked, or creates one.
 pub(crate) fn open(
     disk: &dyn Disk,
     folder: &Path,
@@ -108,7 +108,7 @@ impl Opening<'_> {
         move |source| Error::io(&doing, &path, source)
     }
 
-    /// Makes a segment that starts at `start`, durably.
+    /// Creates a segment that starts at `start`, durably.
     fn new_segment(&self, identity: Identity, start: Position) -> Result<Active, Error> {
         let path = self.folder.join(format!("first{NEW_SUFFIX}"));
         make_blank(self.disk, path, self.segment_bytes - SEGMENT_HEADER_BYTES)
@@ -116,8 +116,8 @@ impl Opening<'_> {
             .map_err(self.error("begin a segment in", self.folder))
     }
 
-    /// A new log: the segment first, the manifest last. Without a manifest there is no log, with
-    /// one it is whole.
+    /// Creates a log: the segment first, the manifest last. Without a manifest there is no log; with one, the
+    /// log is complete.
     fn create(&self) -> Result<Opened, Error> {
         let identity = draw_identity(self.folder)?;
         let start = Position(0);
@@ -132,7 +132,8 @@ impl Opening<'_> {
         })
     }
 
-    /// There is no manifest: fine if nothing was ever written here, else someone lost it.
+    /// Checks a folder without a manifest: an error when a segment contains data, because then the manifest
+    /// was lost.
     fn check_unfinished_creation(&self, starts: &[Position]) -> Result<(), Error> {
         match starts {
             [] => Ok(()),
@@ -186,8 +187,8 @@ impl Opening<'_> {
         Ok((released.iter().map(segment).collect(), others.iter().map(segment).collect()))
     }
 
-    /// Takes out of `released` those that can still be read up to where `next` begins. No caller was
-    /// promised them: one that is damaged or missing only ends what is kept.
+    /// Takes out of `released` the newest segments that can still be read without a gap up to `next`. They
+    /// were not promised to any caller: a damaged or missing one only ends the list.
     fn kept(
         &self,
         identity: Identity,
@@ -206,7 +207,7 @@ impl Opening<'_> {
         Ok(kept.into())
     }
 
-    /// Checks every segment: every group of those that are to be verified now.
+    /// Checks every segment, and every group of the segments that are to be verified now.
     fn walk(&self, identity: Identity, segments: &[Arc<Segment>]) -> Result<Walked, Error> {
         let mut walked = Walked {
             records: 0,
@@ -218,7 +219,7 @@ impl Opening<'_> {
         for (at, segment) in segments.iter().enumerate() {
             let next = segments.get(at + 1).map(|next| &**next);
             if segment.start != walked.end {
-                // Unreachable for the first; for the others `walk_segment` has compared with the next one.
+                // Unreachable for the first segment; `walk_segment` has compared the others' ends.
                 return Err(self.gap(&segments[at - 1], walked.end, segment));
             }
             match next {
@@ -233,8 +234,8 @@ impl Opening<'_> {
         Ok(walked)
     }
 
-    /// Whether the header of a segment that another follows is good, and it is long enough. Readers find
-    /// out whether its groups end where the next one starts.
+    /// Whether a segment that another follows has a valid header and is long enough. Readers find out whether
+    /// its groups end where the next segment starts.
     fn is_whole(&self, identity: Identity, segment: &Segment, next: &Segment) -> Result<bool, Error> {
         let file = self.open_segment(segment)?;
         let mut header = [0; SEGMENT_HEADER_BYTES as usize];
@@ -274,8 +275,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Whether the header is good; `false` only where a crash may have left it (nothing follows),
-    /// else an error.
+    /// Whether the header is valid. `false` only where a crash may have left it so (no segment follows);
+    /// otherwise an error.
     fn check_header(
         &self,
         identity: Identity,
@@ -299,12 +300,12 @@ impl Opening<'_> {
             Some(Err(Invalid::Damaged)) | None if next.is_some() => {
                 Err(Error::corrupt("a damaged segment header is followed by another segment", place))
             }
-            // Groups behind it make it damage in the middle: `check_tail` looks for them.
+            // If valid groups follow, it is damage in the middle: `check_tail` searches for them.
             Some(Err(Invalid::Damaged)) | None => Ok(false),
         }
     }
 
-    /// Nothing valid may stand behind the end of the last segment.
+    /// Fails when a valid group follows the end of the last segment.
     fn check_tail(
         &self,
         identity: Identity,
@@ -317,8 +318,7 @@ impl Opening<'_> {
         let mut from = offset;
         let mut place = Place { file: segment.path.clone(), offset, position: end };
         if end == segment.start {
-            // With a damaged header even the first group, which starts at the end so far, counts as
-            // behind it.
+            // With a damaged header even the first group, which starts at `end`, counts as behind the damage.
             let header =
                 window.get(0, SEGMENT_HEADER_BYTES as usize).map_err(self.error("read", &segment.path))?;
             if !matches!(header.map(format::decode_segment), Some(Ok(_))) {
@@ -340,7 +340,7 @@ impl Opening<'_> {
         }
     }
 
-    /// The segment ends before the next one starts, or after.
+    /// The error when a segment does not end where the next one starts.
     fn gap(&self, segment: &Segment, end: Position, next: &Segment) -> Error {
         Error::corrupt(
             &format!("valid groups end before the next segment, {}, starts:", segment::file_name(next.start)),
@@ -348,8 +348,8 @@ impl Opening<'_> {
         )
     }
 
-    /// Cuts the tail, makes sure that what was read is on the disk and not only in memory, and goes
-    /// on in the last segment.
+    /// Cuts off the tail, makes sure that the data that was read is on the disk and not only in the page
+    /// cache, and continues in the last segment.
     fn finish(
         &self,
         identity: Identity,
@@ -376,7 +376,7 @@ impl Opening<'_> {
             Ok(capacity)
         };
         let capacity_bytes = repair().map_err(self.error("repair the end of", &segment.path))?;
-        // The segment's name, too, may so far be in memory only.
+        // The segment's name may also be only in memory so far.
         self.disk.sync_folder(self.folder).map_err(self.error("sync", self.folder))?;
         Ok(Opened {
             recovery: Recovery {
@@ -393,8 +393,8 @@ impl Opening<'_> {
         })
     }
 
-    /// Gives a shortened last segment its full length again; its capacity. No space for that is no
-    /// reason to refuse.
+    /// Extends a shortened last segment to its full length; returns its capacity. On a full disk it stays
+    /// short.
     fn extend(&self, file: &dyn DiskFile, used: u64) -> io::Result<u64> {
         let length = file.length()?;
         if length < self.segment_bytes {
@@ -408,8 +408,8 @@ impl Opening<'_> {
         Ok(whole - SEGMENT_HEADER_BYTES)
     }
 
-    /// The end was lost, but all that is left was released: positions go on behind what was
-    /// released, so that none of those that someone has seen drained is given out again.
+    /// Begins a new segment behind the released position, because the end of the log was lost, but all that
+    /// is left was released. So no position that was drained is assigned again.
     fn begin_again(
         &self,
         identity: Identity,
@@ -418,7 +418,7 @@ impl Opening<'_> {
         walked: &Walked,
     ) -> Result<Opened, Error> {
         let start = Position(align_up(released.0));
-        // First the manifest: with it, the old segments count as released whatever happens next.
+        // The manifest is written first: with it, the old segments count as released whatever happens next.
         manifest::write(self.disk, self.folder, identity, start)?;
         let active = self.new_segment(identity, start)?;
         for segment in &segments {
@@ -441,7 +441,7 @@ impl Opening<'_> {
     }
 }
 
-/// Goes from group to group as long as they are valid; the file offset behind the last.
+/// Walks from group to group while they are valid; returns the file offset behind the last.
 fn walk_groups(
     identity: Identity,
     segment: &Segment,
@@ -477,9 +477,9 @@ fn write_zeros(file: &dyn DiskFile, mut from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the same bytes again. After a failed sync the system may hold a group in memory, call it
-/// clean and never write it; a reader would see it and a crash would undo it. Written again, the
-/// sync that follows is about it.
+/// Writes the same bytes again. After a failed sync the system may have a group in the page cache, marked
+/// clean, and never write it: a reader would see the group and a crash would undo it. After the rewrite, the
+/// next sync includes the group.
 fn rewrite(file: &dyn DiskFile, offset: u64, length: usize) -> io::Result<()> {
     let mut bytes = vec![0; length];
     let filled = read_full(file, &mut bytes, offset)?;

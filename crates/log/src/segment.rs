@@ -1,7 +1,7 @@
-//! Segments: their names, where a position lies in one, how one comes into being and which ones there are.
+//! Segments: their names, the place of a position in one, how one is created, and the list of existing ones.
 //!
-//! **How space is got, and why so.** Measured on ext4 on a virtio disk, per group, `pwrite` +
-//! `fdatasync`, wall / CPU in µs:
+//! **How space is allocated, and why.** Measured on ext4 on a virtio disk, per group, `pwrite` + `fdatasync`,
+//! wall / CPU in µs:
 //!
 //! | group | plain append | `fallocate` ahead | zeroed ahead | old segment overwritten |
 //! |---|---|---|---|---|
@@ -9,20 +9,19 @@
 //! | 36 KiB | 209 / 80 | 196 / 74 | 124 / 50 | 119 / 50 |
 //! | 256 KiB | 359 / 143 | 295 / 95 | 172 / 65 | 162 / 65 |
 //!
-//! Writing into blocks that are already allocated and written spares the journal commit in every
-//! sync. Zeroing 64 MiB costs 13 ms of CPU, 7 µs for each of the 1,800 groups of 36 KiB that it
-//! makes 30 µs cheaper. Old segments would save that too, but then stale groups stand behind the
-//! last one and a reader's file can change under it; zeros make "what follows the last group is
-//! zero" true, so that recovery can say exactly what it cut. So: zeroed ahead by a thread of its
-//! own (`reserve`); when that is not ready in time, and for the first segment, `fallocate`.
+//! Writing into blocks that are already allocated and written spares the journal commit in every sync.
+//! Zeroing 64 MiB costs 13 ms of CPU, 7 µs for each of the 1,800 groups of 36 KiB that it makes 30 µs
+//! cheaper. Overwriting old segments would save that too, but then stale groups follow the last one and a
+//! reader's file can change while it is read. With zeros, only zeros follow the last group, so that recovery
+//! can report exactly what it cut off. So a separate thread zeroes segments ahead (`segment_reserve`); when
+//! that is not ready in time, and for the first segment, the log uses `fallocate`.
 //!
-//! **Past the page cache.** Groups are whole sectors and their buffers are aligned, so they are
-//! written with `O_DIRECT` where the file system has it: 104 / 39 instead of 124 / 50 for a group
-//! of 36 KiB. It also spares the memory: zeroing and writing through the page cache took a fresh
-//! page for each 4 KiB of log. With `POST /code-ultra-fast` (550 bytes, the machine of
-//! docs/performance.md) the whole machine's CPU time a request fell from 13.7 to 10.9 µs, pipelined
-//! from 6.0 to 4.6 µs. Readers read past it, too: what they read is read once, and in recovery the
-//! memory is wanted for rows.
+//! **Past the page cache.** Groups are whole sectors and their buffers are aligned, so they are written with
+//! `O_DIRECT` where the file system supports it: 104 / 39 instead of 124 / 50 for a group of 36 KiB. That
+//! also saves memory: zeroing and writing through the page cache took a fresh page for each 4 KiB of log.
+//! With `POST /code-ultra-fast` (550 bytes, the machine of docs/performance.md) the whole machine's CPU time
+//! a request fell from 13.7 to 10.9 µs, pipelined from 6.0 to 4.6 µs. Readers bypass it too: they read each
+//! byte once, and during recovery the memory is needed for rows.
 
 use crate::disk::{Access, Disk, DiskFile};
 use crate::format::{self, Identity};
@@ -37,7 +36,7 @@ use std::time::Instant;
 
 const NAME_SUFFIX: &str = ".log";
 const NAME_DIGITS: usize = 20;
-/// What files are called while they are being made.
+/// The suffix of files that are being created.
 pub(crate) const NEW_SUFFIX: &str = ".new";
 
 /// A segment's file name.
@@ -64,7 +63,7 @@ impl Segment {
         Segment { start, path: folder.join(file_name(start)) }
     }
 
-    /// Where in the file the byte at `position` is.
+    /// The file offset of the byte at `position`.
     pub fn offset_of(&self, position: Position) -> u64 {
         position.0 - self.start.0 + SEGMENT_HEADER_BYTES
     }
@@ -78,7 +77,7 @@ pub(crate) struct Blank {
     pub capacity_bytes: u64,
 }
 
-/// Makes a blank with room for `capacity_bytes` of groups; on failure nothing is left behind.
+/// Creates a blank with room for `capacity_bytes` of groups; on failure the file is deleted.
 pub(crate) fn make_blank(disk: &dyn Disk, path: PathBuf, capacity_bytes: u64) -> io::Result<Blank> {
     let made = disk.open(&path, Access::Create).and_then(|file| {
         file.allocate(SEGMENT_HEADER_BYTES + capacity_bytes)?;
@@ -93,8 +92,7 @@ pub(crate) fn make_blank(disk: &dyn Disk, path: PathBuf, capacity_bytes: u64) ->
     }
 }
 
-/// Deletes a file that never became part of the log. A failure is not one of the log: `Log::open`
-/// tries again.
+/// Deletes a file that never became part of the log. A failure is ignored, because `Log::open` tries again.
 pub(crate) fn discard(disk: &dyn Disk, path: &Path) {
     let _ = disk.remove(path);
 }
@@ -112,7 +110,7 @@ impl Active {
         self.capacity_bytes - self.used_bytes
     }
 
-    /// Writes a whole group behind the last one and syncs it.
+    /// Writes a whole group after the last one and syncs it.
     pub fn write(&mut self, group: &[u8]) -> io::Result<()> {
         debug_assert_eq!(align_up(group.len() as u64), group.len() as u64);
         self.file.write_all_at(group, SEGMENT_HEADER_BYTES + self.used_bytes)?;
@@ -144,36 +142,37 @@ pub(crate) fn activate(
     })
 }
 
-/// A released segment that is still there.
+/// A released segment that still exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub start: Position,
-    /// Where the next one starts.
+    /// The position at which the next segment starts.
     pub end: Position,
-    /// Since when it is released.
+    /// When it was released.
     pub since: Instant,
 }
 
-/// The segments of the log, oldest first. Never empty: the last is the one that is written.
+/// The segments of the log, oldest first. Never empty: the last is the active one.
 pub(crate) struct Segments {
     list: Mutex<List>,
 }
 
 struct List {
     segments: VecDeque<Arc<Segment>>,
-    /// The first so many are released and kept: since when. Never the last one.
+    /// When each of the released segments was released; they are the first ones of `segments`. Never the last
+    /// segment.
     kept_since: VecDeque<Instant>,
 }
 
 impl List {
-    /// Whether the segment behind the kept ones ends at or before `position`.
+    /// Whether the first unreleased segment ends at or before `position`.
     fn may_keep_next(&self, position: Position) -> bool {
         self.segments.get(self.kept_since.len() + 1).is_some_and(|next| next.start <= position)
     }
 }
 
 impl Segments {
-    /// What ends at or before `released` counts as released now.
+    /// Segments that end at or before `released` count as released from now on.
     pub fn new(segments: VecDeque<Arc<Segment>>, released: Position) -> Segments {
         assert!(!segments.is_empty());
         let segments = Segments { list: Mutex::new(List { segments, kept_since: VecDeque::new() }) };
@@ -181,8 +180,8 @@ impl Segments {
         segments
     }
 
-    /// Adds the newest. It replaces the last one when that is still empty (and too small for the
-    /// group that comes): the two then start at the same position, and are the same file name.
+    /// Adds the newest segment. It replaces the last one when that is still empty (and too small for the next
+    /// group): both then start at the same position, and have the same file name.
     pub fn push(&self, segment: Arc<Segment>) {
         let list = &mut self.list.lock().segments;
         if list.back().is_some_and(|last| last.start == segment.start) {
@@ -191,13 +190,13 @@ impl Segments {
         list.push_back(segment);
     }
 
-    /// Start of the oldest.
+    /// Start of the oldest segment.
     pub fn first(&self) -> Position {
         self.list.lock().segments[0].start
     }
 
-    /// The segment that holds `position` (or will), and where it ends if it is not the last. `None`
-    /// when it was given back.
+    /// The segment that contains `position` (or will), and where it ends if it is not the last. `None` when
+    /// it was deleted.
     pub fn find(&self, position: Position) -> Option<(Arc<Segment>, Option<Position>)> {
         let list = &self.list.lock().segments;
         let after = list.partition_point(|segment| segment.start <= position);
@@ -205,12 +204,12 @@ impl Segments {
         Some((list[at].clone(), list.get(after).map(|next| next.start)))
     }
 
-    /// Whether [`Segments::release`] would release a whole one.
+    /// Whether [`Segments::release`] would release a whole segment.
     pub fn any_before(&self, position: Position) -> bool {
         self.list.lock().may_keep_next(position)
     }
 
-    /// Those that end at or before `position` may be deleted from now on.
+    /// Marks segments that end at or before `position` as released: they may be deleted from now on.
     pub fn release(&self, position: Position) {
         let mut list = self.list.lock();
         while list.may_keep_next(position) {
@@ -218,7 +217,7 @@ impl Segments {
         }
     }
 
-    /// What lies behind `position` is needed again.
+    /// Marks segments with records behind `position` as unreleased again.
     pub fn unrelease(&self, position: Position) {
         let mut list = self.list.lock();
         while !list.kept_since.is_empty() && list.segments[list.kept_since.len()].start > position {
@@ -226,11 +225,11 @@ impl Segments {
         }
     }
 
-    /// Takes the oldest out if it is released and `may_go`.
+    /// Removes the oldest segment from the list if it is released and `may_go` returns true.
     pub fn take_kept(&self, may_go: impl FnOnce(Kept) -> bool) -> Option<Arc<Segment>> {
         let mut list = self.list.lock();
         let since = *list.kept_since.front()?;
-        // The last one is never kept: another follows.
+        // A released segment is never the last, so another follows.
         let kept = Kept { start: list.segments[0].start, end: list.segments[1].start, since };
         if !may_go(kept) {
             return None;

@@ -1,16 +1,17 @@
-//! The request for a reserve: how the log thread wakes the reserve thread, and how that one is stopped.
+//! The request for a reserve: how the log thread wakes the reserve thread, and how the reserve thread is
+//! stopped.
 
 use crate::limits::FULL_RETRY_MS;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// The request of the log thread, and the stop of the reserve thread.
+/// A request to the reserve thread: to allocate a reserve, or to stop.
 #[derive(Default)]
 pub(crate) struct ReserveRequest {
     state: Mutex<State>,
     changed: Condvar,
-    /// Number of blanks made, for their names.
+    /// The number of blanks created, for their names.
     pub blanks: AtomicU64,
 }
 

@@ -1,9 +1,9 @@
-//! The reserve: space for the next segment, got before it is needed.
+//! The reserve: space for the next segment, allocated before it is needed.
 //!
-//! A thread of its own allocates and zeroes the next segment while the present one is filled, in
-//! chunks that are synced one by one, so that no group's sync waits long behind them. A full disk
-//! is met here, where it only means that appends are refused, and not in the middle of a group.
-//! While the disk is full it tries again every [`FULL_RETRY_MS`].
+//! A separate thread allocates and zeroes the next segment while the present one is filled, in chunks that
+//! are synced one by one, so that no group's sync waits long for them. So a full disk is found here, where it
+//! only causes appends to be refused, and not in the middle of a group. While the disk is full the thread
+//! tries again every [`FULL_RETRY_MS`].
 
 use crate::error::{Error, is_full};
 use crate::limits::{PAGE_BYTES, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
@@ -13,8 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Allocates a blank without zeroing it: quick, for when there is no time. On a full disk what is only kept
-/// goes first.
+/// Allocates a blank without zeroing it, which is quick. On a full disk it first deletes released segments.
 pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank> {
     loop {
         let number = shared.wanted.blanks.fetch_add(1, Ordering::Relaxed);
@@ -26,7 +25,7 @@ pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank
     }
 }
 
-/// Puts a blank where the next segment is taken from, and deletes what it replaces.
+/// Makes a blank the lane's reserve, and deletes the one that it replaces.
 pub(crate) fn offer(shared: &Shared, blank: Blank) {
     if let Some(replaced) = shared.lane.offer_reserve(blank) {
         discard(&*shared.disk, &replaced.path);
@@ -39,7 +38,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         match zeroed(shared) {
             Ok(Some(blank)) => offer(shared, blank),
             Ok(None) => return,
-            // The file system reserves nothing: it was full when the zeros were written.
+            // The file system does not reserve blocks: the disk was full when the zeros were written.
             Err(error) if is_full(&error) && shared.delete_oldest_kept() => shared.wanted.ask(),
             Err(error) if is_full(&error) => {
                 if shared.lane.has_reserve() {
@@ -59,11 +58,11 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Allocates and zeroes; `None` when it was told to stop meanwhile.
+/// Allocates and zeroes a blank; `None` when the log is closed meanwhile.
 fn zeroed(shared: &Shared) -> io::Result<Option<Blank>> {
     let blank = allocate(shared, shared.capacity_bytes)?;
     let zeros = vec![0; RESERVE_CHUNK_BYTES + PAGE_BYTES];
-    // Aligned, so that it goes to the disk without a copy.
+    // Aligned, so that it is written to the disk without a copy.
     let zeros = &zeros[zeros.as_ptr().align_offset(PAGE_BYTES)..][..RESERVE_CHUNK_BYTES];
     let end = SEGMENT_HEADER_BYTES + blank.capacity_bytes;
     let mut offset = 0;

@@ -1,4 +1,4 @@
-//! What the handles, the log thread, the reserve thread and the readers share: the marks, the hooks
+//! The state that the handles, the log thread, the reserve thread and the readers share: the marks, the hooks
 //! and the poison.
 
 use crate::disk::Disk;
@@ -24,11 +24,11 @@ pub(crate) struct Shared {
     pub lane: Lane,
     pub segments: Segments,
     pub wanted: ReserveRequest,
-    /// Bytes for groups in an ordinary segment.
+    /// Bytes for groups in a segment of ordinary length.
     pub capacity_bytes: u64,
     durable: AtomicU64,
-    /// Taken to move the mark or to poison, so that nothing is published after poison; reading
-    /// either needs no lock.
+    /// Locked to advance the mark or to poison, so that nothing is published after poison; reading either
+    /// needs no lock.
     turn: Mutex<()>,
     moved: Condvar,
     poison: OnceLock<Arc<Error>>,
@@ -71,7 +71,7 @@ impl Shared {
         self.poison.get().cloned()
     }
 
-    /// Everything before `durable` has been synced: tell everyone. Does nothing once the log is poisoned.
+    /// Publishes that everything before `durable` has been synced. Does nothing once the log is poisoned.
     pub fn publish(&self, durable: Position) {
         let turn = self.turn.lock();
         if self.poison.get().is_some() {
@@ -85,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// Nothing more is acknowledged. The first error stays and is told once.
+    /// Poisons the log: nothing more is acknowledged. The first error is retained and reported once.
     pub fn poison(&self, error: Error) {
         let turn = self.turn.lock();
         if self.poison.set(Arc::new(error)).is_err() {
@@ -100,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// Deletes released segments, oldest first, as long as they may go.
+    /// Deletes released segments, oldest first, while `may_go` returns true.
     pub fn delete_kept(&self, may_go: impl Fn(Kept) -> bool) -> Result<(), Error> {
         while let Some(segment) = self.segments.take_kept(&may_go) {
             self.disk.remove(&segment.path).map_err(|error| Error::io("delete", &segment.path, error))?;
@@ -108,7 +108,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes the oldest segment that is only kept, for its space; whether there was one.
+    /// Deletes the oldest released segment to free its space; returns whether one was deleted.
     pub fn delete_oldest_kept(&self) -> bool {
         let oldest = self.segments.take_kept(|_| true);
         oldest.is_some_and(|segment| self.disk.remove(&segment.path).is_ok())
@@ -134,13 +134,13 @@ impl Shared {
         }
     }
 
-    /// Only the first is kept.
+    /// Only the first hook counts.
     pub fn set_on_durable(&self, hook: DurableHook) {
         let first = self.on_durable.set(hook).is_ok();
         debug_assert!(first, "on_durable is set once");
     }
 
-    /// Called at once when the log is poisoned already.
+    /// The hook is called at once when the log is poisoned already.
     pub fn set_on_poisoned(&self, hook: PoisonHook) {
         let mut slot = self.on_poisoned.lock();
         match self.poison.get() {

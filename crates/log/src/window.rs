@@ -1,5 +1,5 @@
-//! A window that moves over a file: recovery looks at bytes through it without holding a whole
-//! segment in memory.
+//! A window that moves over a file: recovery reads bytes through it without loading a whole segment into
+//! memory.
 
 use crate::disk::DiskFile;
 use crate::format::{self, GroupHeader, Identity};
@@ -11,7 +11,7 @@ pub(crate) struct Window<'a> {
     file: &'a dyn DiskFile,
     /// Length of the file when the window was opened.
     length: u64,
-    /// File offset of the first byte held.
+    /// File offset of the first byte in `bytes`.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -46,7 +46,7 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// The intact group of this log at `offset`, wherever it says that it starts.
+    /// The header of an intact group of this log at `offset`, whatever start position it has.
     pub fn group(&mut self, offset: u64, identity: Identity) -> io::Result<Option<GroupHeader>> {
         let Some(bytes) = self.get(offset, GROUP_HEADER_BYTES)? else {
             return Ok(None);
@@ -90,7 +90,7 @@ impl<'a> Window<'a> {
         Ok(None)
     }
 
-    /// The offset behind the last byte that is not zero, at or behind `offset`; `None` when all are.
+    /// The offset behind the last nonzero byte, searched from `offset`; `None` when all bytes are zero.
     pub fn nonzero_end(&mut self, mut offset: u64) -> io::Result<Option<u64>> {
         let mut end = None;
         while offset < self.length {
@@ -107,7 +107,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Reads until the buffer is full or the file ends; how many bytes there were.
+/// Reads until the buffer is full or the file ends; returns how many bytes were read.
 pub(crate) fn read_full(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

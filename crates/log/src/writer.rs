@@ -1,8 +1,8 @@
-//! The log thread: takes a group, finds its place, writes it, syncs it, publishes it; again.
+//! The log thread: a loop that takes a group, finds its place, writes it, syncs it and publishes the durable
+//! mark.
 //!
-//! It is the only one that writes to segments. An error in writing or syncing poisons the log:
-//! after a failed sync it is not known what is on the disk, and trying again would only seem to
-//! help.
+//! Only this thread writes groups to segments. An error in writing or syncing poisons the log: after a failed
+//! sync it is not known what is on the disk, and a second sync could succeed without having written the data.
 
 use crate::error::{Error, Kind, is_full};
 use crate::format;
@@ -15,7 +15,8 @@ use crate::shared::Shared;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Poisons the log when the thread dies by a panic (of a hook, say): waiting for ever would be worse.
+/// Poisons the log when the thread panics (in a hook, for example), because callers would otherwise wait
+/// forever.
 struct PoisonOnPanic<'a>(&'a Shared);
 
 impl Drop for PoisonOnPanic<'_> {
@@ -30,8 +31,8 @@ impl Drop for PoisonOnPanic<'_> {
 pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize) {
     let _guard = PoisonOnPanic(shared);
     let mut buffer = Vec::with_capacity(buffer_bytes);
-    // Records that may come at once: those whose writers have just heard of theirs, and those that
-    // came meanwhile.
+    // Records to expect at once: one from each writer whose record was just made durable, and those that
+    // arrived meanwhile.
     let mut expected = 0;
     loop {
         gather(shared, expected);
@@ -47,7 +48,8 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
         }
         match commit(shared, &mut active, &mut taken) {
             Ok(durable) => {
-                // Counted before the callers are woken: one that comes again is not counted twice.
+                // Counted before the callers are woken, so that a caller that appends again is not counted
+                // twice.
                 expected = taken.records + shared.lane.records();
                 shared.publish(durable);
             }
@@ -60,20 +62,20 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
     }
 }
 
-/// Lets a group grow while more is coming. A group costs the same CPU time whatever its size, and
-/// when many write at once, those whose answers the last group released are about to come again:
-/// without a pause, the first of them would get a group of their own and the others wait for it.
-/// Where few write, no caller waits for another.
+/// Lets a group grow while more records arrive. A group costs the same CPU time whatever its size, and when
+/// many callers write at once, those whose answers the last group released are about to write again: without
+/// a pause, the first of them would get a small group and the others would wait for it. With few writers, no
+/// caller waits for another.
 ///
-/// The thread is woken once, when all of them have come. To be woken by the first and to look every
-/// 100 µs from then on made the whole server change threads almost twice as often.
+/// The thread is woken once, when all expected records have arrived. To wake it at the first record and then
+/// check every 100 µs made the server switch threads almost twice as often.
 fn gather(shared: &Shared, expected: u32) {
     if expected >= GATHER_FROM_RECORDS {
         shared.lane.gather(expected.min(GATHER_RECORDS_MAX), GATHER_PAUSE, Instant::now() + GATHER_TIME_MAX);
     }
 }
 
-/// Makes one group durable; the position behind it.
+/// Makes one group durable; returns the position behind it.
 fn commit(shared: &Shared, active: &mut Active, taken: &mut Taken) -> Result<Position, Error> {
     let group = &mut taken.group;
     format::seal_group(group, shared.identity, taken.start, taken.records);
@@ -100,7 +102,8 @@ fn change_segment(shared: &Shared, active: &mut Active, blank: Blank, start: Pos
     Ok(())
 }
 
-/// The reserve thread is behind: allocate without zeroing. A full disk refuses appends, it does not poison.
+/// Allocates a segment without zeroing it, because the reserve thread is behind. On a full disk appends are
+/// refused; the log is not poisoned.
 fn reserve_now(shared: &Shared) -> Result<(), Error> {
     if shared.lane.has_reserve() {
         return Ok(());
@@ -116,8 +119,8 @@ fn reserve_now(shared: &Shared) -> Result<(), Error> {
     Ok(())
 }
 
-/// Space for a group that no reserve holds (it is larger than a segment). On a full disk the group
-/// waits, unacknowledged, until there is space or the log is closed.
+/// Allocates space for a group when there is no reserve, or the group is larger than a segment. On a full
+/// disk the group waits, unacknowledged, until there is space or the log is closed.
 fn wait_for_space(shared: &Shared, group_bytes: u64) -> Result<Blank, Error> {
     let capacity_bytes = shared.capacity_bytes.max(align_up(group_bytes));
     loop {

@@ -37,7 +37,7 @@ fn read_all(log: &Log) -> Result<Records, Error> {
     }
 }
 
-/// A group as it lies on the disk, found by its length field.
+/// A group on the disk, found by its length field.
 #[derive(Clone, Debug)]
 struct Group {
     file: PathBuf,
@@ -145,7 +145,8 @@ fn cut_at_any_byte_every_whole_group_before_it_is_kept() {
     }
 }
 
-/// Opens with what is before `end`, takes more records, and has both after the next opening.
+/// Checks that a log that was cut opens with the records before `end`, accepts more, and has both after the
+/// next opening.
 fn check_cut(small: &Small, files: &Files, end: Position, case: &str) {
     let (disk, opened) = open(files);
     let (log, recovery) = opened.unwrap_or_else(|error| panic!("{case}: {error}"));
@@ -163,12 +164,12 @@ fn check_cut(small: &Small, files: &Files, end: Position, case: &str) {
     assert_eq!(found[expected.len()], (position, b"after".to_vec()), "{case}");
 }
 
-/// What a flipped byte must come to.
+/// The expected effect of a flipped byte.
 #[derive(Debug)]
 enum Expected {
-    /// Opening refuses and names this file and offset.
+    /// Opening refuses and reports this file and offset.
     Refused(PathBuf, u64),
-    /// Opening cuts this many bytes and keeps what is before the position.
+    /// Opening cuts off this many bytes and retains the records before the position.
     Cut(u64, Position),
     /// It is not part of the log.
     Nothing,
@@ -221,7 +222,7 @@ fn a_flipped_byte_anywhere_is_refused_or_cut_and_never_delivered() {
                         refused += 1;
                     }
                     (Expected::Cut(bytes, end), Ok((log, recovery))) => {
-                        // A flip to zero of the last byte of the tail shortens it.
+                        // When the last byte of the tail is flipped to zero, the tail is one byte shorter.
                         assert!(recovery.cut_bytes <= bytes && recovery.cut_bytes + 1 >= bytes, "{case}");
                         assert_eq!(recovery.end, end, "{case}");
                         assert_eq!(read_all(&log).expect("read"), small.before(end), "{case}");
@@ -239,8 +240,8 @@ fn a_flipped_byte_anywhere_is_refused_or_cut_and_never_delivered() {
     assert!(refused > 10_000 && cut > 1_000, "{refused} refused, {cut} cut");
 }
 
-/// What is left to the readers: the same damage is found and named, if not by opening then by
-/// reading, and nothing is cut but what opening would have cut.
+/// With checks left to the readers, the same damage is found and reported, by opening or by reading, and
+/// nothing else is cut off than by a full check.
 #[test]
 fn damage_that_opening_left_to_the_reader_is_refused_by_it() {
     let small = Small::new();
@@ -331,8 +332,7 @@ fn the_end_lost_after_it_was_released_is_not_given_out_again() {
 
 #[test]
 fn a_flooded_tail_of_old_groups_is_cut() {
-    // Groups of this log, intact, but where they do not belong and below the end: an old copy, not
-    // later data.
+    // Intact groups of this log at a wrong place, with starts below the end: an old copy, not later data.
     let small = Small::new();
     let mut files = small.files.clone();
     let (first, last) = (&small.groups[0], small.groups.last().expect("groups"));
@@ -344,7 +344,7 @@ fn a_flooded_tail_of_old_groups_is_cut() {
     check_cut(&small, &files, small.end(), "an old group behind the end");
 }
 
-/// What opening a folder under `fixtures/` must come to.
+/// The expected result of opening a folder under `fixtures/`.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Opens { records: u64, cut_bytes: u64 },

@@ -167,7 +167,7 @@ fn released_stays_released_and_the_rest_is_there() {
     assert_eq!(log.released(), released);
     assert_eq!(recovery.first, first);
     assert_eq!(read_all(&log, released, 4096), expected[151..]);
-    // All of it: the next opening goes on behind it.
+    // Everything is released: the next opening continues behind it.
     let end = log.durable();
     log.release(end).expect("release all");
     log.close().expect("close");
@@ -353,7 +353,7 @@ fn a_record_that_nobody_waits_for_becomes_durable_by_itself_and_goes_with_others
     assert_eq!(recovery.records, 4);
 }
 
-/// Fills some segments; what was written.
+/// Fills some segments; returns the written records.
 fn fill(log: &Log, from: Position) -> Vec<(Position, Vec<u8>)> {
     let mut written = Vec::new();
     while log.end().0 < from.0 + 40 * 1024 {
@@ -376,14 +376,14 @@ fn what_was_released_is_kept_for_a_time_and_can_be_needed_again() {
     assert_eq!((log.first(), log.released()), (Position(0), end));
     assert_eq!(read_all(&log, Position(0), 4096), written);
     log.close().expect("close");
-    // Also by the next opening.
+    // The next opening retains it too.
     let (log, recovery) = Log::open(kept).expect("open again");
     assert_eq!((recovery.first, log.first(), log.released()), (Position(0), Position(0), end));
     let half = written[written.len() / 2].0;
     log.unrelease(half).expect("it is there");
     assert_eq!((log.released(), log.backlog_bytes()), (half, log.end().0 - half.0));
     log.close().expect("close");
-    // Without a time to keep it, the next release deletes what is not needed, and no more.
+    // Without a `keep` time, the next release deletes exactly the segments that are not needed.
     let (log, _) = Log::open(options(dir.path())).expect("open a third time");
     log.unrelease(half).expect("it is there");
     log.release(half).expect("release");

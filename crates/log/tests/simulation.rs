@@ -1,8 +1,8 @@
-//! Seeded crashes at any operation: what was acknowledged is there, in order, and nothing else that
-//! was not appended.
+//! Seeded crashes at any operation: the acknowledged records survive, in order, and nothing that was not
+//! appended appears.
 //!
-//! The threads of the log make a run not exactly repeatable, but what must hold must hold however
-//! they run. A failure names its seed.
+//! The log's threads make a run not exactly repeatable, but the checks must hold in every schedule. A failure
+//! reports its seed.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn options(random: &mut Random) -> Options {
     }
 }
 
-/// What was appended since the beginning, and how much of it must still be there.
+/// The records appended since the beginning, and how many of them must survive.
 #[derive(Default)]
 struct Model {
     records: Vec<(Position, Vec<u8>)>,
@@ -39,7 +39,7 @@ struct Model {
 }
 
 impl Model {
-    /// A record that nobody else appends; now and then one that looks like the log's own bytes.
+    /// A unique record; sometimes one that looks like the log's own bytes.
     fn record(&mut self, random: &mut Random, log: &Log) -> Vec<u8> {
         self.next += 1;
         let mut record = self.next.to_le_bytes().to_vec();
@@ -57,8 +57,7 @@ impl Model {
         self.durable = self.durable.max(self.records.partition_point(|(position, _)| *position <= durable));
     }
 
-    /// What a log that was just opened holds must be what was appended: all that was durable, and a
-    /// prefix of the rest.
+    /// Checks that a log that was just opened has a prefix of the appended records, with all durable ones.
     fn check(&mut self, log: &Log, seed: u64) {
         assert!(log.first() <= self.released.max(log.released()), "seed {seed}");
         let mut reader = log.reader(log.first()).expect("reader");
@@ -76,12 +75,12 @@ impl Model {
         assert!(kept <= self.records.len(), "seed {seed}: more than was appended");
         assert_eq!(found, self.records[skipped..kept], "seed {seed}");
         self.records.truncate(kept);
-        // What was read must stay: others have seen it.
+        // Records that were read must survive from now on.
         self.durable = kept;
     }
 }
 
-/// Whether a run gives segments back.
+/// Whether a run releases segments.
 #[derive(Clone, Copy, PartialEq)]
 enum Releasing {
     Yes,
@@ -98,7 +97,7 @@ fn live(log: &Log, model: &mut Model, random: &mut Random, steps: u64, releasing
             }
             1 if model.durable > 0 && releasing == Releasing::Yes => {
                 let (position, _) = model.records[random.below(model.durable as u64) as usize];
-                // An error is the crash. The position may be on the disk all the same.
+                // An error means the crash. The position may be on the disk nevertheless.
                 let _ = log.release(position);
                 model.released = model.released.max(position);
             }
@@ -109,7 +108,7 @@ fn live(log: &Log, model: &mut Model, random: &mut Random, steps: u64, releasing
                     Err(AppendError::Busy) => {
                         log.wait_durable(log.durable(), Duration::from_millis(5));
                     }
-                    // The smallest buffers do not hold the largest records.
+                    // The largest records do not fit into the smallest buffers.
                     Err(AppendError::TooLarge) => {}
                     Err(AppendError::Poisoned) => return,
                     Err(error) => panic!("append: {error}"),
@@ -195,12 +194,12 @@ fn a_failed_write_or_sync_poisons_and_loses_nothing_acknowledged() {
             assert_eq!(log.durable(), durable, "published after the poison");
             assert_eq!(told.load(std::sync::atomic::Ordering::SeqCst), 1);
             model.observe(durable);
-            // The same system goes on: bytes of the failed sync are in its memory and nowhere else.
+            // The same system continues to run: bytes of the failed sync are only in its page cache.
             let (log, _) = Log::open_on(options(&mut random), Arc::new(disk.clone())).expect("open again");
             model.check(&log, at);
             append_after(&log, &mut model);
             drop(log);
-            // What was seen there, and what was added, must survive the power.
+            // The records that were read there, and those that were added, must survive a power failure.
             disk.reboot();
             let (log, _) = Log::open_on(options(&mut random), Arc::new(disk.clone())).expect("open after");
             model.check(&log, at);
@@ -276,7 +275,7 @@ fn a_full_disk_refuses_appends_and_takes_them_again() {
         }
     }
     assert_eq!(fill(&mut appended), AppendError::Full);
-    // Releasing gives the space back too.
+    // A release also frees space.
     let end = log.flush().expect("flush");
     log.release(end).expect("release");
     let before = appended;
@@ -316,7 +315,7 @@ fn what_is_only_kept_leaves_the_disk_to_others_and_to_what_is_not_released() {
         assert!(kept_bytes <= free_bytes + 2 * 8192, "{kept_bytes} are kept, {free_bytes} free");
     }
     assert!(log.first().0 > space_bytes && log.first() < log.released());
-    // Nothing is free any more: what is not released takes the place of what is kept.
+    // No space is free any more: unreleased records take the place of retained ones.
     let first = log.first();
     while log.first() == first {
         append();
@@ -330,7 +329,7 @@ fn a_group_that_has_no_place_waits_and_closing_does_not_hang() {
     disk.set_space_bytes(6000);
     let options = Options { segment_bytes: 2048, buffer_bytes: 16_384, ..Options::new(folder()) };
     let (log, _) = Log::open_on(options, Arc::new(disk.clone())).expect("open");
-    // Larger than a segment, and than what is left.
+    // Larger than a segment, and than the free space.
     while log.append(&[1; 9000]) == Err(AppendError::Busy) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -346,7 +345,7 @@ fn busy_while_the_disk_is_behind() {
     let (log, _) = Log::open_on(options, Arc::new(disk)).expect("open");
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
-    // The log thread stands still in the hook.
+    // The log thread is blocked in the hook.
     log.on_durable(Box::new(move |_| {
         let _ = held.lock().expect("one thread").recv();
     }));

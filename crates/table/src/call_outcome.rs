@@ -1,4 +1,4 @@
-//! How far a call on a hot table got, and calling until it is done.
+//! How far a call on a hot table got, and repeating a call until it is done.
 
 use crate::error::HotError;
 use crate::source::BoxFuture;
@@ -8,14 +8,14 @@ use forebay_log::Position;
 pub enum Called<N, L = N> {
     /// It is done; an answer that depends on it waits until the log has passed this position.
     Now(N, Position),
-    /// Nothing happened yet: this is needed first. When it is there, the same call is to be made again.
+    /// Nothing happened yet: this future must resolve first, then the same call is to be made again.
     First(BoxFuture<'static, Result<(), HotError>>),
-    /// It is under way: its result comes later, and there is nothing to wait for then.
+    /// It is under way: the future resolves with the result, which waits for no position.
     Later(BoxFuture<'static, Result<L, HotError>>),
 }
 
 impl<N, L> Called<N, L> {
-    /// Goes on with what came of it, if that is here already.
+    /// Maps the result of a call that is done.
     pub fn map<M>(self, then: impl FnOnce(N) -> M) -> Called<M, L> {
         match self {
             Called::Now(done, mark) => Called::Now(then(done), mark),
@@ -25,11 +25,11 @@ impl<N, L> Called<N, L> {
     }
 }
 
-/// What came of a call.
+/// The result of a call.
 pub type HotResult<N, L = N> = Result<Called<N, L>, HotError>;
 
-/// Makes a call until it is done; what came of it, and the position that an answer which depends on it waits
-/// for.
+/// Makes a call until it is done; returns its result, and the position that an answer which depends on it
+/// waits for.
 ///
 /// # Errors
 /// The call's.

@@ -1,15 +1,15 @@
-//! The catalogue: which table, with which columns, an id in the log stands for.
+//! The catalogue: the table and the columns that each table id in the log means.
 //!
 //! The file `tables.json` in the data folder:
 //! ```text
 //! { "version": 1, "tables": [ { "id": 1, "name": "codes", "key": "id", "key_kind": "serial",
 //!     "columns": [ { "name": "id", "type": "bigint", "nullable": false }, … ] }, … ] }
 //! ```
-//! It holds what is needed to read a row, for every id that was ever used; ids are never used again. It is
-//! replaced as a whole (written beside, synced, renamed, folder synced) before a new id is used. A table
-//! whose columns change, in name, type (the limit of a text aside), order or key, gets a new id; one that
-//! goes back to old columns gets its old id back. Valid: version 1, ids and columns without duplicates, types
-//! and key kinds known, the key among the columns and of its kind.
+//! It contains what is needed to read a row, for every id that was ever used; ids are never reused for other
+//! columns. It is replaced as a whole (written beside, synced, renamed, folder synced) before a new id is
+//! used. A table whose columns change, in name, type (the limit of a text aside), order or key, gets a new
+//! id; one that goes back to old columns gets its old id back. Valid: version 1, ids and columns without
+//! duplicates, types and key kinds known, the key among the columns and of its kind.
 
 use crate::error::{Error, Kind};
 use crate::record::TableId;
@@ -50,15 +50,15 @@ struct StoredColumn {
     nullable: bool,
 }
 
-/// What each table id in the log stands for.
+/// The table and the columns that each table id in the log means.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     tables: BTreeMap<TableId, Arc<Schema>>,
 }
 
 impl Catalogue {
-    /// The table and the columns that records with this id have. For a table that is still configured as it
-    /// was: its present schema.
+    /// The table and the columns of records with this id. For a table that is still configured with these
+    /// columns: its present schema.
     pub fn schema(&self, id: TableId) -> Option<&Arc<Schema>> {
         self.tables.get(&id)
     }
@@ -97,7 +97,7 @@ impl Catalogue {
         Ok(Some(catalogue))
     }
 
-    /// The file is gone, and there are records that cannot be read without it.
+    /// The error when the file is missing, and there are records that cannot be read without it.
     pub(crate) fn missing(dir: &Path) -> Error {
         let message = format!(
             "{} is missing, and the log beside it holds records: which table each of them is of, and with which \
@@ -109,13 +109,13 @@ impl Catalogue {
         Error::new(Kind::Catalogue, message)
     }
 
-    /// One table as text, for a tier that keeps them one by one.
+    /// One table as text, for a tier that stores tables one by one.
     pub(crate) fn entry_text(id: TableId, schema: &Schema) -> Result<String, Error> {
         serde_json::to_string(&StoredTable::new(id, schema))
             .map_err(|error| Error::caused(Kind::Catalogue, "cannot write the catalogue", error))
     }
 
-    /// Takes up one table from its text.
+    /// Adds one table from its text.
     pub(crate) fn read_entry(&mut self, text: &[u8]) -> Result<(), Error> {
         let wrong = |what: String| Error::new(Kind::Catalogue, format!("cannot use the catalogue: {what}"));
         let stored: StoredTable = serde_json::from_slice(text)
@@ -128,7 +128,7 @@ impl Catalogue {
         }
     }
 
-    /// The id of a table with these columns: one it had before, or a new one.
+    /// The id of a table with these columns: an existing one, or a new one.
     pub(crate) fn assign(&mut self, schema: &Schema) -> Result<TableId, Error> {
         if let Some((id, _)) = self.tables().find(|(_, known)| is_same(known, schema)) {
             return Ok(id);
@@ -140,7 +140,7 @@ impl Catalogue {
         Ok(TableId(id))
     }
 
-    /// Lets an id stand for the very schema that the table has.
+    /// Gives an id the present schema of its table.
     pub(crate) fn set(&mut self, id: TableId, schema: Arc<Schema>) {
         self.tables.insert(id, schema);
     }

@@ -1,4 +1,4 @@
-//! What can go wrong: opening and replaying ([`Error`]), and a single call on a table of either tier
+//! Errors of opening and replaying ([`Error`]), and of a single call on a table of either tier
 //! ([`HotError`]).
 
 use crate::limits::RECORD_BYTES_MAX;
@@ -12,27 +12,27 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The catalogue file cannot be read, or holds what this program does not know.
+    /// The catalogue file cannot be read, or has content that this program does not support.
     Catalogue,
     /// The operating system refused.
     Io,
-    /// The log refused.
+    /// The log reported an error.
     Log,
-    /// The log holds changes of a table that were written when it had another key.
+    /// The log contains changes of a table that were written when it had another key.
     OtherKey {
         /// The table's name in the configuration.
         table: String,
     },
-    /// A record of the log is intact and yet not one that this program could have written.
+    /// A record of the log is intact, but not one that this program could have written.
     BadRecord {
         /// The position behind the record.
         position: Position,
     },
-    /// Something is not drained yet that would be lost.
+    /// Changes that are not drained yet would be lost.
     Undrained,
 }
 
-/// Anything that failed here, except a single write.
+/// An error of this crate, except of a single call on a table.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -79,7 +79,7 @@ impl std::error::Error for Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HotKind {
-    /// Another row has this key, or its values where no two rows may have the same.
+    /// Another row has this key, or a unique value of this row.
     Conflict {
         /// The column or the set of columns, as `Schema::unique_rule` counts.
         rule: usize,
@@ -88,30 +88,31 @@ pub enum HotKind {
     Missing,
     /// The memory limit is reached and nothing can be evicted before more is drained. Nothing happened.
     MemoryFull,
-    /// The log takes no more: it is at its limit. Nothing happened.
+    /// The log has reached its size limit. Nothing happened.
     LogFull,
-    /// The row is larger than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX) lets through. Nothing happened.
+    /// The row is larger than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX) allows. Nothing happened.
     TooLarge,
-    /// The log's buffer is full: the disk is behind. Nothing happened.
+    /// The log's buffer is full because the disk is behind, or the row is about to be read again. Nothing
+    /// happened.
     Busy,
-    /// The log failed or was closed: nothing more is written.
+    /// The log failed or was closed: it accepts no more records.
     Poisoned,
     /// The sum is beyond the column's range, or that of 64 bits. Nothing happened.
     Overflow {
         /// The column, an index into the schema's.
         column: usize,
     },
-    /// The servers are away, are changing over, or the table is being loaded. Nothing happened: the same may
-    /// be asked again.
+    /// The servers are unreachable or are changing over, or the table is being loaded. Nothing happened: the
+    /// call may be retried.
     Unavailable,
-    /// The write was sent and what became of it is not known, or it is not as durable as was asked.
+    /// The write was sent and its outcome is not known, or it is not as durable as was requested.
     UnknownOutcome,
-    /// The database could not be asked. Nothing happened.
+    /// The database could not be read, or the drain has stopped the table. Nothing happened.
     Source,
     /// The database refused the write: the error's cause says why.
     Refused,
-    /// The servers cannot be used as they are, or hold what Forebay has not written there: the operator must
-    /// look.
+    /// The servers cannot be used as they are, or contain data that Forebay did not write: an operator must
+    /// act.
     Broken,
 }
 
@@ -158,7 +159,7 @@ impl HotError {
         HotError { source: Some(reason), ..HotError::new(HotKind::Refused, what) }
     }
 
-    /// The database takes none of a table's changes.
+    /// The error of a write to a table that the drain has stopped.
     pub(crate) fn stopped(table: &str, reason: &str) -> HotError {
         let reason = SourceError::later(reason.to_owned());
         HotError::caused(HotKind::Source, format!("table {table} is stopped"), reason)
@@ -172,12 +173,12 @@ impl HotError {
         HotError::new(HotKind::Broken, what)
     }
 
-    /// The same cause, with another meaning.
+    /// The same cause, with another kind and message.
     pub(crate) fn with(self, kind: HotKind, what: &'static str) -> HotError {
         HotError { kind, what: what.into(), ..self }
     }
 
-    /// The same, for an answer that waits until the log has passed this position.
+    /// The same error, for an answer that waits until the log has passed this position.
     pub(crate) fn held_until(self, mark: Position) -> HotError {
         HotError { mark, ..self }
     }
@@ -192,8 +193,8 @@ impl HotError {
         self.kind
     }
 
-    /// The position that an answer which tells of this waits for: that of the row which is in the way, or of
-    /// the delete that left none. 0: nothing to wait for.
+    /// The position that an answer with this error waits for: that of the conflicting row, or of the delete
+    /// that removed the row. 0: nothing to wait for.
     pub fn mark(&self) -> Position {
         self.mark
     }

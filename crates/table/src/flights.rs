@@ -1,5 +1,4 @@
-//! Reads of single rows under way, by key: one for each key at a time, shared by every caller that asks for
-//! it.
+//! Single-flight reads of rows: one read for each key at a time, shared by all callers that wait for it.
 
 use crate::key::Key;
 use hashbrown::HashMap;
@@ -8,8 +7,8 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// The reads under way, by key. A cell is filled by one of those who wait for it; should that one go away, by
-/// another.
+/// The reads under way, by key. One of the waiting callers fills a cell; if that caller is dropped, another
+/// does.
 pub(crate) struct Flights<T> {
     by_key: Mutex<HashMap<Key, Arc<OnceCell<T>>, RandomState>>,
 }
@@ -28,7 +27,7 @@ pub(crate) enum Joined {
 }
 
 impl<T> Flights<T> {
-    /// Takes part in the read of a key.
+    /// Joins the read of a key, or begins one.
     pub fn join<'a>(&'a self, key: &'a Key) -> (Passenger<'a, T>, Joined) {
         let (flight, joined) = self.board(key);
         (Passenger { flights: self, key, flight }, joined)
@@ -44,18 +43,19 @@ impl<T> Flights<T> {
         (flight, Joined::First)
     }
 
-    /// Forgets a flight that has ended, or for which no other caller waits.
+    /// Removes a flight that has ended, or for which no other caller waits.
     fn leave(&self, key: &Key, flight: &Arc<OnceCell<T>>) {
         let mut by_key = self.by_key.lock();
         let is_current = by_key.get(key).is_some_and(|current| Arc::ptr_eq(current, flight));
-        // The map, and the caller.
+        // Two references: the map's, and this caller's.
         if is_current && (flight.initialized() || Arc::strong_count(flight) == 2) {
             by_key.remove(key);
         }
     }
 }
 
-/// Leaves the flight also when the caller's future is dropped halfway.
+/// One caller of a flight; leaves the flight on drop, also when the caller's future is dropped before the
+/// end.
 pub(crate) struct Passenger<'a, T> {
     flights: &'a Flights<T>,
     key: &'a Key,

@@ -1,11 +1,11 @@
 //! Hashes of keys and fingerprints of values, keyed with a secret that is drawn for a data folder.
 //!
-//! A fingerprint stands for its value: 128 bits of XXH3 under 192 secret bytes. Two of 100,000,000 values
-//! have the same one by chance with a probability of 10^-23, and who does not know the secret cannot aim
-//! for it. If it did happen, an insert would be refused with a conflict that is none: nothing would be lost
-//! or overwritten. Fingerprints leave the process for its checkpoint alone, and the secret with them, in a
-//! file that no other user may read; those of a tier on Redis or Valkey never leave the tier, whose random
-//! id takes the place of the secret.
+//! A fingerprint stands for its value: 128 bits of XXH3 under 192 secret bytes. Among 100,000,000 values two
+//! have the same fingerprint with a probability of 10^-23, and a client that does not know the secret cannot
+//! provoke that. If it did happen, an insert would be refused with a false conflict: nothing would be lost or
+//! overwritten. Fingerprints leave the process only in its checkpoint, together with the secret, in a file
+//! that no other user may read; those of a tier on Redis or Valkey never leave the tier, whose random id
+//! replaces the secret.
 
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
@@ -19,10 +19,10 @@ pub(crate) const SECRET_BYTES: usize = 192;
 /// A fingerprint of a value in a column; [`NO_VALUE`] for NULL.
 pub(crate) type Fingerprint = u128;
 
-/// The fingerprint of NULL: equal to no value's.
+/// The fingerprint of NULL, which no other value has.
 pub(crate) const NO_VALUE: Fingerprint = 0;
 
-/// The hash of a key. The low half finds the place in a shard, bits of the high half the shard.
+/// The hash of a key. The low half selects the place in a shard, the high half the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyHash(u64);
 
@@ -31,28 +31,28 @@ impl KeyHash {
         (self.0 >> 32) as usize % SHARDS
     }
 
-    /// The shard of a tier that has so many.
+    /// The shard of a key in a tier with `shards` shards.
     pub fn shard_of(self, shards: u16) -> u16 {
         ((self.0 >> 32) % u64::from(shards)) as u16
     }
 
-    /// What the shard's index keeps.
+    /// The low half, which the shard's index stores.
     pub fn low(self) -> u32 {
         self.0 as u32
     }
 
-    /// Its low half, spread over the ends of the word that a hash table looks at.
+    /// The low half, copied to both ends of the word, because a hash table uses the bits of both ends.
     pub fn spread(self) -> u64 {
         KeyHash::spread_low(self.low())
     }
 
-    /// The same of a low half that was kept.
+    /// [`KeyHash::spread`] of a stored low half.
     pub fn spread_low(low: u32) -> u64 {
         u64::from(low) << 32 | u64::from(low)
     }
 }
 
-/// The secret. Clones have the same.
+/// Hashes with a secret. Clones share the same secret.
 #[derive(Clone)]
 pub(crate) struct Hasher {
     secret: Arc<[u8; SECRET_BYTES]>,
@@ -67,7 +67,7 @@ impl Hasher {
         Hasher::of(secret)
     }
 
-    /// One with this secret.
+    /// A hasher with this secret.
     pub fn of(secret: [u8; SECRET_BYTES]) -> Hasher {
         Hasher { secret: Arc::new(secret) }
     }
@@ -76,8 +76,8 @@ impl Hasher {
         &self.secret
     }
 
-    /// The secret that all servers of one tier share: it follows from the tier's id, which was drawn when
-    /// the tier was made.
+    /// A hasher with the secret that all servers of one tier share: it is derived from the tier's id, which
+    /// was drawn at random when the tier was created.
     pub fn shared(tier: u128) -> Hasher {
         let mut secret = [0; SECRET_BYTES];
         for (index, part) in secret.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -102,11 +102,11 @@ impl Hasher {
             ValueRef::Null => return NO_VALUE,
             ValueRef::Bool(v) => of(&[u8::from(v)]),
             ValueRef::Bigint(v) => of(&v.to_le_bytes()),
-            // Adding zero makes -0 what it is equal to.
+            // Adding zero turns -0 into 0, to which it is equal.
             ValueRef::Double(v) => of(&(v + 0.0).to_le_bytes()),
             ValueRef::Timestamp(v) => of(&v.0.to_le_bytes()),
             ValueRef::Uuid(v) => of(v.as_bytes()),
-            // 1.0 and 1.00 are one number.
+            // 1.0 and 1.00 are the same number.
             ValueRef::Numeric(v) => of(decimal::canonical(v).as_bytes()),
             ValueRef::Text(v) | ValueRef::Json(v) => of(v.as_bytes()),
             ValueRef::Bytes(v) => of(v),
@@ -115,7 +115,7 @@ impl Hasher {
         (hash ^ column).max(NO_VALUE + 1)
     }
 
-    /// The fingerprint of several values of a row for a rule; [`NO_VALUE`] where one of them is NULL.
+    /// The joint fingerprint of several values of a row under a rule; [`NO_VALUE`] if one of them is NULL.
     pub fn joint(&self, rule: usize, values: &[Fingerprint]) -> Fingerprint {
         if values.contains(&NO_VALUE) {
             return NO_VALUE;

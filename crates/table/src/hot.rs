@@ -1,13 +1,13 @@
-//! One hot table, whichever tier keeps it: what a request does with it, written once.
+//! A hot table of either tier: the one interface for requests.
 //!
-//! **What it promises.** A call says how far it got ([`Called`]): it is done, with the position that an
-//! answer waits for; or it needs something first, and is to be made again when that is there; or its whole
-//! result comes later. In this process a call is a plain function call that allocates nothing of its own, and
-//! shows the row under its shard's lock. On Redis or Valkey it is a future, what it gives is as durable as
-//! the link was asked to make it, and there is no position to wait for. A failure is a [`HotError`] on both.
+//! **What it promises.** A call reports how far it got ([`Called`]): it is done, with the position that an
+//! answer waits for; or something is needed first, and the call is to be repeated after that; or the result
+//! comes later. In this process a call is a plain function call that allocates nothing else, and shows the
+//! row under its shard's lock. On Redis or Valkey it is a future, a write is as durable as the link was
+//! configured to make it, and there is no position to wait for. A failure is a [`HotError`] on both.
 //!
-//! **What it leaves to others.** Loading, draining, comparing: they work with the tables of a tier
-//! ([`Tables`], [`RemoteTables`]) themselves.
+//! **What it leaves to others.** Loading, draining, comparing: these use the tables of a tier ([`Tables`],
+//! [`RemoteTables`]) directly.
 
 use crate::call_outcome::{Called, HotResult};
 use crate::embedded::{Counters, Fetched, Read, StrictWrite, Table, Tables, WriteError};
@@ -22,7 +22,7 @@ use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
 use std::future::Future;
 use std::sync::Arc;
 
-/// A hot table. Clones are the same table.
+/// A hot table. Clones share the same table.
 #[derive(Clone)]
 pub enum HotTable {
     /// In this process.
@@ -38,12 +38,12 @@ pub enum HotTable {
 pub struct HotTables(Vec<HotTable>);
 
 impl HotTables {
-    /// The table with this name. For the start: nothing is looked up by name while serving.
+    /// The table with this name. For start-up; serving never looks a table up by name.
     pub fn get(&self, name: &str) -> Option<HotTable> {
         self.0.iter().find(|table| table.schema().name == name).cloned()
     }
 
-    /// All of them.
+    /// All tables, in the order in which they were opened.
     pub fn all(&self) -> &[HotTable] {
         &self.0
     }
@@ -61,7 +61,7 @@ impl From<&RemoteTables> for HotTables {
     }
 }
 
-/// Where a walk over all keys goes on.
+/// The place at which a walk over all keys continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     shard: u16,
@@ -71,15 +71,15 @@ pub struct Cursor {
 /// Some keys of a walk over all of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyPage {
-    /// The keys. Rows that come or go meanwhile may be seen or not.
+    /// The keys. Rows that are inserted or deleted meanwhile may be included or not.
     pub keys: Vec<Value>,
-    /// Where the walk goes on; `None` when it is over.
+    /// Where the walk continues; `None` at its end.
     pub next: Option<Cursor>,
 }
 
 impl HotTable {
     /// The same table, whose writes are answered when the database has committed them. On Redis or Valkey
-    /// there is none: it is the table itself.
+    /// there are no such writes: it is the table itself.
     #[must_use]
     pub fn strict(self) -> HotTable {
         match self {
@@ -104,7 +104,7 @@ impl HotTable {
         }
     }
 
-    /// Whether its rows are loaded. Until then every call needs that first, and no serial key is to be taken.
+    /// Whether its rows are loaded. Until then calls wait for that, and the caller must take no serial key.
     pub fn is_loaded(&self) -> bool {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => table.is_loaded(),
@@ -135,7 +135,7 @@ impl HotTable {
                 }
                 match table.get(key, counters, show) {
                     Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
-                    // What was loaded may have been given up meanwhile, and the database is not read yet.
+                    // The loaded rows may have been cleared meanwhile, with the database not read yet.
                     Read::Missing(_) if !table.is_loaded() && !table.is_early(key) => {
                         Ok(Called::First(embedded_loaded(table.clone())))
                     }
@@ -153,14 +153,14 @@ impl HotTable {
         }
     }
 
-    /// Shows any row, each with the same chance; [`HotKind::Missing`](crate::HotKind::Missing) when there is
+    /// Shows a random row, each equally likely; [`HotKind::Missing`](crate::HotKind::Missing) when there is
     /// none. `show` as in [`HotTable::get`].
     pub fn random<R>(&self, show: impl FnOnce(RowRef<'_>) -> R) -> HotResult<R, Row> {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || match table.random(show) {
                 Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
                 Read::Missing(mark) => Err(HotError::missing().held_until(mark)),
-                // Should the row be gone by then, another one is drawn.
+                // If the row no longer exists then, another one is drawn.
                 Read::Fetch(key) => Ok(Called::First(fetched_if_there(table, vec![key]))),
             }),
             HotTable::Remote(table) => {
@@ -172,7 +172,7 @@ impl HotTable {
         }
     }
 
-    /// How many rows there are. Of a table that others write to as well: in memory.
+    /// The number of rows; of a table to which others also write unseen, of those in memory.
     pub fn count(&self) -> HotResult<u64> {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => now(table, || {
@@ -183,7 +183,7 @@ impl HotTable {
         }
     }
 
-    /// How many rows there were, at most about a second ago; `None`: [`HotTable::wait_counted`], then ask
+    /// The number of rows, at most about a second old. `None`: await [`HotTable::wait_counted`], then call
     /// again.
     pub fn count_recent(&self) -> Option<u64> {
         match self {
@@ -203,7 +203,7 @@ impl HotTable {
         }
     }
 
-    /// How many rows have this value in an indexed column (as in SQL, none has NULL).
+    /// The number of rows with this value in an indexed column (as in SQL, no row matches NULL).
     ///
     /// # Panics
     /// When the column is not indexed: what is configured must be checked at start.
@@ -223,8 +223,8 @@ impl HotTable {
         }
     }
 
-    /// Up to `limit` rows after a key, or from the beginning, in the order of their keys. Rows that come or
-    /// go meanwhile may be there or not.
+    /// Up to `limit` rows after a key, or from the beginning, in the order of their keys. Rows that are
+    /// inserted or deleted meanwhile may or may not be among them.
     ///
     /// # Panics
     /// When the table was not opened as ordered: what is configured must be checked at start.
@@ -262,12 +262,12 @@ impl HotTable {
         }
     }
 
-    /// Puts in a row, in place of the one with its key if there is one. The key is never the conflict.
+    /// Inserts a row, or replaces the one with its key. The key is never the conflict.
     pub fn upsert(&self, row: RowRef<'_>) -> HotResult<()> {
         match self {
             HotTable::Embedded(table) => now(table, || match table.upsert(row) {
                 Ok(mark) => Ok(Called::Now((), mark)),
-                // There need not be one.
+                // The row need not exist.
                 Err(WriteError::Fetch(key)) => Ok(Called::First(fetched_if_there(table, vec![key]))),
                 Err(error) => refused(table, error),
             }),
@@ -341,7 +341,7 @@ impl HotTable {
         }
     }
 
-    /// [`HotTable::increment`] when no answer waits for it to be durable: it does not hurry the log.
+    /// [`HotTable::increment`] for answers that do not wait until it is durable: it does not hurry the log.
     ///
     /// # Panics
     /// As [`HotTable::increment`].
@@ -372,7 +372,7 @@ impl HotTable {
         }
     }
 
-    /// The next serial key in hand; `None`: [`HotTable::wait_keys`], then ask again.
+    /// The next reserved serial key. `None`: await [`HotTable::wait_keys`], then call again.
     pub fn next_key(&self) -> Option<i64> {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => table.next_key(),
@@ -380,7 +380,7 @@ impl HotTable {
         }
     }
 
-    /// Resolves when there is a serial key in hand.
+    /// Resolves when a serial key is reserved.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), HotError>> {
         let keys = match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => table.wait_keys(),
@@ -411,7 +411,7 @@ impl HotTable {
     }
 }
 
-/// A call in this process, once its rows are loaded.
+/// Makes a call in this process, once the table's rows are loaded.
 fn now<N, L>(table: &Arc<Table>, call: impl FnOnce() -> HotResult<N, L>) -> HotResult<N, L> {
     if table.is_loaded() {
         return call();
@@ -419,7 +419,7 @@ fn now<N, L>(table: &Arc<Table>, call: impl FnOnce() -> HotResult<N, L>) -> HotR
     Ok(Called::First(embedded_loaded(table.clone())))
 }
 
-/// A call on Redis or Valkey, once its rows are loaded.
+/// Makes a call on Redis or Valkey, once the table's rows are loaded.
 fn later<N, L, F>(table: &Arc<RemoteTable>, call: impl FnOnce(Arc<RemoteTable>, Link) -> F) -> HotResult<N, L>
 where
     F: Future<Output = Result<L, HotError>> + Send + 'static,
@@ -449,7 +449,7 @@ fn remote_loaded(table: Arc<RemoteTable>) -> BoxFuture<'static, Result<(), HotEr
     })
 }
 
-/// A write that is answered when the database has committed it; `shown` takes from the row what is answered.
+/// Makes a write that is answered when the database has committed it; `shown` maps the row to the result.
 fn strict<N, L: Send + 'static>(
     table: &Arc<Table>,
     write: StrictWrite,
@@ -462,12 +462,12 @@ fn strict<N, L: Send + 'static>(
     })))
 }
 
-/// The row of a write that names one.
+/// The row of an update, an increment or a delete.
 fn written(row: Option<Row>) -> Row {
     row.expect("an update, an increment and a delete have a row")
 }
 
-/// What a write that was refused means: that a row is needed first, or a failure.
+/// Maps a refused write to what is needed first, a row or an outcome, or to a failure.
 fn refused<N, L>(table: &Arc<Table>, error: WriteError) -> HotResult<N, L> {
     match error {
         WriteError::Fetch(key) => Ok(Called::First(fetched(table, key))),
@@ -476,8 +476,8 @@ fn refused<N, L>(table: &Arc<Table>, error: WriteError) -> HotResult<N, L> {
     }
 }
 
-/// Resolves when an evicted row, or one of a table that others write to, is in memory; when it is not there,
-/// it is missing.
+/// Resolves when an evicted row, or one of a table to which others write, is in memory; `Missing` when it
+/// does not exist.
 fn fetched(table: &Table, key: Value) -> BoxFuture<'static, Result<(), HotError>> {
     let fetch = table.fetch(key);
     Box::pin(async move {
@@ -488,7 +488,7 @@ fn fetched(table: &Table, key: Value) -> BoxFuture<'static, Result<(), HotError>
     })
 }
 
-/// Resolves when those of these rows that are still there are in memory.
+/// Resolves when those of these rows that still exist are in memory.
 fn fetched_if_there(table: &Arc<Table>, keys: Vec<Value>) -> BoxFuture<'static, Result<(), HotError>> {
     let table = table.clone();
     Box::pin(async move {

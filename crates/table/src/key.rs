@@ -1,6 +1,6 @@
 //! Keys: borrowed from a row or a request ([`KeyRef`]), or owned ([`Key`]), in one order everywhere.
 //!
-//! The order is that of the database: integers by number, UUIDs and texts by their bytes.
+//! The order is the database's: integers by number, UUIDs and texts by their bytes.
 
 use forebay_value::{RowRef, Schema, Uuid, Value, ValueRef};
 
@@ -21,7 +21,7 @@ pub(crate) enum Key {
 }
 
 impl<'a> KeyRef<'a> {
-    /// The key that a value is; `None` when no key can have its type.
+    /// A value as a key; `None` when no key can have its type.
     pub fn of(value: ValueRef<'a>) -> Option<KeyRef<'a>> {
         Some(match value {
             ValueRef::Bigint(number) => KeyRef::Bigint(number),

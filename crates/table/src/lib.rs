@@ -1,16 +1,14 @@
-//! Hot tables: rows in memory that are read and written at once, and drained into the database behind.
+//! Hot tables: rows that are read and written in memory, and drained into the database later.
 //!
-//! **What lives here.** Two tiers side by side: `embedded/` keeps rows in this process, with every change
-//! in its log first; `remote/` keeps them on Redis or Valkey, with every change in a queue there. What both
-//! share lies loose beside them: what a table is (`spec`, `catalogue`), its keys (`key`, `serial_keys`,
-//! `hash`), the bytes of a change (`record`), and what is asked of the database (`source`, `reads`,
-//! `flights`). The bytes of a record stand at the top of `record`, the catalogue's at the top of
-//! `catalogue`.
+//! **What lives here.** Two tiers side by side: `embedded/` keeps rows in this process, with every change in
+//! its log first; `remote/` keeps them on Redis or Valkey, with every change in a queue there. The modules
+//! beside them are shared: the description of a table (`spec`, `catalogue`), its keys (`key`, `serial_keys`,
+//! `hash`), the bytes of a change (`record`), and reads of the database (`source`, `reads`, `flights`). The
+//! format of a record is at the top of `record`, that of the catalogue at the top of `catalogue`.
 //!
-//! **What must stay true** stands at the top of each tier. Of both: a change and its record are written
-//! together or not at all, in the order in which the changes of a key happened; no two rows share a unique
-//! value; an undrained row is never evicted; nothing that is read from the database replaces anything
-//! newer.
+//! **What must stay true** is at the top of each tier. For both: a change and its record are written together
+//! or not at all, in the order of the key's changes; no two rows share a unique value; an undrained row is
+//! never evicted; a row that is read from the database never replaces a newer one.
 //!
 //! **What must not move in.** SQL and databases (they are behind [`Source`]), HTTP, the drain.
 

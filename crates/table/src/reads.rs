@@ -1,5 +1,5 @@
-//! What every read through the source keeps to, whichever tier it is for: how many there are at a time, and
-//! what a row must be to be used.
+//! Limits and checks for every read through the source, on either tier: how many run at a time, and which
+//! rows are accepted.
 
 use crate::key::KeyRef;
 use crate::limits::{FETCH_QUEUE_MAX, FETCHES_MAX};
@@ -8,7 +8,7 @@ use forebay_value::{Row, Schema};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bounds the reads: so many at the same time, so many more that wait.
+/// Limits the reads: [`FETCHES_MAX`] at the same time, [`FETCH_QUEUE_MAX`] more that wait.
 pub(crate) struct Reads {
     places: Semaphore,
     waiting: AtomicUsize,
@@ -37,7 +37,7 @@ impl Reads {
     }
 }
 
-/// Counts one who waits, also when its future is dropped.
+/// Counts one waiting read until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -46,7 +46,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Whether a row that the source gave is one of the table, and the one that was asked for.
+/// Checks that a row from the source is valid for the table, and has the key that was asked for.
 pub(crate) fn check_fetched(schema: &Schema, key: KeyRef<'_>, row: &Row) -> Result<(), SourceError> {
     let what = match row.as_ref().check(schema) {
         Err(error) => error.to_string(),

@@ -28,9 +28,10 @@
 //! decides what can be decided without the catalogue, [`LogRecord::check`] the rest. Both never panic.
 //!
 //! **An intent** ([`is_intent`]) is a write that is answered when the database has committed it
-//! (`durability = "database"`). Behind the drain's position it is still to be decided. At or before it the
-//! database took or refused it, and the row in the database says which. For tables that a checkpoint has, a
-//! Committed follows one that the database took, so that a start without the database knows it as well.
+//! (`durability = "database"`). An intent behind the drained position is undecided. An intent at or before
+//! it was committed or refused, and the row in the database shows which. For tables that can be in a
+//! checkpoint, a Committed record follows a committed intent, so that a start without the database also
+//! knows the outcome.
 
 use crate::key::{KeyRef, row_key};
 use forebay_log::Position;
@@ -56,7 +57,7 @@ const KEY_TEXT: u8 = 3;
 /// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 3;
 
-/// Which table, and which columns it had: an id of the catalogue.
+/// An id of the catalogue: a table with certain columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u16);
 
@@ -69,9 +70,9 @@ impl fmt::Display for TableId {
 /// One change, borrowed from the log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LogRecord<'a> {
-    /// A row that was not there.
+    /// A new row.
     Insert {
-        /// The catalogue's id, which says which columns the row has.
+        /// The catalogue's id, which determines the row's columns.
         table: TableId,
         /// Encoded as in forebay-value, its key included.
         row: RowRef<'a>,
@@ -83,28 +84,27 @@ pub enum LogRecord<'a> {
         /// Every column, whether it changed or not.
         row: RowRef<'a>,
     },
-    /// A row is gone.
+    /// A row was deleted.
     Delete {
         /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Of the row that was deleted.
+        /// The key of the row that was deleted.
         key: ValueRef<'a>,
     },
     /// A counter of a row has changed.
     Increment {
         /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Of the row whose counter changed.
+        /// The key of the row whose counter changed.
         key: ValueRef<'a>,
         /// The counter's column, an index into the schema's.
         column: usize,
         /// What is added.
         delta: i64,
-        /// What memory had afterwards, when other rows depend on it: the column is unique or counted.
+        /// The column's value in memory afterwards, when the column is unique or counted.
         sum: Option<i64>,
     },
-    /// Some columns of a row have changed. What the other columns hold in the database is not this change's
-    /// business.
+    /// Some columns of a row have changed. The change leaves the other columns as they are in the database.
     Update {
         /// As in [`LogRecord::Insert`].
         table: TableId,
@@ -113,21 +113,21 @@ pub enum LogRecord<'a> {
         /// The row as memory had it afterwards.
         row: RowRef<'a>,
     },
-    /// No change: the database refused one of this row, or had no row to change. Memory has given the row
-    /// up and reads what the database has.
+    /// No change: the database refused a change of this row, or had no row to change. Memory has dropped the
+    /// row and reads the database's.
     Undone {
         /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Of the row that memory gave up.
+        /// The key of the row that memory dropped.
         key: ValueRef<'a>,
     },
-    /// No change: the database has an intent that stands before it in the log.
+    /// No change: the database has committed an intent that precedes this record in the log.
     Committed {
         /// As in [`LogRecord::Insert`].
         table: TableId,
-        /// Where the intent's record ends.
+        /// The position of the intent, at which its record ends.
         position: Position,
-        /// Of the row that the intent changes.
+        /// The key of the row that the intent changes.
         key: ValueRef<'a>,
     },
 }
@@ -177,7 +177,7 @@ impl fmt::Display for InvalidRecord {
 impl std::error::Error for InvalidRecord {}
 
 impl<'a> LogRecord<'a> {
-    /// Reads a record. Its row is not looked at: see [`LogRecord::check`].
+    /// Decodes a record. Its row is not checked: see [`LogRecord::check`].
     pub fn decode(bytes: &'a [u8]) -> Result<LogRecord<'a>, InvalidRecord> {
         let (header, payload) = bytes.split_at_checked(HEADER_BYTES).ok_or(InvalidRecord("is too short"))?;
         let table = TableId(u16::from_le_bytes([header[1], header[2]]));
@@ -242,8 +242,7 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// Whether it is a change that a table with this schema can have. Everything that uses a record relies
-    /// on it.
+    /// Checks that a table with this schema can have this change. All users of a record rely on this check.
     pub fn check(&self, schema: &Schema) -> Result<(), InvalidRecord> {
         match *self {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => check_row(row, schema),
@@ -273,7 +272,7 @@ pub fn is_intent(record: &[u8]) -> bool {
     record.first().is_some_and(|op| op & INTENT != 0)
 }
 
-/// Makes an intent of a record.
+/// Marks a record as an intent.
 pub(crate) fn mark_intent(record: &mut [u8]) {
     record[0] |= INTENT;
 }
@@ -293,13 +292,13 @@ pub(crate) fn put_insert(table: TableId, row: RowRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(row.0);
 }
 
-/// The beginning of a Put; the row is to follow.
+/// Writes the beginning of a Put; the caller appends the row.
 pub(crate) fn begin_put(table: TableId, out: &mut Vec<u8>) {
     put_header(PUT, table, out);
 }
 
-/// The beginning of an Update of these columns, of a table that has so many; the row is to follow. How many
-/// bytes the beginning has.
+/// Writes the beginning of an Update of these columns, in a table with `columns_total`; the caller appends
+/// the row. Returns the bytes of the beginning.
 pub(crate) fn begin_update(
     table: TableId,
     columns_total: usize,
@@ -319,7 +318,7 @@ pub(crate) fn begin_update(
     out.len()
 }
 
-/// Bytes of a record before the row with which it ends, when it is of a kind that does.
+/// The offset of the row in a record that ends with a row; `None` for other records.
 pub(crate) fn row_offset(record: &[u8]) -> Option<usize> {
     match LogRecord::decode(record).ok()? {
         LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {
@@ -342,14 +341,14 @@ pub(crate) fn put_undone(table: TableId, key: KeyRef<'_>, out: &mut Vec<u8>) {
     put_key(key, out);
 }
 
-/// `position`: of the intent.
+/// `position`: that of the intent.
 pub(crate) fn put_committed(table: TableId, position: Position, key: KeyRef<'_>, out: &mut Vec<u8>) {
     put_header(COMMITTED, table, out);
     out.extend_from_slice(&position.0.to_le_bytes());
     put_key(key, out);
 }
 
-/// `sum`: what the column is then, when other rows depend on it.
+/// `sum`: the column's value afterwards, when the column is unique or counted.
 pub(crate) fn put_increment(
     table: TableId,
     key: KeyRef<'_>,
@@ -398,7 +397,7 @@ fn only_key(payload: &[u8]) -> Result<ValueRef<'_>, InvalidRecord> {
     }
 }
 
-/// Takes a key off the front.
+/// Splits a key off the front.
 pub(crate) fn split_key(bytes: &[u8]) -> Result<(KeyRef<'_>, &[u8]), InvalidRecord> {
     const SHORT: InvalidRecord = InvalidRecord("is cut short");
     let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;

@@ -1,5 +1,5 @@
-//! What the database enforces on a table's columns, as it was last read: a reader of the catalogue sets it
-//! while requests are judged by it.
+//! The rules that the database enforces on a table's columns, as last read: a reader of the database's
+//! catalogue replaces them while requests are checked against them.
 
 use forebay_value::{Invalid, Rules, Value};
 use parking_lot::RwLock;
@@ -13,14 +13,15 @@ pub struct LiveRules {
 }
 
 impl LiveRules {
-    /// Judges by these from now on.
+    /// Replaces the rules.
     pub fn set(&self, rules: Rules) {
         let mut current = self.rules.write();
         self.is_there.store(!rules.is_empty(), Ordering::Relaxed);
         *current = rules;
     }
 
-    /// Makes each value of a new row, in the order of the columns, what the database will hold.
+    /// Checks each value of a new row, in the order of the columns, and converts it to the value that the
+    /// database will store.
     ///
     /// # Errors
     /// The first column whose value it would refuse.
@@ -28,7 +29,7 @@ impl LiveRules {
         self.judge(values.iter_mut().enumerate())
     }
 
-    /// The same for some columns of a row.
+    /// [`LiveRules::judge_row`] for some columns of a row.
     ///
     /// # Errors
     /// As [`LiveRules::judge_row`].
@@ -51,7 +52,7 @@ impl LiveRules {
         Ok(())
     }
 
-    /// Whether a column takes a sum.
+    /// Whether a column accepts a sum.
     pub(crate) fn allows(&self, column: usize, sum: i64) -> bool {
         !self.is_there.load(Ordering::Relaxed) || self.rules.read().allows(column, sum)
     }

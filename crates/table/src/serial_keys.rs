@@ -1,13 +1,13 @@
 //! Serial keys: blocks of the database's own sequence, handed out one at a time.
 //!
 //! Handing one out is one atomic operation. `next` and `end` are two words that change one after the other
-//! when a block follows another, and that is safe because keys only ever grow: while `next` is the new
-//! block's and `end` still the old one's, the block looks used up; and who read an older `next` fails to
-//! exchange it, or reads the first key of a block that follows without a gap, which is right.
+//! when the next block begins. That is safe because keys only ever grow: while `next` is the new block's and
+//! `end` still the old one's, the block looks used up; and a caller that read an older `next` fails to
+//! exchange it, or takes the first key of a block that follows without a gap, which is correct.
 //!
-//! The next block is fetched when half of the one in hand is used, as a task of the caller that takes that
-//! key. Its failure is not reported: when no block is there in the end, [`wait`] asks again and reports
-//! that failure.
+//! The caller that takes the middle key of the current block spawns a task that fetches the next block. A
+//! failure of the task is not reported: when there is no next block in the end, [`wait`] asks again and
+//! reports its own failure.
 
 use crate::limits::{KEYS_FAST, KEYS_MAX, KEYS_MIN, KEYS_SLOW};
 use crate::source::{BoxFuture, Source, SourceError};
@@ -23,7 +23,7 @@ pub(crate) struct Keys {
     /// The next key, if it is below `end`.
     next: AtomicI64,
     end: AtomicI64,
-    /// The caller that takes this key has the next block fetched.
+    /// The middle key: the caller that takes it has the next block fetched.
     half: AtomicI64,
     blocks: Mutex<Blocks>,
     /// Held while the source is asked.
@@ -32,14 +32,14 @@ pub(crate) struct Keys {
 }
 
 struct Blocks {
-    /// The block that follows the one in hand.
+    /// The block after the current one.
     following: Option<Range<i64>>,
     size: u64,
-    /// When the block in hand was begun.
+    /// When the current block was begun.
     begun: Option<Instant>,
 }
 
-/// Blocks asked for before giving up on a source whose keys are all taken.
+/// How many blocks are asked for before an error, when the source returns only keys that are taken.
 const ASKS_MAX: usize = 3;
 
 impl Keys {
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// Begins the block that follows, if the one in hand is used up; whether there is a key.
+    /// Begins the next block, if the current one is used up; returns whether there is a key.
     pub fn follow(&self) -> bool {
         let mut blocks = self.blocks.lock();
         if self.next.load(Ordering::Acquire) < self.end.load(Ordering::Acquire) {
@@ -93,7 +93,7 @@ impl Keys {
         true
     }
 
-    /// Forgets the blocks in hand, for a sequence that begins again. No caller may take keys meanwhile.
+    /// Forgets the reserved blocks, for a sequence that begins again. No caller may take keys meanwhile.
     pub fn clear(&self) {
         let mut blocks = self.blocks.lock();
         *blocks = Blocks { following: None, size: KEYS_MIN, begun: None };
@@ -101,7 +101,7 @@ impl Keys {
         self.next.store(i64::MIN, Ordering::Release);
     }
 
-    /// Keeps what of a block is above all keys known; false when nothing is.
+    /// Stores the part of a block that lies above all known keys; false when there is none.
     pub fn offer(&self, block: Range<i64>, above: i64) -> bool {
         let mut blocks = self.blocks.lock();
         let start = block.start.max(self.end.load(Ordering::Acquire)).max(above.saturating_add(1));
@@ -111,7 +111,7 @@ impl Keys {
         start < block.end
     }
 
-    /// What is in hand, each block by its first key and what lies behind its last.
+    /// The reserved blocks, each as its first key and one past its last.
     pub fn in_hand(&self) -> Vec<(i64, i64)> {
         let blocks = self.blocks.lock();
         // A request that takes keys meanwhile only makes the first block shorter.
@@ -130,7 +130,7 @@ impl Keys {
     }
 }
 
-/// Says that no prefetch is under way any more, also when its task is dropped.
+/// Clears the flag of a prefetch under way on drop, also when its task is dropped.
 struct Prefetching<'a>(&'a AtomicBool);
 
 impl Drop for Prefetching<'_> {
@@ -139,16 +139,16 @@ impl Drop for Prefetching<'_> {
     }
 }
 
-/// A table of either tier, as far as its serial keys go.
+/// A table of either tier, as the source of serial keys.
 pub(crate) trait Keyed: Sized + Send + Sync + 'static {
     fn this(&self) -> Arc<Self>;
     fn keys(&self) -> &Keys;
     fn keyed_schema(&self) -> &Arc<Schema>;
     fn key_source(&self) -> &Arc<dyn Source>;
-    /// The highest key of a row that is known.
+    /// The highest known key of a row.
     fn highest_key(&self) -> i64;
 
-    /// The next key in hand; has the block that follows fetched when it is time.
+    /// The next reserved key; has the next block fetched when it is time.
     fn take_key(&self) -> Option<i64> {
         let (key, wants_more) = self.keys().next()?;
         if wants_more {
@@ -158,7 +158,7 @@ pub(crate) trait Keyed: Sized + Send + Sync + 'static {
     }
 }
 
-/// Resolves when there is a serial key in hand. May be dropped at any time.
+/// Resolves when a serial key is reserved. May be dropped at any time.
 pub(crate) fn wait(table: Arc<impl Keyed>) -> BoxFuture<'static, Result<(), SourceError>> {
     Box::pin(async move {
         let keys = table.keys();
@@ -175,7 +175,7 @@ pub(crate) fn wait(table: Arc<impl Keyed>) -> BoxFuture<'static, Result<(), Sour
     })
 }
 
-/// Fetches the block that follows in the background. Without a runtime it is left to [`wait`].
+/// Fetches the next block in the background. Without a Tokio runtime, [`wait`] fetches it later.
 fn prefetch(table: Arc<impl Keyed>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         return;
@@ -194,7 +194,7 @@ fn prefetch(table: Arc<impl Keyed>) {
     });
 }
 
-/// Asks the source for a block. `asking` is held.
+/// Asks the source for a block. The caller must hold `asking`.
 async fn ask(table: &impl Keyed) -> Result<(), SourceError> {
     let (keys, schema) = (table.keys(), table.keyed_schema());
     let mut count = keys.block_size();
@@ -205,7 +205,7 @@ async fn ask(table: &impl Keyed) -> Result<(), SourceError> {
         if keys.offer(first..last.saturating_add(1), above) {
             return Ok(());
         }
-        // The sequence lies behind the rows, as when the database was replaced: skip what is taken.
+        // The sequence is behind the rows, as when the database was replaced: skip the keys that are taken.
         count = count.saturating_add(above.saturating_sub(last).max(0) as u64);
     }
     let name = &schema.name;

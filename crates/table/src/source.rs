@@ -1,5 +1,4 @@
-//! What a hot table asks of the database behind it, without knowing it: blocks of serial keys, and single
-//! rows.
+//! The interface through which a hot table reads the database: blocks of serial keys, and single rows.
 
 use forebay_log::Position;
 use forebay_value::{Row, Schema, Value};
@@ -8,25 +7,25 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 
-/// A future that owns all it needs.
+/// A future on the heap, with its type erased.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Where keys and rows that are not in memory come from.
+/// The source of serial keys, and of rows that are not in memory.
 pub trait Source: Send + Sync + 'static {
-    /// Reserves `count` keys of the table's sequence. They are reserved for good when this resolves, and lie
-    /// above all that were given out before.
+    /// Reserves `count` keys of the table's sequence. They are durably reserved when this resolves, and lie
+    /// above all keys that were reserved before.
     fn next_keys(
         &self,
         schema: &Schema,
         count: u64,
     ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>>;
 
-    /// Reads one row. What is read was committed when this was called, or later.
+    /// Reads one row, as committed at the time of this call or later.
     fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>>;
 
-    /// Reads one row as of a moment at which everything of `log` before `drained` is in the database; an
-    /// error that may be retried when it is not: a database can lose its last commits. A source that cannot
-    /// need not look.
+    /// Reads one row in a snapshot that contains everything of `log` before `drained`. Returns an error that
+    /// may be retried when the database does not contain that, because it has lost its last commits. A source
+    /// that cannot lose commits need not check.
     fn fetch_at(
         &self,
         schema: &Schema,
@@ -39,7 +38,7 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
-/// The database could not be asked.
+/// The database could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceError {
     /// Why, as a sentence without its full stop.

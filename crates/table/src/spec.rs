@@ -1,10 +1,10 @@
-//! What a hot table is to be, on either tier.
+//! The description of a hot table, for either tier.
 
 use crate::rules::LiveRules;
 use forebay_value::Schema;
 use std::sync::Arc;
 
-/// What a table is to be.
+/// The description of a table that is to be opened.
 #[derive(Debug, Clone)]
 pub struct TableSpec {
     /// Its columns and key.
@@ -17,14 +17,14 @@ pub struct TableSpec {
     pub rules: Arc<LiveRules>,
 }
 
-/// Who else writes to a table in the database, and how memory hears of it.
+/// Who else writes to a table in the database, and whether memory is told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     /// No other writer: memory has all its rows.
     None,
-    /// Others do, and memory does not hear of it: a row that is not in memory is looked for in the database.
+    /// Others write to it, and memory is not told: a row that is not in memory is read from the database.
     Unseen,
-    /// Others do, and memory follows: it has all rows, and takes over what others commit.
+    /// Others write to it, and memory follows: it has all rows, and applies what others commit.
     Followed,
 }
 

@@ -1,4 +1,5 @@
-//! Checkpoints: what a start makes of one and the log, whatever happened while it was written and after.
+//! Checkpoints: a start restores memory from one and the log, whatever happened while it was written and
+//! after.
 
 mod common;
 
@@ -60,7 +61,8 @@ fn a_start_needs_no_source() {
     assert!(opened.table.insert(taken.as_ref()).is_err(), "unique values are known");
 }
 
-/// What a read by key comes to before the table is loaded: the row's id, nothing, or that it must wait.
+/// The result of a read by key before the table is loaded: the row's id, no row, or an error when it must
+/// wait.
 fn early(opened: &Opened, id: i64) -> Result<Option<i64>, ()> {
     let hot = HotTable::Embedded(opened.table.clone());
     let show = |row: RowRef<'_>| row.to_values(opened.table.schema())[0].clone();
@@ -105,7 +107,7 @@ fn rows_of_which_the_log_says_nothing_are_read_before_the_table_is_loaded() {
     opened.table.set_loaded();
     assert_eq!((early(&opened, 7), early(&opened, 305)), (Ok(None), Ok(Some(305))));
     close(opened);
-    // What is damaged answers nothing.
+    // A damaged checkpoint answers no read.
     let mut bytes = fs::read(path.join(FILE)).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -131,7 +133,7 @@ fn writes_go_on_while_one_is_taken() {
                         let body = "b".repeat((step % 600) as usize);
                         let row = row(opened.table.schema(), id, None, &body);
                         let key = Value::Bigint(id);
-                        // A conflict, a row that is not there and a busy log leave things as they are.
+                        // A conflict, a missing row and a busy log change nothing.
                         let _ = match step % 4 {
                             0 => opened.table.delete(key.as_ref(), |_| ()).map(drop),
                             1 => opened.table.increment(key.as_ref(), CLICKS, 1, |_| ()).map(drop),
@@ -163,7 +165,7 @@ fn a_damaged_one_is_told_and_not_used() {
     let mut used = 0;
     let damaged = |bytes: &[u8], at: usize| {
         fs::write(path.join(FILE), bytes).unwrap();
-        // The log does not know its oldest openings any more after so many.
+        // After so many openings the log has forgotten the oldest.
         fs::write(path.join("log/HISTORY"), &history).unwrap();
         let opened = unloaded(&path, spec(KeyKind::Bigint));
         let loaded = opened.tables.load_checkpoint();
@@ -199,7 +201,7 @@ fn one_that_was_not_finished_is_not_there() {
         assert!(!opened.tables.is_from_checkpoint() && !path.join("checkpoint.new").exists());
         close(opened);
     }
-    // One that is given up leaves the one before.
+    // An abandoned checkpoint leaves the one before in place.
     fs::write(path.join(FILE), &whole).unwrap();
     let opened = open(&path, spec(KeyKind::Bigint), 1 << 30, &Arc::default());
     for slices in 0..20u32 {
@@ -240,7 +242,7 @@ fn an_older_copy_of_the_log_does_not_get_the_memory_of_a_newer_one() {
     let copy = tempfile::tempdir().unwrap();
     let copied = copy_files(&path.join("log"), &copy.path().join("log"));
     assert!(copied > 0);
-    // The copy is behind: what was acknowledged since is in the other one, and in its checkpoint.
+    // The copy is behind: later acknowledged changes are in the other folder, and in its checkpoint.
     let opened = open(&path, spec(KeyKind::Bigint), 1 << 30, &Arc::default());
     (310..400).for_each(|id| insert(&opened, id, "newest"));
     save(&opened);
@@ -254,7 +256,7 @@ fn an_older_copy_of_the_log_does_not_get_the_memory_of_a_newer_one() {
     close(opened);
 }
 
-/// Copies the files of a folder; how many.
+/// Copies the files of a folder; returns how many.
 fn copy_files(from: &Path, to: &Path) -> usize {
     fs::create_dir(to).unwrap();
     let files: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap()).collect();
@@ -277,7 +279,7 @@ fn refused_changes_stay_refused() {
         let (key, body) = (Value::Bigint(id), text(body));
         opened.table.update(key.as_ref(), &[(BODY, body.as_ref())], |_| ()).unwrap();
     };
-    // The database refuses these; it tells of the first two.
+    // The database refuses these changes; it reports the first two.
     (0..2).for_each(|id| change(&opened, id, "told"));
     insert(&opened, 10, "told");
     for id in [0, 1, 10] {
@@ -286,12 +288,12 @@ fn refused_changes_stay_refused() {
     (2..4).for_each(|id| change(&opened, id, "unheard"));
     insert(&opened, 11, "unheard");
     opened.table.delete(Value::Bigint(5).as_ref(), |_| ()).unwrap();
-    // And takes this one later.
+    // It commits this one later.
     *store.position.lock().unwrap() = opened.log.flush().unwrap();
     change(&opened, 4, "left");
     close(opened);
 
-    // With the database away; then with it there.
+    // First with the database unreachable, then with it reachable.
     let opened = unloaded_over(dir.path(), spec(KeyKind::Bigint), &store);
     let position = *store.position.lock().unwrap();
     opened.tables.load_checkpoint();

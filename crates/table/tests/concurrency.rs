@@ -1,4 +1,4 @@
-//! Threads that meet: on one unique value, on one key, on the serial keys.
+//! Threads that compete: for a unique value, for a key, for the serial keys.
 
 mod common;
 
@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
 
-/// Four threads insert the same codes under keys of their own: each code goes to one of them, in memory, in
-/// the counts and in the log.
+/// Four threads insert the same codes under different keys: each code goes to one of them, in memory, in the
+/// counts and in the log.
 #[test]
 fn a_unique_value_goes_to_one() {
     const CODES: i64 = 2_000;
@@ -60,7 +60,7 @@ fn a_unique_value_goes_to_one() {
     assert_eq!(store.rows.lock().unwrap().len(), CODES as usize);
 }
 
-/// A value moves between two rows all the time; a third thread never finds two rows with it.
+/// A value moves between two rows continually; a third thread never finds two rows with it.
 #[test]
 fn a_value_that_moves_is_never_there_twice() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,8 +95,8 @@ fn a_value_that_moves_is_never_there_twice() {
         .expect("nobody holds it any more");
 }
 
-/// Two threads update one key in turns: what was answered last is what memory, the replayed log and the
-/// database hold.
+/// Two threads update one key in turns: memory, the replayed log and the database have the value that was
+/// acknowledged last.
 #[test]
 fn what_was_answered_last_stays() {
     let dir = tempfile::tempdir().unwrap();

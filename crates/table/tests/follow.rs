@@ -1,7 +1,7 @@
 //! A followed table against a model: own writes, others' writes, polls that are applied late, refusals,
-//! evictions, checkpoints and restarts, in random order; some writes wait for the database. What is read in
-//! between is the last image of a row with this process's operations after it, and with none whose outcome is
-//! not told; in the end memory is the database.
+//! evictions, checkpoints and restarts, in random order; some writes wait for the database. A read in between
+//! must return the last image of a row with this process's later operations, without intents whose outcome is
+//! not reported; in the end memory must equal the database.
 
 #[path = "follow/checks.rs"]
 mod checks;
@@ -40,32 +40,32 @@ enum Op {
     Delete(i64),
     /// An operation of this process that is answered when the database has committed it.
     Strict(Box<Op>),
-    /// Memory is told what became of those.
+    /// Memory is told the outcomes of these operations.
     Settle,
-    /// Memory is told that this was not heard.
+    /// Memory is told that the outcomes are unknown.
     Lose,
-    /// Others put in a row, or replace it.
+    /// Others insert a row, or replace it.
     OthersPut(i64, Option<u8>, u16),
     OthersSet(i64, u16),
     OthersAdd(i64, i64),
     OthersDelete(i64),
     /// Others exchange the unique values of two rows, in one transaction.
     OthersSwap(i64, i64),
-    /// The database takes so many records of the log, and refuses those whose bit is set.
+    /// The database takes this many records of the log, and refuses those whose bit is set.
     Drain(usize, u8),
-    /// Memory is told what was refused.
+    /// Memory is told which changes were refused.
     Undo,
-    /// A poll looks at the database.
+    /// A poll reads the database.
     Look,
-    /// What it saw is taken into memory.
+    /// The images that the poll read are applied to memory.
     Apply,
     Get(i64),
-    /// A checkpoint is taken, and all this happens while it is written.
+    /// A checkpoint is taken, and these operations happen while it is written.
     Checkpoint(Vec<Op>),
-    /// A restart. The drain looks at the database when the first writes are done, and the first poll when the
-    /// second are.
+    /// A restart. The drain reads the database after the first list of writes, and the first poll reads it
+    /// after the second.
     Restart(Vec<Op>, Vec<Op>),
-    /// The same while the database is away: it comes back when the first writes are done.
+    /// A restart while the database is unreachable: it is reachable again after the first list of writes.
     RestartAlone(Vec<Op>, Vec<Op>),
 }
 
@@ -124,7 +124,7 @@ fn restart() -> Op {
 
 type Values = Vec<Value>;
 
-/// What this process did to a row.
+/// An operation of this process on a row.
 #[derive(Debug, Clone)]
 enum Own {
     Put(Values),
@@ -134,7 +134,7 @@ enum Own {
 }
 
 impl Own {
-    /// Whether it sets this unique value.
+    /// Whether the operation sets this unique value.
     fn sets_code(&self, code: &Value) -> bool {
         let set = match self {
             Own::Put(values) => &values[CODE],
@@ -145,7 +145,7 @@ impl Own {
     }
 }
 
-/// What is known of a key: the last image, and what this process did after it.
+/// What is known of a key: the last image, and this process's operations after it.
 #[derive(Debug, Clone, Default)]
 struct Known {
     image: Option<Values>,
@@ -159,8 +159,8 @@ impl Known {
         self.fold_all().0
     }
 
-    /// The row, and whether every sum on the way to it fits. Memory holds one that does not at the end of the
-    /// range, and adds to that, until the next image.
+    /// The row, and whether every sum on the way to it fits. Memory clamps a sum that does not fit to the
+    /// range, and adds to the clamped one, until the next image.
     fn fold_all(&self) -> (Option<Values>, bool) {
         let mut row = self.image.clone();
         let clicks = |row: &Option<Values>| match row.as_ref().map(|row| &row[CLICKS]) {
@@ -190,7 +190,7 @@ impl Known {
         (row, fits)
     }
 
-    /// What memory shows is the row.
+    /// Checks that memory shows the row.
     fn check(&self, shown: Values) {
         let (mut row, fits) = self.fold_all();
         if let (Some(row), false) = (&mut row, fits) {
@@ -218,12 +218,12 @@ fn values(key: i64, code_number: Option<u8>, length: u16) -> Values {
     vec![Value::Bigint(key), code(code_number), text(&format!("name {}", length % 3)), clicks, body(length)]
 }
 
-/// What a poll saw.
+/// What a poll read.
 struct Seen {
     poll: Poll,
     images: Vec<(i64, Option<Values>)>,
     at: Position,
-    /// How many changes had been told then.
+    /// How many changes had been reported then.
     told: usize,
 }
 
@@ -235,34 +235,34 @@ struct World<'a> {
     opened: Option<(Log, Tables, Arc<Table>)>,
     seen: Option<Seen>,
     known: BTreeMap<i64, Known>,
-    /// Since the start no poll has told memory what others have done.
+    /// No poll has been applied since the start, so memory lacks others' changes.
     is_unread: bool,
     /// Clients that wait for the database.
     waiting: Vec<Waiting>,
     /// Intents without an outcome.
     pending: BTreeMap<Position, (i64, Own)>,
-    /// Rows that memory gave up, and that no image has told since.
+    /// Rows that memory dropped, and of which no image has been applied since.
     again: Vec<Again>,
-    /// What the database has of intents whose outcome was not heard, until an image has told it.
+    /// The database's state of intents of unknown outcome, until an image contains it.
     undecided: BTreeMap<i64, (Value, Position)>,
-    /// Rows of which memory may not know the unique value before it has taken an image of this position: the
-    /// database refused a change of it there, or others have deleted the row.
+    /// Rows of which memory may not know the unique value before an image of this position is applied: the
+    /// database refused a change of the row there, or others have deleted it.
     unsure: BTreeMap<i64, Position>,
-    /// Rows of which the database refused a change at any time: memory may take a value for theirs that is
-    /// not.
+    /// Rows of which the database refused a change at any time: memory may assume a unique value that they do
+    /// not have.
     refused: BTreeSet<i64>,
 }
 
-/// A write that is not answered.
+/// A write that is not answered yet.
 struct Waiting {
     key: i64,
     own: Own,
-    /// Where it is in the log, once it is.
+    /// Its position in the log, once it is there.
     at: Option<Position>,
     answer: BoxFuture<'static, Result<(), HotError>>,
 }
 
-/// What a strict call gives later.
+/// The future of a strict call.
 fn later<T: Send + 'static>(called: HotResult<(), T>) -> BoxFuture<'static, Result<(), HotError>> {
     let Ok(Called::Later(written)) = called else { panic!("a strict write is answered later") };
     Box::pin(async move { written.await.map(drop) })
@@ -336,7 +336,7 @@ proptest! {
     }
 }
 
-/// Others exchange the unique values of two rows again and again; an insert of one of them is refused at
+/// Others exchange the unique values of two rows repeatedly; an insert of one of the values is refused at
 /// every moment.
 #[test]
 fn a_swap_leaves_no_unique_value_free() {
@@ -370,7 +370,7 @@ fn a_swap_leaves_no_unique_value_free() {
 }
 
 /// A write that waited for the database was committed; the checkpoint is older, and the row was changed again
-/// before the process died. After the start nothing tells its value but the first image.
+/// before the process died. After the start only the first image shows its value.
 #[test]
 fn a_committed_unique_value_is_taken_before_the_row_is_known() {
     let strict = |op| Op::Strict(Box::new(op));
@@ -384,7 +384,7 @@ fn a_committed_unique_value_is_taken_before_the_row_is_known() {
     }
 }
 
-/// The same of a value that a change has set of a row which no checkpoint had.
+/// The same for a value that was set by a change of a row that no checkpoint contained.
 #[test]
 fn a_unique_value_set_in_a_row_that_memory_lacks_is_taken() {
     let strict = Op::Strict(Box::new(Op::Insert(0, None, 0)));
@@ -393,8 +393,8 @@ fn a_unique_value_set_in_a_row_that_memory_lacks_is_taken() {
     check(1 << 30, false, ops.into_iter().chain(others).collect());
 }
 
-/// A write that waited was refused, and the row was given up before, for another reason: it has its old
-/// unique value, whatever the write would have set.
+/// A write that waited was refused, and the row had been dropped before, for another reason: the row has its
+/// old unique value, whatever the write would have set.
 #[test]
 fn a_refused_unique_value_leaves_the_old_one_taken() {
     let strict = |op| Op::Strict(Box::new(op));
@@ -436,12 +436,12 @@ fn no_other_row_gets_the_unique_value_of_an_unheard_write() {
     }
 }
 
-/// Two writes of a row waited for the database, which refused the first one. A restart learns the outcome of
-/// the second alone; the next one waits for that of the first.
+/// Two writes of a row waited for the database, which refused the first one. A restart learns only the
+/// outcome of the second; the next write waits for that of the first.
 #[test]
 fn a_write_waits_for_an_earlier_one_whose_outcome_is_not_told() {
     let strict = |op| Op::Strict(Box::new(op));
-    // That it was refused is not told: so the outcomes behind it are not known at the start.
+    // The refusal is not reported, so the outcomes behind it are not known at the start.
     let mut ops = vec![Op::Checkpoint(Vec::new()), Op::Insert(2, None, 0), Op::Drain(1, 1)];
     ops.extend([strict(Op::Insert(0, None, 0)), Op::Drain(1, 1), Op::Settle]);
     ops.extend([strict(Op::Insert(0, Some(3), 0)), Op::Drain(1, 0), Op::Settle]);
@@ -450,7 +450,8 @@ fn a_write_waits_for_an_earlier_one_whose_outcome_is_not_told() {
     check(1 << 30, false, ops);
 }
 
-/// A write sets the unique value that its row has; others take it from the row before the write comes.
+/// A write sets the unique value that its row has; others take the value from the row before the database
+/// commits the write.
 #[test]
 fn a_write_keeps_the_unique_value_that_it_sets_again() {
     let first = [Op::Insert(0, Some(2), 0), Op::Drain(1, 0), Op::Look, Op::Apply];
@@ -460,7 +461,7 @@ fn a_write_keeps_the_unique_value_that_it_sets_again() {
     check(1 << 30, false, ops.chain([Op::Upsert(1, Some(2), 0)]).collect());
 }
 
-/// The sum of the additions that wait does not fit into the column; with the image it does.
+/// The sum of the pending additions does not fit into the column; added to the image it does.
 #[test]
 fn what_waits_is_added_up_beyond_the_range_of_the_column() {
     let strict = Op::Strict(Box::new(Op::Increment(0, 2)));

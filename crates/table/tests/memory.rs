@@ -17,7 +17,7 @@ fn big(opened: &Opened, id: i64) -> Row {
     row(opened.table.schema(), id, Some(&format!("code {id}")), &"x".repeat(900))
 }
 
-/// Inserts until the memory is full; the number of rows.
+/// Inserts until the memory is full; returns the number of rows.
 fn fill(opened: &Opened) -> i64 {
     (0..)
         .find(|&id| match opened.table.insert(big(opened, id).as_ref()) {
@@ -40,7 +40,7 @@ fn only_drained_rows_are_evicted() {
     let opened = open(dir.path(), spec(KeyKind::Bigint), LIMIT, &store);
     let rows = fill(&opened);
     assert!((100..250).contains(&rows), "{rows}");
-    // What grows beside the rows may pass it by a step.
+    // Structures besides the rows may exceed the limit by one growth step.
     assert!(opened.tables.used_bytes() <= LIMIT + 8192, "{}", opened.tables.used_bytes());
     assert!(contents(&opened.table).values().all(Option::is_some), "nothing was drained, nothing may go");
     let before = opened.log.end();
@@ -50,7 +50,7 @@ fn only_drained_rows_are_evicted() {
     store.drain(&opened.log, &opened.tables);
     let more = 3 * rows;
     for id in rows..more {
-        // Whenever all that is left in memory is undrained, the drain goes on.
+        // Whenever all rows left in memory are undrained, the drain continues.
         while let Err(error) = opened.table.insert(big(&opened, id).as_ref()) {
             assert_eq!(error, WriteError::MemoryFull);
             store.drain(&opened.log, &opened.tables);
@@ -124,7 +124,7 @@ fn loading_past_the_limit_keeps_what_must_stay_right() {
     let evicted = (0..1_000).find(|id| matches!(body(&opened, *id), Read::Fetch(_))).unwrap();
     let key = Value::Bigint(evicted);
     assert_eq!(opened.table.delete(key.as_ref(), |_| ()), Err(WriteError::Fetch(key.clone())));
-    // Replaced without reading it first: what it held is free afterwards.
+    // Replaced without reading it first: the value that it had is free afterwards.
     opened.table.upsert(row(opened.table.schema(), evicted, Some("other"), "").as_ref()).unwrap();
     opened
         .table
@@ -147,7 +147,7 @@ fn a_row_whose_increments_only_the_log_has_is_not_shown_without_them() {
         drop((tables, table));
         log.close().unwrap();
 
-        // No memory for its body: a stub; and when it is shared and was not loaded, nothing at all.
+        // No memory for the body: a stub; and in a shared table that was not loaded, nothing at all.
         let log = open_log(&dir.path().join("log"), forebay_log::Durability::Async);
         let tables = Tables::open(
             log.clone(),
@@ -182,7 +182,7 @@ fn a_row_whose_increments_only_the_log_has_is_not_shown_without_them() {
     }
 }
 
-/// A database that answers with what it held when it was asked, once it is let.
+/// A database that answers with its state at the time of the question, once it is released.
 struct Slow {
     store: Arc<Store>,
     gate: Arc<Semaphore>,
@@ -236,8 +236,8 @@ impl SlowWorld {
         self.store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(id)), row);
     }
 
-    /// Begins to fetch `id`, does `meanwhile` when the source has been asked, lets the source answer, and
-    /// gives what the fetch gave.
+    /// Begins to fetch `id`, calls `meanwhile` when the source has been asked, lets the source answer, and
+    /// returns the result of the fetch.
     fn fetch_while(&self, id: i64, meanwhile: impl FnOnce()) -> Result<Fetched, SourceError> {
         block_on(async {
             let before = self.asked.load(Ordering::SeqCst);
@@ -260,8 +260,8 @@ fn a_slow_read_brings_back_nothing_that_was_deleted() {
         world.put_into_store(1, "old");
         let mut deleted = Position(0);
         let found = world.fetch_while(1, || {
-            // Somebody else brings it in, and deletes it; the database may even know of it before the first
-            // read answers.
+            // Another request inserts the row, and deletes it; the database may even have that before the
+            // first read answers.
             table.upsert(row(table.schema(), 1, None, "new").as_ref()).unwrap();
             deleted = table.delete(ValueRef::Bigint(1), |_| ()).unwrap().1;
             if drain_first {
@@ -384,7 +384,7 @@ fn a_scan_that_began_earlier_does_not_fill_a_stub_that_changed() {
             world.store.drain(log, tables);
         }
     }
-    // Room for what the scan brings.
+    // Makes room for the rows of the scan.
     world.store.drain(log, tables);
     for id in 20_000..20_000 + 2 * rows {
         let _ = table.delete(ValueRef::Bigint(id), |_| ());
@@ -408,7 +408,7 @@ fn one_read_for_all_who_ask() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        // Who gave up does not stop the others, not even when it was the one that asked.
+        // A dropped caller does not stop the others, even when its own read was the one under way.
         fetches[0].abort();
         tokio::task::yield_now().await;
         world.gate.add_permits(2);

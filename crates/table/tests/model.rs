@@ -23,7 +23,7 @@ enum Op {
     Drain,
     Warm,
     Checkpoint,
-    /// With no more memory than so many bytes.
+    /// Reopens with this memory limit, in bytes.
     Reopen(u64),
 }
 
@@ -128,7 +128,7 @@ impl World<'_> {
         key(self.kind, number)
     }
 
-    /// Does a write until it needs nothing any more. `None`: the memory is full, even after draining.
+    /// Repeats a write until it needs nothing first. `None`: the memory is full, even after draining.
     fn write<T>(&self, mut write: impl FnMut() -> Result<T, WriteError>) -> Option<Result<T, WriteError>> {
         let mut was_full = false;
         loop {
@@ -151,7 +151,7 @@ impl World<'_> {
         let table = &self.now().table;
         match block_on(table.fetch(key.clone())) {
             Ok(found) => Some(found == Fetched::Present),
-            // Increments that came by replay, or no memory: the drain helps.
+            // The row has replayed increments, or memory is full: draining helps.
             Err(error) => {
                 assert!(error.retry, "{error}");
                 self.drain();
@@ -279,7 +279,7 @@ impl World<'_> {
 
     fn list(&self, after: Option<u8>, limit: usize) {
         let after_value = after.map(|number| self.key(number));
-        // Under a small limit a page may not fit: what is fetched for it drives out the rest.
+        // Under a small limit a page may not fit: a row that is fetched for it evicts another.
         for _ in 0..10 {
             let mut rows = Vec::new();
             let show = |row: RowRef<'_>| rows.push(row.to_values(&self.schema));
@@ -346,7 +346,7 @@ impl World<'_> {
         }
     }
 
-    /// What is counted is as in the model, whether the rows are in memory or not.
+    /// Checks that counts are as in the model, whether the rows are in memory or not.
     fn check_counts(&self) {
         let table = &self.now().table;
         assert_eq!(table.count().0, self.model.len() as u64);
@@ -367,7 +367,7 @@ impl World<'_> {
         }
     }
 
-    /// Everything that can be asked is as in the model.
+    /// Checks that every read is as in the model.
     fn check(&self) {
         let of_each = self.now().tables.all().iter().map(|table| table.used_bytes());
         assert_eq!(of_each.sum::<u64>(), self.now().tables.used_bytes(), "what all take is what each takes");

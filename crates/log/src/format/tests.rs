@@ -1,4 +1,4 @@
-//! The bytes: round trips, and the exact layout that the module's first lines promise.
+//! The file format: round trips, and the exact layout that the top of the module describes.
 
 use super::*;
 
@@ -63,8 +63,8 @@ fn another_log_or_salt_is_not_valid() {
 
 #[test]
 fn records_that_do_not_fill_the_content_are_not_valid() {
-    // The checksum is right, the structure is not: lengths too long, too short, a wrong count, a
-    // piece of a length.
+    // The checksum is right but the structure is not: lengths too long, too short, a wrong count, a part of a
+    // length.
     for (length, count, content) in [(7_u32, 1_u32, 58), (5, 1, 58), (6, 2, 58), (6, 0, 58), (6, 1, 59)] {
         let mut bytes = vec![0; GROUP_HEADER_BYTES];
         bytes.extend_from_slice(&length.to_le_bytes());

@@ -1,8 +1,8 @@
-//! A disk in memory that can crash, fail and fill up: what was synced survives, of the rest any part may.
+//! A disk in memory that can crash, fail and fill up: synced data survives, and any part of the rest may.
 //!
-//! The model is as unkind as a real one may be: of unsynced writes any subset of sectors survives,
-//! of unsynced renames, creations and deletions any prefix; a failed sync leaves its bytes readable
-//! but never written (the system calls them clean).
+//! The model is as unfavourable as a real disk may be: of unsynced writes any subset of sectors survives, of
+//! unsynced renames, creations and deletions any prefix; a failed sync leaves its bytes readable but never
+//! written (the system has marked them clean).
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use forebay_log::{Access, Disk, DiskFile, DiskLock, Locked};
@@ -53,7 +53,7 @@ enum NameChange {
 /// What goes wrong, counted in operations of that kind from now on; 0 is the next one.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
-    /// The power goes in the middle of this change (write, sync, rename…).
+    /// The power fails in the middle of this change (write, sync, rename…).
     pub crash_at: Option<u64>,
     pub fail_write_at: Option<u64>,
     pub fail_sync_at: Option<u64>,
@@ -68,7 +68,7 @@ struct State {
     unsynced_names: Vec<NameChange>,
     faults: Faults,
     crashed: bool,
-    /// Handles of an earlier life are dead.
+    /// Counts restarts: handles from before the last one fail.
     life: u64,
     held: BTreeMap<PathBuf, (u64, String)>,
     space_bytes: u64,
@@ -146,7 +146,7 @@ impl State {
         Ok(())
     }
 
-    /// Before every change. Says whether the power goes now: the change is then left unsynced.
+    /// Called before every change. Returns whether the power fails now: the change is then left unsynced.
     fn change(&mut self, life: u64) -> io::Result<bool> {
         self.alive(life)?;
         if self.faults.read_only {
@@ -216,7 +216,7 @@ impl SimDisk {
         state.names.iter().map(|(path, inode)| (path.clone(), content(inode))).collect()
     }
 
-    /// A disk that holds these files, durably.
+    /// A disk that has these files, durably.
     pub fn holding(files: &BTreeMap<PathBuf, Vec<u8>>) -> SimDisk {
         let disk = SimDisk::new(0);
         let mut state = disk.state();
@@ -230,7 +230,7 @@ impl SimDisk {
         disk
     }
 
-    /// The process dies, the system lives: everything written is still readable, synced or not.
+    /// The process dies, but the system continues: everything written is still readable, synced or not.
     pub fn kill(&self) {
         let mut state = self.state();
         state.crashed = false;
@@ -239,7 +239,7 @@ impl SimDisk {
         state.held.clear();
     }
 
-    /// The power comes back and nothing survived but what was synced.
+    /// The power returns, and only synced data has survived.
     pub fn reboot_losing_all(&self) {
         let mut state = self.state();
         state.unsynced_names.clear();
@@ -250,7 +250,7 @@ impl SimDisk {
         self.reboot();
     }
 
-    /// The power goes (if it has not) and comes back: what was synced is there, of the rest any part.
+    /// The power fails (unless it has) and returns: synced data has survived, and any part of the rest.
     pub fn reboot(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -312,7 +312,7 @@ impl DiskFile for SimFile {
         state.change(self.life)?;
         let offset = offset as usize;
         if counted(&mut state.faults.fail_write_at) {
-            // Half of it got there.
+            // Half of the bytes were written.
             let half = bytes[..bytes.len() / 2].to_vec();
             let inode = &mut state.inodes[self.inode];
             put(&mut inode.current, offset, &half);
@@ -393,7 +393,7 @@ impl Disk for SimDisk {
             (None, Access::Read | Access::Write) => return Err(io::ErrorKind::NotFound.into()),
             (_, Access::Create) => {
                 state.change(life)?;
-                // Emptying an old file is as good as a new one under its name.
+                // Truncating an existing file is modelled as a new file under its name.
                 let inode = state.inodes.len();
                 state.inodes.push(Inode::default());
                 let change = NameChange::Set(path.to_owned(), inode);

@@ -1,18 +1,18 @@
-//! The memory limit that all tables share, what each of them takes of it, and what a thing in memory really
-//! takes.
+//! The memory limit that all tables share, the bytes that each table uses, and the real size of an
+//! allocation.
 
 use super::memory_reserve::Reserve;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes used and allowed. Rows are reserved before they are made; what grows with them (indexes, slots) is
-/// counted when it has grown, so that the limit may be passed by one such step.
+/// Bytes used and allowed. The bytes of a row are reserved before it is stored; indexes and slots are counted
+/// after they have grown, so that the limit may be exceeded by one such step.
 pub(crate) struct Budget {
     limit_bytes: u64,
     used_bytes: AtomicU64,
-    /// Of a table: that of all, which everything counts for as well.
+    /// For a table's budget: the budget of all tables, in which everything is counted too.
     all: Option<Arc<Budget>>,
-    /// Memory that is there already for what will be used.
+    /// Memory that was taken from the operating system ahead of use.
     pub reserve: Reserve,
 }
 
@@ -21,7 +21,7 @@ impl Budget {
         Budget { limit_bytes, used_bytes: AtomicU64::new(0), all: None, reserve: Reserve::new() }
     }
 
-    /// What one table takes of that of all.
+    /// The budget of one table, which counts its bytes in that of all tables too.
     pub fn of_table(all: Arc<Budget>) -> Budget {
         Budget { all: Some(all), ..Budget::new(u64::MAX) }
     }
@@ -40,7 +40,7 @@ impl Budget {
         all.used_bytes() >= all.limit_bytes
     }
 
-    /// Counts `bytes` for a table that count for all already.
+    /// Counts `bytes` for the table that are already counted for all tables.
     pub fn take_over(&self, bytes: usize) {
         self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl Budget {
         }
     }
 
-    /// Gives back what was taken.
+    /// Releases `bytes` that were taken.
     pub fn give(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         if let Some(all) = &self.all {
@@ -91,8 +91,8 @@ impl Budget {
     }
 }
 
-/// What an allocation of `bytes` takes with mimalloc, and with jemalloc within a few per cent: multiples of
-/// 16 up to 64, then four sizes for each doubling.
+/// The bytes that mimalloc takes for an allocation of `bytes`, and jemalloc within a few per cent: multiples
+/// of 16 up to 64, then four sizes for each doubling.
 pub(crate) const fn allocated_bytes(bytes: usize) -> usize {
     match bytes {
         0 => 0,

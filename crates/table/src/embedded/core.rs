@@ -1,5 +1,5 @@
 //! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and
-//! the eviction.
+//! eviction.
 
 use super::budget::{Budget, allocated_bytes};
 use super::follow::{Stream, Waiters};
@@ -17,64 +17,65 @@ pub(crate) struct Core {
     pub log: Log,
     pub budget: Arc<Budget>,
     pub source: Arc<dyn Source>,
-    /// Bounds the reads through the source.
+    /// Limits how many reads of the source run and wait at the same time.
     pub reads: Reads,
     /// Everything at or before this is durable in the database.
     drained: AtomicU64,
-    /// The same, of followed tables, in what memory has seen of the database; the highest number when no
-    /// table is followed.
+    /// Of followed tables: everything at or before this was in the database at the last applied poll.
+    /// `u64::MAX` when no table is followed.
     followed: AtomicU64,
-    /// What the database made of changes at or before this is in memory, and in the log where it refused one.
+    /// The database's outcomes of changes at or before this are in memory; each refusal is also in the log.
     settled: AtomicU64,
-    /// The log did not take that a change was refused: nothing more is settled.
+    /// The log refused the record of an outcome: `settled` advances no further.
     is_unsettled: AtomicBool,
-    /// What of it is on the disk. Taken to write that. `None`: memory has outcomes that the log does not
-    /// tell, so that only the next checkpoint may say more.
+    /// The `settled` position that is on the disk; locked while it is written. `None`: memory has outcomes
+    /// that the log does not contain, so only the next checkpoint may store a higher position.
     pub saved_settled: Mutex<Option<Position>>,
-    /// Taken to write a checkpoint.
+    /// Locked while a checkpoint is written.
     pub checkpointing: Mutex<()>,
-    /// Of all tables.
+    /// Hashes the keys and values of all tables.
     pub hasher: Hasher,
-    /// Who waits for the next look at the database.
+    /// Requests that wait for the next poll of the database.
     pub waiters: Waiters,
     /// The place in the database's changes that memory has reached.
     pub stream: Stream,
-    /// How many writes wait for the database.
+    /// The number of intents without an outcome.
     pub awaited: Awaited,
     /// The rows of all tables, for eviction. Set when they are opened.
     pub rows: OnceLock<Vec<Arc<Rows>>>,
     pub evictor: Mutex<Evictor>,
-    /// Rows that came back from the database since the evictor last looked everywhere.
+    /// Rows that were read back from the database since the start.
     pub fetched_rows: AtomicU64,
 }
 
-/// Where the clock stands, and when it makes sense to look everywhere again.
+/// Where the eviction clock stands, and when another complete search makes sense.
 #[derive(Default)]
 pub(crate) struct Evictor {
     /// The next shard, counted through all tables.
     pub turn: usize,
-    /// What the last complete search that found nothing looked at; `None` after one that did.
+    /// What the last complete search looked at when it found nothing to evict; `None` after a search that
+    /// found a row.
     pub searched: Option<Searched>,
-    /// The drained position and the rows read back when nothing was found, short of a complete search: the
-    /// same again until one changes.
+    /// The evictable position and the number of rows read back when nothing was found: eviction finds nothing
+    /// again until one of the two changes.
     pub barren: Option<(Position, u64)>,
 }
 
 pub(crate) struct Searched {
-    /// Half of what was undrained is drained when this is.
+    /// The drained position at which half of what was undrained then is drained.
     pub again_at: Position,
     pub slots: u64,
     pub fetched_rows: u64,
 }
 
-/// Memory that was reserved for a row. Given back when dropped, unless kept.
+/// Memory that was reserved for a row. Released on drop, unless [`Charge::keep`] was called.
 pub(crate) struct Charge<'a> {
     budget: &'a Budget,
     bytes: usize,
 }
 
 impl Charge<'_> {
-    /// The row is in memory: its bytes are counted from now on, as those of its table.
+    /// The row is in memory: its bytes now count as used by its table.
     pub fn keep(mut self, table: &Budget) {
         table.take_over(std::mem::take(&mut self.bytes));
     }
@@ -129,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Has the log say what the database made of a change: the record that `put` makes.
+    /// Appends the outcome of a change to the log: the record that `put` writes.
     pub fn log_outcome(&self, put: impl FnOnce(&mut Vec<u8>)) {
         let mut record = Vec::new();
         put(&mut record);
@@ -138,13 +139,13 @@ impl Core {
         }
     }
 
-    /// Rows whose last change is at or before this may be evicted: it is in the database, and in every image
-    /// that memory will get of it.
+    /// Rows whose last change is at or before this may be evicted: the database has it, and every later image
+    /// of the row contains it.
     pub fn evictable(&self) -> Position {
         self.drained().min(Position(self.followed.load(Ordering::SeqCst)))
     }
 
-    /// There are followed tables: nothing is seen yet.
+    /// Some tables are followed, and no poll has been applied yet.
     pub fn follow(&self) {
         self.followed.store(0, Ordering::SeqCst);
     }
@@ -153,13 +154,13 @@ impl Core {
         self.followed.fetch_max(position.0, Ordering::SeqCst);
     }
 
-    /// Reserves memory for so many bytes if it is there.
+    /// Reserves memory for `row_bytes` if the limit allows it.
     pub fn try_reserve(&self, row_bytes: usize) -> Option<Charge<'_>> {
         let bytes = allocated_bytes(row_bytes);
         self.budget.try_take(bytes).then(|| self.taken(bytes))
     }
 
-    /// Bytes that were taken from the budget, to be given back unless they are kept.
+    /// A charge for bytes that were already taken from the budget.
     pub fn taken(&self, bytes: usize) -> Charge<'_> {
         Charge { budget: &self.budget, bytes }
     }

@@ -1,6 +1,6 @@
 //! How many rows have a value in an indexed column.
 //!
-//! Values are known by their fingerprints. A stripe is locked after everything else, for one addition.
+//! Values are identified by their fingerprints. A stripe is locked after all other locks, for one addition.
 
 use super::budget::Budget;
 use crate::hash::{Fingerprint, NO_VALUE};
@@ -16,7 +16,7 @@ pub(crate) struct Counters {
 #[derive(Default)]
 struct Stripe {
     counters: HashTable<Counter>,
-    /// The last change that took a counter to zero and so away.
+    /// The last change that brought a counter to zero, which removed it.
     emptied: Position,
 }
 
@@ -31,7 +31,7 @@ impl Counters {
         Counters { stripes: (0..COUNTER_STRIPES).map(|_| Mutex::default()).collect() }
     }
 
-    /// The rows with this value, and the last change of that number.
+    /// The number of rows with this value, and the position of that number's last change.
     pub fn get(&self, value: Fingerprint) -> (u64, Position) {
         let stripe = self.stripe(value).lock();
         match stripe.counters.find(value as u64, |counter| counter.value == value) {
@@ -40,7 +40,7 @@ impl Counters {
         }
     }
 
-    /// One row went from one value to another; [`NO_VALUE`] for no row or NULL, which is not counted.
+    /// One row changed from one value to another; [`NO_VALUE`] for no row or NULL, which is not counted.
     pub fn change(&self, before: Fingerprint, after: Fingerprint, position: Position, budget: &Budget) {
         if before == after {
             return;
@@ -74,7 +74,7 @@ impl Stripe {
             return;
         }
         let before = self.counters.allocation_size();
-        // A counter that went away left its mark behind: it must not be shown without.
+        // A removed counter leaves its mark in `emptied`: a new one must not be shown before that.
         let counter = Counter { value, rows: 1, changed: position.max(self.emptied) };
         self.counters.insert_unique(value as u64, counter, |counter| counter.value as u64);
         budget.resize(before, self.counters.allocation_size());

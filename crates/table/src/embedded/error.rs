@@ -9,11 +9,11 @@ use std::sync::Arc;
 /// Why a write was not done. Nothing has changed, in memory or in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WriteError {
-    /// Another row has this key, or its values where no two rows may have the same.
+    /// Another row has this key, or a unique value of this row.
     Conflict {
         /// The column or the set of columns, as `Schema::unique_rule` counts.
         rule: usize,
-        /// What the answer waits for: the position at which the other row is known to have it.
+        /// What the answer waits for: the position of the change by which the other row has the value.
         mark: Position,
     },
     /// There is no row with this key.
@@ -25,21 +25,21 @@ pub enum WriteError {
     Fetch(Value),
     /// The memory limit is reached and nothing can be evicted before more is drained.
     MemoryFull,
-    /// The log takes no more: it is at its limit.
+    /// The log has reached its size limit.
     LogFull,
     /// The record is larger than the log's buffer.
     TooLarge,
-    /// The log's buffer is full: the disk is behind. Passes soon.
+    /// The log's buffer is full because the disk is behind, or the row is about to be read again. Retry soon.
     Busy,
-    /// The log failed or was closed: nothing more is written.
+    /// The log failed or was closed: it accepts no more records.
     Poisoned,
-    /// An intent that ends at this position competes: its outcome decides, then the same may be tried again.
+    /// The intent at this position competes: retry when its outcome is known.
     Pending(Position),
     /// The database takes none of the table's changes for now.
     Stopped {
         /// Its name.
         table: String,
-        /// What is wrong with it.
+        /// Why the table is stopped.
         reason: Arc<str>,
     },
     /// The sum is beyond the column's range.

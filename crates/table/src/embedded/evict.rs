@@ -1,16 +1,16 @@
-//! Eviction: giving up the bodies of rows that the database has, when the memory limit is reached.
+//! Eviction: dropping the bodies of rows that the database has, when the memory limit is reached.
 //!
-//! A clock over all shards of all tables: a row that was read since the hand last passed is spared once.
-//! Only rows whose last change is drained (and seen in the database, when tables are followed) can go, and
-//! none that an intent is about; what stays of one is its stub. It runs in the request that needs the room,
-//! one at a time, with one shard locked at a time.
+//! A clock over all shards of all tables: a row that was read since the hand last passed is spared once. Only
+//! rows whose last change is drained (and was contained in a poll, when tables are followed) can be evicted,
+//! and no row with an intent under way; the stub stays in memory. Eviction runs in the request that needs the
+//! room, in one request at a time, with one shard locked at a time.
 //!
 //! **Cost.** Rows drain in the order in which they were written, which is roughly the order of their slots,
-//! so the hand rests where the undrained ones begin and each visit is short. When the visits yield nothing,
-//! everything is looked at twice; and if that yields nothing either, it is done again only when half of
-//! what was undrained then has been drained, or enough rows have been read back: otherwise each insert into
-//! a full memory would walk through all of it. Between, an insert may be refused although some row could
-//! go; it is told to come back, and the drain makes room.
+//! so the hand rests where the undrained rows begin and each visit is short. When the visits free nothing, a
+//! search looks at every row twice. If the search frees nothing either, it is repeated only when half of what
+//! was undrained then has been drained, or enough rows have been read back: otherwise each insert into a full
+//! memory would scan all rows. In between, an insert may be refused although some row could be evicted; the
+//! client may retry, and the drain makes room.
 
 use super::budget::allocated_bytes;
 use super::core::{Charge, Core, Evictor, Searched};
@@ -24,7 +24,7 @@ use forebay_value::RowRef;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a visit of a shard looked for, and how far it may go.
+/// The limits of a visit to a shard.
 struct Visit {
     drained: Position,
     want_bytes: usize,
@@ -32,7 +32,7 @@ struct Visit {
     run_max: u32,
 }
 
-/// What it found.
+/// The result of visits.
 #[derive(Default)]
 struct Found {
     freed_bytes: usize,
@@ -42,8 +42,8 @@ struct Found {
 }
 
 impl Core {
-    /// Reserves memory for a row of so many bytes, evicting others when the limit is reached. No shard may be
-    /// locked by the caller.
+    /// Reserves memory for a row of `row_bytes`, evicting others when the limit is reached. The caller must
+    /// not hold a shard's lock.
     pub fn reserve(&self, row_bytes: usize) -> Result<Charge<'_>, WriteError> {
         if let Some(charge) = self.try_reserve(row_bytes) {
             return Ok(charge);
@@ -67,7 +67,7 @@ impl Core {
         true
     }
 
-    /// Evicts about `want_bytes`; false when nothing went.
+    /// Evicts rows of about `want_bytes`; false when none could be evicted.
     fn evict(&self, evictor: &mut Evictor, want_bytes: usize) -> bool {
         let Some(tables) = self.rows.get() else {
             return false;
@@ -76,7 +76,7 @@ impl Core {
         if evictor.barren == Some(now) {
             return false;
         }
-        // Twice: the first round may only find rows that were read.
+        // Two rounds, because the first may find only rows that were read.
         for _ in 0..2 {
             let found = self.round(evictor, tables, want_bytes);
             if found.freed_bytes > 0 {
@@ -91,7 +91,7 @@ impl Core {
         is_found
     }
 
-    /// Visits each shard once, until enough is free.
+    /// Visits each shard once, until enough bytes are free.
     fn round(&self, evictor: &mut Evictor, tables: &[Arc<Rows>], want_bytes: usize) -> Found {
         let mut total = Found::default();
         for _ in 0..tables.len() * SHARDS {
@@ -114,7 +114,7 @@ impl Core {
         total
     }
 
-    /// Looks at every row twice, unless that was in vain not long ago.
+    /// Looks at every row twice, unless a recent search freed nothing.
     fn search(&self, evictor: &mut Evictor, tables: &[Arc<Rows>], want_bytes: usize) -> bool {
         let drained = self.evictable();
         if let Some(searched) = &evictor.searched {
@@ -144,7 +144,7 @@ impl Core {
                 }
             }
         }
-        // One more than half: when nothing was undrained, something must change first.
+        // One more than half, so that when nothing was undrained, another search needs a later change.
         let again_at = Position(drained.0 + (end - drained.0) / 2 + 1);
         evictor.searched = Some(Searched { again_at, slots, fetched_rows });
         false
@@ -152,7 +152,7 @@ impl Core {
 }
 
 impl Visit {
-    /// Moves the shard's hand on.
+    /// Advances the shard's hand, and evicts rows that it passes.
     fn run(&self, rows: &Rows, shard: &mut Shard) -> Found {
         let mut found = Found::default();
         let mut run = 0;
@@ -168,7 +168,7 @@ impl Visit {
             if slot.position() > self.drained {
                 run += 1;
                 if run >= self.run_max {
-                    // Back to where they began: that is what drains next.
+                    // Moves the hand back to the first undrained row, because that one drains next.
                     shard.hand = (number + 1).saturating_sub(run);
                     break;
                 }
@@ -189,7 +189,7 @@ impl Visit {
     }
 }
 
-/// Leaves a stub; how many bytes that freed, 0 when the stub would be as large.
+/// Replaces a row by its stub; returns the bytes freed, 0 when the stub would be as large as the row.
 fn evict_row(rows: &Rows, shard: &mut Shard, number: u32) -> usize {
     let slot = shard.slots.get(number);
     let key = key_of(slot, &rows.schema);

@@ -1,16 +1,15 @@
-//! Read-through: bringing a row from the database into memory, without ever putting back something older.
+//! Read-through: bringing a row from the database into memory, without ever replacing a newer state.
 //!
-//! **Why it cannot resurrect.** A reader of the database first notes the drained position of that moment:
-//! what is read then holds every change up to it (a database that lost its last commits does not: the read
-//! says so by the position that it finds beside the row, and is done again when they are back). It is put
-//! into memory only where the key's last change, in its slot or its tombstone, is at or before that
-//! position; and no tombstone after it is forgotten while a read is under way. Otherwise the read is done
-//! again.
+//! **Why it cannot resurrect.** A reader of the database first notes the present drained position: the row
+//! that it then reads contains every change up to there. (In a database that lost its last commits it does
+//! not: the read finds a lower position beside the row, fails, and is retried.) The row is put into memory
+//! only if the key's last change, in its slot or its tombstone, is at or before the noted position, and no
+//! tombstone after that position is forgotten while a read is under way. Otherwise the read is repeated.
 //!
-//! **A followed table** has no reads of its own: its key is read by the next poll (`follow`).
+//! **A followed table** is not read this way: the next poll reads the key (`follow`).
 //!
-//! **Bounds.** One read per key at a time for all who ask; a limited number at the same time, a limited
-//! number waiting.
+//! **Bounds.** Single-flight: one read per key at a time, for all requests that wait for it. The number of
+//! reads at the same time is limited, and so is the number that wait.
 
 use super::shard::{Absence, Shard};
 use super::slab::{EVICTED, REFERENCED, Slot};
@@ -24,20 +23,20 @@ use forebay_log::Position;
 use forebay_value::{Row, Value};
 use std::sync::atomic::Ordering;
 
-/// What is known of a key without asking the database.
+/// What memory knows of a key without asking the database.
 enum Known {
     Present,
     Gone(Position),
-    /// The database must have applied this first.
+    /// The row can be read once the database has everything up to this position.
     Behind(Position),
     Unknown,
 }
 
-/// What became of a row that was read.
+/// The result of putting a row that was read into memory.
 enum Installed {
     Present,
     Gone(Position),
-    /// The key has changed since: what was read may be older than that.
+    /// The key has changed since, so the row that was read may be older.
     Stale,
 }
 
@@ -64,8 +63,8 @@ impl Table {
             let (passenger, joined) = self.flights.join(key);
             let result = passenger.flight.get_or_init(|| self.fly(key)).await.clone();
             drop(passenger);
-            // A read that began before this call may have missed what the caller knows to be there: the next
-            // one cannot.
+            // A read that began before this call may have missed a row that the caller knows to exist; the
+            // next read cannot.
             match result {
                 Ok(Fetched::Gone(mark)) if joined == Joined::Later => gone = mark,
                 result => return result,
@@ -119,8 +118,8 @@ impl Table {
         }
     }
 
-    /// Puts what was read into memory, if nothing newer is known, and no intent has ended unheard since there
-    /// were `unheard` of these: the read may have been before it.
+    /// Puts a row that was read into memory, unless memory knows a newer change, or the drain has passed an
+    /// intent without an outcome since the count `unheard` was taken: the read may be older than that intent.
     fn install(
         &self,
         key: KeyRef<'_>,
@@ -140,7 +139,8 @@ impl Table {
             return Ok(Installed::Stale);
         }
         if row.is_some() && shard.intents.is_adding(key) {
-            // What was read may hold an addition that memory makes when its outcome is known.
+            // The row that was read may contain an addition that memory applies again when its outcome is
+            // known.
             return Ok(Installed::Stale);
         }
         if let Some(number) = found {
@@ -169,7 +169,7 @@ impl Table {
             Some(number) => {
                 let slot = shard.slots.get(number);
                 let position = slot.position();
-                // Others may have changed it, in a shared table.
+                // In a shared table, others may have changed the row.
                 self.rows.exchange_known(&self.rows.fingerprints_of(slot), &after, position);
                 let slot = shard.slots.get_mut(number);
                 self.rows.budget.give(super::budget::allocated_bytes(slot.bytes.len()));
@@ -188,7 +188,7 @@ impl Table {
         Ok(Installed::Present)
     }
 
-    /// The database no longer has a row of which a stub is left: others deleted it.
+    /// Removes a stub whose row the database no longer has, because others deleted it.
     fn drop_stub(&self, shard: &mut Shard, found: Option<u32>, key: KeyRef<'_>) {
         let Some(number) = found else {
             return;

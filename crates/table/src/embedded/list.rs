@@ -1,7 +1,7 @@
-//! Listing: rows in the order of their keys, from any key on.
+//! Listing: rows in the order of their keys, starting after any key.
 //!
-//! Each shard has its own ordered keys, so that inserts do not meet in one set; a list merges them, a few
-//! keys of each shard at a time.
+//! Each shard has its own ordered keys, so that inserts do not contend for one set; a list merges them,
+//! reading a few keys of each shard at a time.
 
 use super::slab::EVICTED;
 use super::table::Table;
@@ -16,19 +16,19 @@ use std::ops::Bound;
 /// What a list found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct List {
-    /// What an answer with these rows waits for.
+    /// The position that an answer with these rows waits for.
     pub mark: Position,
     /// Keys of rows on this page that are not in memory: [`Table::fetch`] them, then list again. Empty when
     /// the page is whole.
     pub evicted: Vec<Value>,
-    /// The last key of the page, where the next one goes on after; `None` when the page is empty.
+    /// The last key of the page; the next page starts after it. `None` when the page is empty.
     pub last: Option<Value>,
 }
 
-/// The keys of one shard, as far as they were read.
+/// The keys of one shard that were read and not merged yet.
 struct Run {
     keys: std::vec::IntoIter<Key>,
-    /// The last key read, when there may be more.
+    /// The last key read, when the shard may have more keys.
     more_after: Option<Key>,
 }
 
@@ -44,7 +44,7 @@ struct Merge<'a> {
 impl Merge<'_> {
     fn read(&mut self, shard: usize, after: Option<Key>) -> Run {
         let locked = self.table.rows.lock(shard);
-        // A key that is not on the page is missing from it because of a delete, perhaps.
+        // A key may be missing from the page because of a delete, so the page waits for the last one.
         self.mark = self.mark.max(locked.deleted);
         let ordered = locked.ordered.as_ref().expect("a table that is listed is ordered");
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -72,9 +72,9 @@ impl Merge<'_> {
 }
 
 impl Table {
-    /// Shows up to `limit` rows after a key, or from the beginning, in order. Rows that come or go meanwhile
-    /// may be seen or not. `show` as in [`Table::get`]; once a row of the page was found to be evicted, no
-    /// more are shown.
+    /// Shows up to `limit` rows after a key, or from the beginning, in order. Rows that are inserted or
+    /// deleted meanwhile may or may not be on the page. `show` as in [`Table::get`]; once a row of the page
+    /// was found to be evicted, no more are shown.
     ///
     /// # Panics
     /// When the table was not opened as ordered: what is configured must be checked at start.
@@ -84,7 +84,7 @@ impl Table {
             table: self,
             runs: Vec::with_capacity(SHARDS),
             heads: BinaryHeap::with_capacity(SHARDS),
-            // What falls to one shard, and some more: few runs are read twice.
+            // More than one shard's average share, so that few runs must be read twice.
             batch: limit / SHARDS * 2 + 4,
             mark: Position(0),
         };
@@ -107,7 +107,7 @@ impl Table {
         list
     }
 
-    /// False when the row has gone meanwhile.
+    /// Adds one row to the list; false when the row was deleted meanwhile.
     fn list_row(&self, key: KeyRef<'_>, list: &mut List, show: &mut impl FnMut(RowRef<'_>)) -> bool {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());

@@ -1,5 +1,4 @@
-//! Loading: rows that come from the database in bulk, at start or (warming) beside a table that is being
-//! served.
+//! Loading: rows from the database in bulk, at start or (warming) while the table is served.
 
 use super::budget::allocated_bytes;
 use super::readers::Reading;
@@ -16,30 +15,31 @@ pub struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// What the scan must hold: everything up to there.
+    /// The position up to which the scan must contain all changes.
     pub fn since(&self) -> Position {
         self.reading.since
     }
 
-    /// Takes a row of the scan into memory, unless something newer is known of its key. Past the memory limit
-    /// only its key and what must stay right are kept.
+    /// Puts a row of the scan into memory, unless memory knows a newer change of its key. Past the memory
+    /// limit only its stub is stored.
     pub fn row(&self, row: RowRef<'_>) {
         self.table.load_since(row, self.reading.since);
     }
 }
 
 impl Table {
-    /// For warming a table that is being served: to be called before the scan of the database begins, and
-    /// kept until its last row was given to [`Load::row`]. Meanwhile nothing that was deleted is forgotten.
+    /// For warming a table while it is served. To be called before the scan of the database begins; the
+    /// result must live until the last row was passed to [`Load::row`]. Until then no tombstone after its
+    /// position is forgotten.
     pub fn begin_load(&self) -> Load<'_> {
         Load { table: self, reading: self.readers.begin(&self.core) }
     }
 
-    /// Takes a row of the database into memory, at start: before [`Table::set_loaded`], and before the log is
-    /// replayed. Past the memory limit only its key and what must stay right are kept.
+    /// Puts a row of the database into memory at start: before [`Table::set_loaded`], and before the log is
+    /// replayed. Past the memory limit only its stub is stored.
     ///
-    /// What is in memory already stays as it is, and what was deleted stays so. After [`Table::set_loaded`]
-    /// use [`Table::begin_load`].
+    /// A row that is already in memory is not replaced, and a deleted row stays deleted. After
+    /// [`Table::set_loaded`] use [`Table::begin_load`].
     pub fn load(&self, row: RowRef<'_>) {
         self.load_since(row, Position(0));
     }
@@ -52,7 +52,8 @@ impl Table {
         rows.saw_key(key);
         let mut shard = rows.lock(hash.shard());
         if shard.intents.is_adding(key) {
-            // What was read may hold an addition that memory makes when its outcome is known.
+            // The row that was read may contain an addition that memory applies again when its outcome is
+            // known.
             return;
         }
         match shard.find(self.schema(), hash, key) {
@@ -72,8 +73,8 @@ impl Table {
                 slot.changed(position, 0);
             }
             None => {
-                // A table of our own that is loaded has all its rows: this one was deleted since, or comes
-                // from another writer.
+                // A loaded table that is not shared has all its rows: this row was deleted since, or another
+                // process wrote it.
                 let is_complete = !self.shared() && self.is_loaded();
                 if is_complete || shard.tombstone(key).is_some_and(|tombstone| tombstone.position > since) {
                     return;

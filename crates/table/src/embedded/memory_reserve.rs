@@ -1,10 +1,11 @@
 //! Memory taken from the system before rows need it.
 //!
-//! To touch memory for the first time is dear: a fault for every page, which the kernel has to clear, and in
-//! a virtual machine the host to find. A row of 600 bytes then costs as much for its memory as for all else
-//! that is done to store it. What is taken ahead is held in small blocks, such as rows are, so that it lies
-//! where the allocator looks for room for rows; as rows come, as much is given back to the allocator, a
-//! little before them. Promises nothing to anybody: what else the process needs may come out of it, too.
+//! Touching memory for the first time is expensive: each page costs a fault, the kernel must clear the page,
+//! and in a virtual machine the host must find it. The memory of a row of 600 bytes then costs as much as the
+//! rest of the work to store the row. The reserve is held in blocks as small as rows, so that it lies where
+//! the allocator looks for room for rows. As rows are stored, as many bytes are freed to the allocator, a
+//! little ahead of them. The reserve guarantees nothing: other allocations of the process may use the freed
+//! memory too.
 
 use crate::limits::{RESERVE_AHEAD_BYTES, RESERVE_BLOCK_BYTES, RESERVE_STEP_BYTES, RESERVE_THREADS_MAX};
 use parking_lot::Mutex;
@@ -13,17 +14,17 @@ use std::thread;
 
 type Block = Box<[u8; RESERVE_BLOCK_BYTES]>;
 
-/// What is held. None at first.
+/// The reserved memory; empty at first.
 pub(crate) struct Reserve {
     held: Mutex<Held>,
-    /// With so many bytes in use some of it is given up.
+    /// When this many bytes are in use, some blocks are freed.
     next_bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Held {
     blocks: Vec<Block>,
-    /// With so many bytes in use the last of it is to have been given up.
+    /// When this many bytes are in use, all blocks are to have been freed.
     until_bytes: u64,
 }
 
@@ -32,13 +33,14 @@ impl Reserve {
         Reserve { held: Mutex::default(), next_bytes: AtomicU64::new(u64::MAX) }
     }
 
-    /// Takes memory until, with what is in use, there is so much. Takes seconds for gigabytes.
+    /// Takes memory until reserve and used bytes together make `until_bytes`. Takes seconds for gigabytes.
     pub fn fill(&self, until_bytes: u64, used_bytes: u64) {
         let count = (until_bytes.saturating_sub(used_bytes) as usize).div_ceil(RESERVE_BLOCK_BYTES);
         let threads = thread::available_parallelism().map_or(1, usize::from).min(RESERVE_THREADS_MAX);
         let mut held = self.held.lock();
         thread::scope(|scope| {
-            // On threads of their own, which end: the allocator then has these blocks free for every thread.
+            // The blocks are allocated on threads that then end, so that the allocator can reuse them for
+            // every thread.
             let parts: Vec<_> = (0..threads).map(|_| scope.spawn(|| taken(count / threads))).collect();
             held.blocks =
                 parts.into_iter().flat_map(|part| part.join().expect("nothing of it panics")).collect();
@@ -47,7 +49,7 @@ impl Reserve {
         self.next_bytes.store(used_bytes, Ordering::Relaxed);
     }
 
-    /// Says how much is in use.
+    /// Is told how many bytes are in use, and frees blocks when due.
     #[inline]
     pub fn watch(&self, used_bytes: u64) {
         if used_bytes >= self.next_bytes.load(Ordering::Relaxed) {
@@ -57,7 +59,7 @@ impl Reserve {
 
     #[cold]
     fn give_up(&self, used_bytes: u64) {
-        // The holder of the lock does the same.
+        // Another thread holds the lock and is freeing blocks already.
         let Some(mut held) = self.held.try_lock() else { return };
         let kept_bytes = held.until_bytes.saturating_sub(used_bytes + RESERVE_AHEAD_BYTES);
         let kept = (kept_bytes / RESERVE_BLOCK_BYTES as u64) as usize;
@@ -70,13 +72,14 @@ impl Reserve {
         }
     }
 
-    /// How much is held.
+    /// Bytes that are held.
     pub fn bytes(&self) -> u64 {
         (self.held.lock().blocks.len() * RESERVE_BLOCK_BYTES) as u64
     }
 }
 
-/// Blocks that have been written to. Not with zeros: those would be asked for as such, and not be touched.
+/// Blocks that have been written to. Not with zeros: the allocator would then request zeroed pages and not
+/// touch them.
 fn taken(count: usize) -> Vec<Block> {
     (0..count).map(|_| Box::new([1; RESERVE_BLOCK_BYTES])).collect()
 }
@@ -99,7 +102,7 @@ mod tests {
             assert!(left.abs_diff(wanted) <= RESERVE_STEP_BYTES, "{left} held with {used} in use");
         }
         assert_eq!(reserve.bytes(), 0);
-        // What is freed does not bring it back.
+        // Lower use does not refill the reserve.
         reserve.watch(0);
         assert_eq!(reserve.bytes(), 0);
     }

@@ -1,18 +1,18 @@
-//! Reads of the database under way, and the drained position that each began with: no tombstone that one of
-//! them needs is forgotten.
+//! The reads of the database under way, with the drained position at which each began: no tombstone that one
+//! of them needs is forgotten.
 
 use super::core::Core;
 use forebay_log::Position;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// The drained positions that reads of the database under way began with.
+/// The drained positions at which the reads under way began, with the number of reads at each.
 #[derive(Default)]
 pub(crate) struct Readers {
     since: Mutex<BTreeMap<Position, usize>>,
 }
 
-/// One read of the database: what it sees holds everything up to `since`.
+/// One read of the database: the rows that it reads contain everything up to `since`.
 pub(crate) struct Reading<'a> {
     readers: &'a Readers,
     pub since: Position,
@@ -21,8 +21,8 @@ pub(crate) struct Reading<'a> {
 impl Readers {
     pub fn begin(&self, core: &Core) -> Reading<'_> {
         let mut since = self.since.lock();
-        // Under the lock: `floor` reads the drained position before it takes it, and so never passes a reader
-        // it does not see.
+        // Read under the lock: `floor` reads the drained position before it locks, and so never passes a
+        // reader that it does not see.
         let drained = core.drained();
         *since.entry(drained).or_default() += 1;
         Reading { readers: self, since: drained }

@@ -1,11 +1,11 @@
 //! Replay: the changes that are in the log and not in the database, applied to memory at start.
 //!
-//! Nothing is refused that was acknowledged: unique values are claimed without asking, and the memory limit
-//! may be passed.
+//! An acknowledged change is never refused: unique values are claimed without a check, and the memory limit
+//! may be exceeded.
 //!
 //! One thread reads the log, and a few apply it: each goes through all records and applies those of its own
-//! shards. The changes of one row are so applied in their order, and nothing depends on the order of
-//! changes of different rows: unique values are a multiset, counts are sums, and marks only rise.
+//! shards. So the changes of one row are applied in their order, and nothing depends on the order of changes
+//! of different rows: unique values are a multiset, counts are sums, and marks only rise.
 
 use super::replay_record::Missing;
 use super::table::Table;
@@ -24,53 +24,56 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// What a replay did.
+/// The result of a replay.
 pub struct Replayed {
     /// Changes read from the log.
     pub records: u64,
-    /// Those of tables that are no longer configured: only the drain has a use for them.
+    /// Changes of tables that are no longer configured: only the drain uses them.
     pub skipped: u64,
-    /// Where it ended.
+    /// The position at which the replay ended.
     pub end: Position,
-    /// Tables with serial keys and the highest key that they have, from the log or loaded before; 0 when
-    /// they have no row. The record store's sequence must not lie below it.
+    /// Tables with serial keys, each with the highest key of its rows, from the log or loaded before; 0 when
+    /// it has no row. The database's sequence must not lie below it.
     pub highest_keys: Vec<(Arc<Table>, i64)>,
 }
 
-/// What is done with the records of a table id.
+/// How the records of a table id are applied.
 enum Target {
-    /// And how far the database has them.
+    /// To a table with the same columns.
     Apply(Arc<Table>, Known),
     /// The table still exists, with other columns.
     Old(OldColumns, Known),
     Skip,
 }
 
-/// How far a table is.
+/// Up to which positions of the log a table's changes are known.
 #[derive(Clone, Copy)]
 struct Known {
-    /// In the database, and it is known what that made of intents, from it or from the log.
+    /// The database has everything up to here, and the outcomes of intents are known, from the database or
+    /// from the log.
     decided: Position,
-    /// What became of intents up to here is in memory: no checkpoint is taken before.
+    /// The outcomes of intents up to here are in memory: a checkpoint is written only after they are known.
     begin: Position,
-    /// In memory, every row of it: what the database has of it, and others may have changed since, is not
-    /// applied again.
+    /// All changes up to here are in the rows in memory. They are not applied again, because others may have
+    /// changed the rows since.
     had: Position,
-    /// Whether the log's records of what became of changes count: the start has not read these rows.
+    /// Whether the log's records of outcomes count, because the start has not read these rows from the
+    /// database.
     heeds_outcomes: bool,
 }
 
 impl Tables {
-    /// Applies every change after `from`, up to which the database has everything: after its rows were
-    /// loaded, before serving.
+    /// Applies every change after `from`, up to which the database has everything. To be called after the
+    /// rows were loaded and before serving.
     ///
     /// # Errors [`Kind::BadRecord`] with the position; [`Kind::OtherKey`]; [`Kind::Log`].
     pub fn replay(&self, from: Position) -> Result<Replayed, Error> {
         self.replay_uneven(from, |_| from)
     }
 
-    /// The same, when the database has more than that of some tables: `drained` says how far, by their
-    /// names. Of tables that came from a checkpoint, everything behind that is applied to what is older.
+    /// [`Tables::replay`] when the database has more than `from` of some tables: `drained` returns the
+    /// position of a table, by its name. To a table that came from a checkpoint, all changes behind the
+    /// checkpoint's begin are applied, unless its row is newer.
     ///
     /// # Errors As [`Tables::replay`].
     pub fn replay_uneven(
@@ -104,8 +107,8 @@ impl Tables {
             drop(senders);
             let joined = applying.into_iter().map(|thread| thread.join().expect("a replay thread panicked"));
             let (shares, refused): (Vec<_>, Vec<_>) = joined.partition(Result::is_ok);
-            // Of several errors the first in the log is told; a record comes before what could not be read
-            // behind it.
+            // Of several errors, the first in the log is returned; a bad record precedes the part that could
+            // not be read.
             match refused.into_iter().filter_map(Result::err).min_by_key(|refused| refused.position) {
                 Some(refused) => return Err(refused.error),
                 None => replayed.end = end?.unwrap_or(from),
@@ -122,7 +125,7 @@ impl Tables {
         Ok(replayed)
     }
 
-    /// By table id.
+    /// The targets, indexed by table id.
     fn targets(&self, drained: impl Fn(&str) -> Position) -> Vec<Option<Target>> {
         let mut targets = Vec::new();
         for (id, schema) in self.inner.catalogue.tables() {
@@ -147,7 +150,7 @@ impl Tables {
         if !table.is_from_checkpoint() {
             return Known { decided: drained, begin: drained, had: drained, heeds_outcomes: false };
         }
-        // The rows of a followed table are read by a poll, when the start is over.
+        // The rows of a followed table are read by a poll, after the start.
         let heeds_outcomes = table.followed() || !self.inner.is_asked.load(Ordering::Relaxed);
         let decided = if heeds_outcomes { drained.min(self.settled_at()) } else { drained };
         let begin = self.checkpoint_begin().unwrap_or_default();
@@ -159,13 +162,13 @@ fn unreadable(error: forebay_log::Error) -> Error {
     Error::caused(Kind::Log, "cannot read the log", error)
 }
 
-/// A table as it was when some of the log was written. What such a change has made of a row, only the
-/// database can say: the columns that came since have defaults there. Memory keeps the key and the unique
-/// values, and reads the row when the database has the change.
+/// A table with the columns that it had when a part of the log was written. Only the database knows the row
+/// after such a change, because columns that were added since have defaults there. Memory stores the key and
+/// the unique values, and reads the row once the database has the change.
 struct OldColumns {
     table: Arc<Table>,
     schema: Arc<Schema>,
-    /// For each column of then: where it is now, if it is.
+    /// For each old column, its present index, if it still exists.
     now: Vec<Option<usize>>,
 }
 
@@ -183,15 +186,15 @@ impl OldColumns {
         self.now[self.schema.key] == Some(self.table.schema().key)
     }
 
-    /// What a row of then has in the columns of now; `set` tells which columns of then count.
+    /// The values of an old row in the present columns; `set` selects the old columns that count.
     fn changes<'r>(&self, row: RowRef<'r>, set: impl Fn(usize) -> bool) -> Vec<(usize, ValueRef<'r>)> {
         let values = row.values(&self.schema).enumerate().filter(|(column, _)| set(*column));
         values.filter_map(|(column, value)| Some((self.now[column]?, value))).collect()
     }
 }
 
-/// Hands what the log holds to all threads that apply it, until its end, an error, or one of them wants no
-/// more; where it ended.
+/// Sends the log's records to all threads that apply them, until the log's end, an error, or until one of the
+/// threads has stopped. Returns where the last batch ended.
 fn read_batches(
     mut reader: Reader,
     senders: &[mpsc::SyncSender<Arc<Batch>>],
@@ -209,27 +212,27 @@ fn read_batches(
     }
 }
 
-/// What one thread applies: the shards whose number leaves `number` when divided by `of`.
+/// The part that one thread applies: the shards whose number modulo `of` is `number`.
 struct Share<'a> {
     number: usize,
     of: usize,
     targets: &'a [Option<Target>],
     records: u64,
     skipped: u64,
-    /// The intents of keys that the database has decided about, and of which no record has told how: the last
-    /// one, or additions, which do not wait for each other.
+    /// By key, the intents that the database has decided and for which no outcome record was read yet: the
+    /// last intent, or several additions, which do not wait for each other.
     intents: HashMap<(TableId, Key), Vec<Decided>>,
-    /// Rows that memory gave up.
+    /// Rows that memory dropped, to be read again.
     again: Vec<Again>,
 }
 
-/// An intent that the database took or refused.
+/// An intent that the database has committed or refused.
 struct Decided {
     position: Position,
     record: Box<[u8]>,
 }
 
-/// Why a thread stopped, and at which record.
+/// The error that stopped a thread, and the position of its record.
 struct Refused {
     position: Position,
     error: Error,
@@ -245,7 +248,7 @@ impl Share<'_> {
         Ok(self)
     }
 
-    /// Applies one record if it is in this share. What is wrong with a record is found by every thread.
+    /// Applies one record if it belongs to this share.
     fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), Error> {
         let record = LogRecord::decode(bytes).map_err(|error| bad(position, error))?;
         let TableId(id) = record.table();
@@ -283,7 +286,7 @@ impl Share<'_> {
         self.apply_change(table, *known, &record, (hash, key), position)
     }
 
-    /// Notes an intent, unless memory has what became of it, or its row will be read.
+    /// Notes an intent, unless memory already contains its outcome, or its row will be read.
     fn apply_intent(
         &mut self,
         table: &Table,
@@ -302,7 +305,7 @@ impl Share<'_> {
         } else if known.heeds_outcomes {
             let of_key = self.intents.entry((record.table(), key.to_owned())).or_default();
             if table.addition(record).is_none() {
-                // It began when the outcomes of all others were known.
+                // This intent began when the outcomes of all earlier intents of the key were known.
                 of_key.clear();
             }
             of_key.push(Decided { position, record: bytes.into() });
@@ -330,7 +333,8 @@ impl Share<'_> {
         self.records += 1;
         let is_known = match *record {
             LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
-                // What a followed table had behind that may be with or without it.
+                // The checkpoint's row may contain an intent of a followed table between `begin` and `had`,
+                // or not.
                 of <= known.begin || of > known.had && self.apply_committed(table, key, hash, of)?
             }
             LogRecord::Undone { .. } => !known.heeds_outcomes,
@@ -344,7 +348,7 @@ impl Share<'_> {
         table.replay_record(record, key, hash, position).map_err(|error| bad(position, error))
     }
 
-    /// Applies an intent that was committed; false when memory cannot tell what the row was then.
+    /// Applies an intent that was committed; false when memory cannot determine the row.
     fn apply_committed(
         &mut self,
         table: &Table,
@@ -355,7 +359,7 @@ impl Share<'_> {
         let intent = self.take_intent(table, key, position);
         let last = table.last_change(hash, key);
         if !table.followed() && last.is_some_and(|last| last >= position) && !table.is_doubted(hash, key) {
-            // The row was saved after that.
+            // The row was saved after the intent.
             return Ok(true);
         }
         let Some(intent) = intent.filter(|_| last.is_none_or(|last| last <= position)) else {
@@ -370,7 +374,8 @@ impl Share<'_> {
         Ok(true)
     }
 
-    /// The record of an intent that was committed. What became of those of its key before it was known then.
+    /// Takes the record of an intent that was committed, and forgets earlier intents of its key, whose
+    /// outcomes were known then.
     fn take_intent(&mut self, table: &Table, key: KeyRef<'_>, position: Position) -> Option<Box<[u8]>> {
         let id = (table.id(), key.to_owned());
         let Some(of_key) = self.intents.get_mut(&id) else { return table.take_noted(position) };
@@ -387,7 +392,7 @@ impl Share<'_> {
         taken.or_else(|| table.take_noted(position))
     }
 
-    /// Reserves what the intents of a row that is given up take: whether the database took them is not told.
+    /// Reserves the values of the intents of a row that is dropped: the log does not contain their outcomes.
     fn note_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
         let of_key = self.intents.remove(&(table.id(), key.to_owned()));
         for Decided { position, record: bytes } in of_key.into_iter().flatten() {
@@ -401,7 +406,7 @@ impl Share<'_> {
 }
 
 impl Share<'_> {
-    /// Applies a record of a table that has other columns now.
+    /// Applies a record that has the old columns of a table.
     fn apply_old(
         &mut self,
         old: &OldColumns,

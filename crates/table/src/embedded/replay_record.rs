@@ -1,4 +1,4 @@
-//! Records applied to memory: at start, and when the database has an intent.
+//! Applies records to memory: at start, and when the database has committed an intent.
 
 use super::budget::allocated_bytes;
 use super::shard::{Absence, Shard};
@@ -11,16 +11,16 @@ use crate::record::{InvalidRecord, LogRecord};
 use forebay_log::Position;
 use forebay_value::{RowRef, ValueRef};
 
-/// What a change of a row that is not in memory means.
+/// What to do with a change of a row that is not in memory.
 pub(super) enum Missing {
-    /// It makes the row.
+    /// The change creates the row.
     Put,
-    /// The database has no such row: it was deleted by others, or its insert was refused.
+    /// Ignore the change: the database has no such row, because others deleted it or its insert was refused.
     Ignore,
 }
 
 impl Table {
-    /// Applies a checked record of the columns of now.
+    /// Applies a checked record that has the table's present columns.
     pub(super) fn replay_record(
         &self,
         record: &LogRecord<'_>,
@@ -40,7 +40,7 @@ impl Table {
             LogRecord::Increment { column, delta, sum, .. } => {
                 self.replay_increment(key, hash, (column, delta), sum, position)?;
             }
-            // The row was read after that, or is by the caller that replays.
+            // The row was read after this record, or the caller (the replay) reads it.
             LogRecord::Undone { .. } | LogRecord::Committed { .. } => {}
         }
         Ok(())
@@ -50,7 +50,7 @@ impl Table {
         let rows = &*self.rows;
         let after = rows.fingerprints(row);
         rows.saw_key(key);
-        // Makes room if there is some to be made; what was acknowledged is kept in any case.
+        // Evicts rows to make room if possible; an acknowledged row is stored in any case.
         match self.core.reserve(row.0.len()) {
             Ok(charge) => charge.keep(&rows.budget),
             Err(_) => rows.budget.take(allocated_bytes(row.0.len())),
@@ -71,8 +71,8 @@ impl Table {
         self.wrote_whole(&mut shard, hash, key);
     }
 
-    /// Applies the columns that an update sets to the row as the database has it. The other columns may have
-    /// changed there since.
+    /// Applies the columns that an update sets to the database's row. The other columns may have changed
+    /// there since.
     pub(super) fn replay_update(
         &self,
         changes: &[(usize, ValueRef<'_>)],
@@ -99,8 +99,8 @@ impl Table {
         rows.set(&mut shard, number, row, position);
     }
 
-    /// Notes a change whose row memory does not show: the row can be read when the database has the change as
-    /// well.
+    /// Notes a change of a row that memory cannot show: the row can be read once the database has the change
+    /// too.
     pub(super) fn replay_unseen(
         &self,
         key: KeyRef<'_>,
@@ -126,7 +126,7 @@ impl Table {
                 self.put_stub(&mut shard, (hash, key), &after, position);
             }
             (None, Missing::Ignore) if self.followed() => {
-                // The row was there when the change was made. A poll says whether it still is.
+                // The row existed when the change was made. A poll finds out whether it still exists.
                 let after = rows.fingerprints_changed(&rows.no_fingerprints(), changes);
                 self.put_stub(&mut shard, (hash, key), &after, position);
                 self.want([key.value().to_owned()], false);
@@ -136,7 +136,7 @@ impl Table {
         }
     }
 
-    /// Puts in a row that takes these values, and whose body is not in memory.
+    /// Inserts the stub of a row with these fingerprints, whose body is not in memory.
     pub(super) fn put_stub(
         &self,
         shard: &mut Shard,
@@ -153,17 +153,17 @@ impl Table {
         rows.insert(shard, hash, slot);
     }
 
-    /// Whether memory has this change of a row, or a later one.
+    /// Whether memory contains this change of a row, or a later one.
     pub(super) fn has_newer(&self, hash: KeyHash, key: KeyRef<'_>, position: Position) -> bool {
         self.last_change(hash, key).is_some_and(|last| last >= position)
     }
 
-    /// Whether only the database knows if there is such a row.
+    /// Whether only the database knows if the row exists.
     pub(super) fn is_doubted(&self, hash: KeyHash, key: KeyRef<'_>) -> bool {
         self.rows.lock(hash.shard()).is_doubted(key)
     }
 
-    /// The last change of a row that memory has.
+    /// The position of the last change of a row that memory contains.
     pub(super) fn last_change(&self, hash: KeyHash, key: KeyRef<'_>) -> Option<Position> {
         let shard = self.rows.lock(hash.shard());
         match shard.find(self.schema(), hash, key) {
@@ -187,8 +187,8 @@ impl Table {
         }
     }
 
-    /// `logged`: what the record says that the column was then. Of a row that memory shows, what memory has
-    /// counts.
+    /// `logged`: the sum that the record has for the column. When the row is in memory, memory's value plus
+    /// `delta` counts instead.
     pub(super) fn replay_increment(
         &self,
         key: KeyRef<'_>,
@@ -210,7 +210,8 @@ impl Table {
         };
         let slot = shard.slots.get_mut(number);
         let Some((at, value)) = bigint_at(self.schema(), RowRef(&slot.bytes), column) else {
-            // Others have made it NULL, and may give it a number before the database has the increment.
+            // Others have set the column to NULL, and may set it to a number before the database applies the
+            // increment.
             if self.followed() {
                 self.added(&mut shard, number, (column, delta), position);
                 shard.slots.get_mut(number).changed(position, 0);
@@ -221,7 +222,8 @@ impl Table {
             if !self.followed() {
                 return Err(InvalidRecord("counts past 64 bits"));
             }
-            // Others have set it so high: what becomes of the increment the database decides.
+            // Others have set the column so high that the sum overflows: the database decides about the
+            // increment.
             self.lost(&mut shard, hash, key, std::iter::once(column), position);
             let fingerprints = rows.fingerprints_of(shard.slots.get(number));
             rows.hollow(&mut shard, number, &fingerprints);
@@ -239,7 +241,8 @@ impl Table {
         Ok(())
     }
 
-    /// A row that only the database has was incremented: it cannot be shown before the database has that too.
+    /// Notes a change of a row that only the database has: the row cannot be shown before the database has
+    /// the change.
     fn mark_behind(&self, shard: &mut Shard, key: KeyRef<'_>, position: Position) {
         let is_deleted = shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Deleted);
         if !is_deleted {

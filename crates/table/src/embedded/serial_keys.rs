@@ -1,4 +1,4 @@
-//! Serial keys of a table in this process. How they are handed out stands in `crate::serial_keys`.
+//! Serial keys of a table in this process. `crate::serial_keys` describes how they are handed out.
 
 use super::table::Table;
 use crate::serial_keys::{self, Keyed, Keys};
@@ -29,15 +29,16 @@ impl Keyed for Table {
 }
 
 impl Table {
-    /// The next serial key in hand. `None` when there is none: [`Table::wait_keys`], then ask again.
+    /// The next reserved serial key. `None` when none is reserved: await [`Table::wait_keys`], then call
+    /// again.
     pub fn next_key(&self) -> Option<i64> {
         self.take_key()
     }
 
-    /// Resolves when there is a serial key in hand. May be dropped at any time.
+    /// Resolves when a serial key is reserved. May be dropped at any time.
     ///
     /// # Errors
-    /// The source's; one that is not to be retried when the table has no serial key.
+    /// The source's; one that must not be retried when the table has no serial key.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
         serial_keys::wait(self.this())
     }

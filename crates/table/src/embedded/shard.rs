@@ -1,5 +1,5 @@
-//! One shard of a table's rows: slots, the index from keys to slots, tombstones, and the ordered keys where
-//! they are wanted.
+//! One shard of a table's rows: slots, the index from keys to slots, tombstones, and the ordered keys of a
+//! table that is listed.
 //!
 //! A shard knows nothing of the log, of unique values and of counters; [`Rows`](super::rows::Rows) keeps them
 //! together. Everything here runs under the shard's lock.
@@ -17,7 +17,7 @@ use forebay_value::{RowRef, Schema};
 use hashbrown::{HashMap, HashTable};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Finds the slot of a key. Small, and with the hash inside, so that growing touches no row.
+/// Finds the slot of a key. Small, and contains the hash, so that growing the index touches no row.
 struct Entry {
     hash: u32,
     slot: u32,
@@ -26,12 +26,12 @@ struct Entry {
 /// Why a key that is not in memory is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absence {
-    /// It was deleted; the database may not know it yet.
+    /// The row was deleted; the database may not have the delete yet.
     Deleted,
-    /// The database has the row, but not yet all of its changes, and memory does not have the row.
+    /// The row is only in the database, which does not have all of its changes yet.
     Behind,
-    /// The database refused a change of it. Whether there is a row, only the database knows. Kept until it
-    /// was asked.
+    /// The database refused a change of the row. Only the database knows whether the row exists. The
+    /// tombstone stays until the row has been read.
     Refused,
 }
 
@@ -46,27 +46,28 @@ pub(crate) struct Shard {
     pub slots: Slab,
     index: HashTable<Entry>,
     tombstones: HashMap<Key, Tombstone, std::hash::RandomState>,
-    /// Tombstones in the order in which they can go. One whose position is not the map's has been replaced.
+    /// Tombstones in the order in which they can be forgotten. An entry whose position differs from the map's
+    /// was replaced.
     tombstone_order: VecDeque<(Position, Key)>,
     /// All keys in order, when the table is listed.
     pub ordered: Option<BTreeSet<Key>>,
-    /// The last delete: what it waits for to say that a key is not there.
+    /// The last delete. An answer that says that a key does not exist waits for it.
     pub deleted: Position,
-    /// Where eviction goes on.
+    /// The slot at which eviction continues.
     pub hand: u32,
-    /// Of a followed table: what the database does not have yet.
+    /// Of a followed table: the operations that the database does not have yet.
     pub pending: Pendings,
-    /// Writes that memory does not show before the database has them.
+    /// Writes that memory does not show before the database has committed them.
     pub intents: KeyIntents,
 }
 
-/// Bytes of a key in the ordered set: its own, and a B-tree's share of node and slack (nodes are at least
-/// half full, 3/4 on average).
+/// Bytes of a key in the ordered set: the key, and its share of the B-tree's nodes and slack (nodes are at
+/// least half full, 3/4 on average).
 fn ordered_bytes(key: KeyRef<'_>) -> usize {
     size_of::<Key>() * 4 / 3 + 2 + heap_bytes(key)
 }
 
-/// Bytes of a tombstone: the map's entry at its lowest load, and the queue's.
+/// Bytes of a tombstone: its entry in the map at the map's lowest load, and its entry in the queue.
 fn tombstone_bytes(key: KeyRef<'_>) -> usize {
     2 * (size_of::<(Key, Tombstone)>() + 1) + 2 * size_of::<(Position, Key)>() + 2 * heap_bytes(key)
 }
@@ -95,7 +96,7 @@ impl Shard {
         self.index.find(KeyHash::spread_low(low), is_it).map(|entry| entry.slot)
     }
 
-    /// Puts in a row whose key is not there. The bytes of the row were counted by the caller.
+    /// Inserts a row whose key is not in the shard. The caller has counted the bytes of the row.
     pub fn insert(&mut self, schema: &Schema, hash: KeyHash, slot: Slot, budget: &Budget) {
         if let Some(ordered) = &mut self.ordered {
             let key = key_of(&slot, schema);
@@ -109,14 +110,14 @@ impl Shard {
         budget.resize(before, self.index.allocation_size() + self.slots.allocated_bytes());
     }
 
-    /// Makes room for so many rows more.
+    /// Makes room in the index for `rows` more rows.
     pub fn reserve(&mut self, rows: usize, budget: &Budget) {
         let before = self.index.allocation_size();
         self.index.reserve(rows, |entry| KeyHash::spread_low(entry.hash));
         budget.resize(before, self.index.allocation_size());
     }
 
-    /// Takes out a row, and gives back its bytes.
+    /// Removes a row, and releases its bytes.
     pub fn remove(&mut self, schema: &Schema, hasher: &Hasher, hash: KeyHash, slot: u32, budget: &Budget) {
         let before = self.slots.allocated_bytes();
         let last = self.slots.len() - 1;
@@ -144,13 +145,13 @@ impl Shard {
         self.tombstone_order.push_back((tombstone.position, key.to_owned()));
         let before = self.tombstones.insert(key.to_owned(), tombstone);
         if before.is_some_and(|before| before.absence == Absence::Refused) {
-            // Nothing else gives that back: a doubt is in no order.
+            // Only this releases those bytes: a doubtful key is not in `tombstone_order`.
             budget.give(tombstone_bytes(key));
         }
     }
 
-    /// Remembers that only the database knows whether a key is there. What the database has after `position`
-    /// is the truth.
+    /// Remembers that only the database knows whether a key exists. A read of the database that contains
+    /// everything up to `position` decides it.
     pub fn doubt(&mut self, key: KeyRef<'_>, position: Position, budget: &Budget) {
         let tombstone = Tombstone { position, absence: Absence::Refused };
         if self.tombstones.insert(key.to_owned(), tombstone).is_none_or(|old| old.absence != Absence::Refused)
@@ -167,7 +168,7 @@ impl Shard {
         }
     }
 
-    /// Whether only the database knows if a key is there.
+    /// Whether only the database knows if a key exists.
     pub fn is_doubted(&self, key: KeyRef<'_>) -> bool {
         self.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused)
     }
@@ -177,13 +178,12 @@ impl Shard {
         self.intents.last(key).map_or(Ok(()), |last| Err(WriteError::Pending(last)))
     }
 
-    /// Whether any key is remembered that is not in memory. Most shards have none: nothing is then looked
-    /// for.
+    /// Whether the shard has any tombstone. Most shards have none, and then no lookup is needed.
     pub fn has_tombstones(&self) -> bool {
         !self.tombstones.is_empty()
     }
 
-    /// All of them.
+    /// The tombstones with their keys, in no particular order.
     pub fn tombstones(&self) -> impl Iterator<Item = (&Key, &Tombstone)> {
         self.tombstones.iter()
     }
@@ -196,7 +196,7 @@ impl Shard {
         self.tombstones.get(&key.to_owned()).copied()
     }
 
-    /// Forgets the tombstones at or before `floor`; how many.
+    /// Forgets the tombstones at or before `floor`; returns how many.
     pub fn forget(&mut self, floor: Position, budget: &Budget) -> usize {
         let mut forgotten = 0;
         while let Some((position, _)) = self.tombstone_order.front()

@@ -1,4 +1,4 @@
-//! Slots: where the rows of one shard stand, densely, so that any number below the length is a row.
+//! Slots: the dense storage of one shard's rows; every number below the length is a row.
 //!
 //! Chunks instead of one vector: growing copies nothing and leaves no more than one chunk unused. Only the
 //! first chunk grows by doubling, so that a small table stays small.
@@ -6,19 +6,19 @@
 use crate::limits::{CHUNK_SLOTS, POSITION_BITS};
 use forebay_log::Position;
 
-/// One row, or what is left of it when it was evicted.
+/// One row, or the stub of an evicted one.
 pub(crate) struct Slot {
-    /// The row in the row format; of an evicted one its stub.
+    /// The row in the row format, or its stub.
     pub bytes: Box<[u8]>,
     /// The position of the last change, and the flags above it.
     state: u64,
 }
 
-/// The body was given up: `bytes` is a stub.
+/// The body is not in memory: `bytes` is a stub.
 pub(crate) const EVICTED: u64 = 1 << POSITION_BITS;
-/// The last change was only an increment, and when it came the row itself was durable.
+/// The last change was an increment, and the row itself was already durable then.
 pub(crate) const COUNTED: u64 = 2 << POSITION_BITS;
-/// Read since eviction last looked.
+/// The row was read since the eviction clock last passed.
 pub(crate) const REFERENCED: u64 = 4 << POSITION_BITS;
 
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
@@ -32,7 +32,7 @@ impl Slot {
         Position(self.state & POSITION_MASK)
     }
 
-    /// A change at `position`; flags are cleared, `flags` set.
+    /// Sets the position of the last change, and replaces all flags by `flags`.
     pub fn changed(&mut self, position: Position, flags: u64) {
         self.state = packed(position) | flags;
     }
@@ -49,7 +49,7 @@ impl Slot {
         self.state &= !flag;
     }
 
-    /// What an answer waits for that depends on the row being there, and on no counter.
+    /// The position for an answer that depends on the row's existence, but on no counter.
     pub fn row_mark(&self) -> Position {
         if self.has(COUNTED) { Position(0) } else { self.position() }
     }
@@ -82,7 +82,7 @@ impl Slab {
         &mut self.chunks[slot / CHUNK_SLOTS][slot % CHUNK_SLOTS]
     }
 
-    /// Puts a row at the end; its number.
+    /// Appends a row; returns its number.
     pub fn push(&mut self, slot: Slot) -> u32 {
         let number = self.length;
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_SLOTS) {
@@ -94,7 +94,7 @@ impl Slab {
         number
     }
 
-    /// Takes a row out; the last one takes its number.
+    /// Removes a row; the last row takes its number.
     pub fn swap_remove(&mut self, number: u32) -> Slot {
         let chunk = self.chunks.last_mut().expect("a slot in use");
         let last = chunk.pop().expect("no chunk is empty");

@@ -1,7 +1,7 @@
 //! One hot table: its handle, and reading from it.
 //!
-//! Every answer comes with the position that it must wait for: that of the last change of what it shows, or
-//! of the change that made it say no. Position 0 means nothing to wait for.
+//! Every answer carries the position that it must wait for: that of the last change of what it shows, or of
+//! the change that made the answer negative. Position 0: the answer need not wait.
 
 use super::budget::Budget;
 use super::core::Core;
@@ -30,9 +30,9 @@ use tokio::sync::SetOnce;
 /// Whether an answer shows a column that increments change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counters {
-    /// It does, and waits for the last increment as well.
+    /// The answer shows such a column, and waits for the last increment too.
     Shown,
-    /// It does not: an increment of a row that was durable is nothing to wait for.
+    /// The answer shows none: it does not wait for an increment of a row that was already durable.
     Hidden,
 }
 
@@ -47,7 +47,7 @@ pub enum Read<R> {
     Fetch(Value),
 }
 
-/// What came of a fetch.
+/// The result of a fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetched {
     /// The row is in memory.
@@ -59,12 +59,12 @@ pub enum Fetched {
 /// One row for [`Table::for_each`].
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// What [`Table::get`] finds the row by.
+    /// The key for [`Table::get`].
     pub key: ValueRef<'a>,
     /// The row; `None` when it was evicted.
     pub row: Option<RowRef<'a>>,
-    /// Its last change, or the last that waits for the database; 0 when it has not changed since it was
-    /// loaded.
+    /// The position of its last change or of its last intent without an outcome; 0 when the row has not
+    /// changed since it was loaded.
     pub position: Position,
 }
 
@@ -80,14 +80,14 @@ pub struct Table {
     pub(crate) readers: Readers,
     pub(crate) rules: Arc<LiveRules>,
     pub(super) others: Others,
-    /// Its rows came from a checkpoint.
+    /// Whether its rows came from a checkpoint.
     pub(super) from_checkpoint: AtomicBool,
-    /// Writes that wait for the database.
+    /// Writes whose outcome in the database is not known yet.
     pub(crate) intents: Intents,
-    /// When it is followed.
+    /// The state of following; `None` when the table is not followed.
     pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
-    /// What can be read before that.
+    /// What can be read before the table is loaded.
     pub(super) early: Early,
 }
 
@@ -128,25 +128,25 @@ impl Table {
         self.core.log.id()
     }
 
-    /// Whether others write to it as well, and memory does not hear of it.
+    /// Whether others also write to the table, and memory is not told of their changes.
     pub fn shared(&self) -> bool {
         self.others == Others::Unseen
     }
 
-    /// Says that what the database holds is in memory.
+    /// Marks the table as loaded: memory has all rows that the database had.
     pub fn set_loaded(&self) {
-        // Once loaded, it stays so: a second call changes nothing.
+        // A second call changes nothing.
         let _ = self.loaded.set(());
         self.forget_tombstones();
     }
 
-    /// Whether what the database holds is in memory. Before it is, no key or value is known to be free:
-    /// nothing should be answered or written.
+    /// Whether the table is loaded. Before that, no key or value is known to be free: the caller must neither
+    /// answer from the table nor write to it.
     pub fn is_loaded(&self) -> bool {
         self.loaded.initialized()
     }
 
-    /// Resolves when it is loaded.
+    /// Resolves when the table is loaded.
     pub async fn wait_loaded(&self) {
         self.loaded.wait().await;
     }
@@ -169,7 +169,7 @@ impl Table {
         }
     }
 
-    /// Shows any row, each with the same chance. `show` as in [`Table::get`].
+    /// Shows a random row; each row is equally likely. `show` as in [`Table::get`].
     pub fn random<R>(&self, show: impl FnOnce(RowRef<'_>) -> R) -> Read<R> {
         match self.rows.random() {
             Some((mut shard, slot)) => self.show(shard.slots.get_mut(slot), Counters::Shown, show),
@@ -191,7 +191,7 @@ impl Table {
         Read::Found(show(RowRef(&slot.bytes)), mark)
     }
 
-    /// What it means that a key is not in the locked shard.
+    /// What a read returns for a key that is not in the locked shard.
     pub(crate) fn absent<R>(&self, shard: &Shard, key: KeyRef<'_>) -> Read<R> {
         match shard.tombstone(key) {
             Some(tombstone) if tombstone.absence == Absence::Refused => Read::Fetch(key.value().to_owned()),
@@ -206,13 +206,14 @@ impl Table {
         self.rows.budget.used_bytes()
     }
 
-    /// How many rows there are, and what an answer that says so waits for. Of a shared table: in memory.
+    /// The number of rows (of a shared table, of those in memory), and what an answer that shows it waits
+    /// for.
     pub fn count(&self) -> (u64, Position) {
         self.rows.count()
     }
 
-    /// How many rows have this value in an indexed column (as in SQL, none has NULL), and what an answer that
-    /// says so waits for.
+    /// The number of rows with this value in an indexed column (as in SQL, no row matches NULL), and what an
+    /// answer that shows it waits for.
     ///
     /// # Panics
     /// When the column is not indexed: what is configured must be checked at start.
@@ -221,13 +222,13 @@ impl Table {
         self.rows.count_by(column, value)
     }
 
-    /// Calls `f` with every row, shard by shard, under that shard's lock. Rows that come or go meanwhile may
-    /// be seen or not.
+    /// Calls `f` with every row, shard by shard, under that shard's lock. `f` may or may not see rows that
+    /// are inserted or deleted meanwhile.
     pub fn for_each(&self, mut f: impl FnMut(Entry<'_>)) {
         (0..SHARDS).for_each(|shard| self.for_each_in(shard, &mut f));
     }
 
-    /// [`Table::for_each`] of one shard.
+    /// [`Table::for_each`] for one shard.
     pub(crate) fn for_each_in(&self, shard: usize, f: &mut impl FnMut(Entry<'_>)) {
         let shard = self.rows.lock(shard);
         for slot in shard.slots.iter() {
@@ -238,8 +239,8 @@ impl Table {
         }
     }
 
-    /// Forgets all rows and the keys in hand, for a database that was emptied. No request may use the table
-    /// meanwhile.
+    /// Forgets all rows and all reserved serial keys, for a database that was emptied. No request may use the
+    /// table meanwhile.
     ///
     /// # Errors
     /// [`Kind::Undrained`] when that would lose a change: nothing is forgotten.
@@ -252,7 +253,8 @@ impl Table {
         Ok(())
     }
 
-    /// Whether the slot's row survives a crash as far as was promised.
+    /// Whether a change at `position` will survive a crash as the log's durability level promises, or is in
+    /// the database.
     pub(crate) fn is_promised(&self, position: Position) -> bool {
         position <= self.core.drained() || position <= self.core.log.promised()
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-/// The hot tables. Clones are the same tables.
+/// The hot tables. Clones share the same tables.
 #[derive(Clone)]
 pub struct Tables {
     pub(crate) inner: Arc<Inner>,
@@ -29,20 +29,20 @@ pub(crate) struct Inner {
     pub catalogue: Arc<Catalogue>,
     /// The data folder.
     pub dir: PathBuf,
-    /// The checkpoint that was found, until it is loaded; or why there is none.
+    /// The checkpoint that was found, until it is loaded; or why the one in the folder cannot be used.
     pub found: Mutex<Option<Result<Checkpoint, String>>>,
-    /// Whether the database said what it made of all changes before the log is replayed.
+    /// Whether the start asked the database for the outcomes of all changes before the replay.
     pub is_asked: AtomicBool,
-    /// Rows that a replay gave up, and that are to be read again.
+    /// Rows that a start dropped, and that are to be read again.
     pub again: Mutex<Vec<Again>>,
-    /// What of it counts after that.
+    /// The head of the checkpoint that was loaded.
     pub checkpoint: OnceLock<Head>,
 }
 
 impl Tables {
-    /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Nothing is in
-    /// memory yet; the way from there is [`Tables::load_checkpoint`], [`Table::load`] for the database's rows
-    /// of the other tables, [`Tables::replay`], then [`Table::set_loaded`].
+    /// Opens the tables of a data folder: gives each an id in the catalogue file in `dir`. Memory is empty
+    /// then. Next come [`Tables::load_checkpoint`], [`Table::load`] for the database's rows of the other
+    /// tables, [`Tables::replay`], then [`Table::set_loaded`].
     ///
     /// `limit_bytes` is what rows, keys and indexes may take in memory, of all tables together.
     ///
@@ -107,7 +107,7 @@ impl Tables {
         })
     }
 
-    /// The table with this name. For the start: nothing is looked up by name while serving.
+    /// The table with this name. For start-up; serving never looks a table up by name.
     pub fn get(&self, name: &str) -> Option<Arc<Table>> {
         self.all().iter().find(|table| table.schema().name == name).cloned()
     }
@@ -123,13 +123,13 @@ impl Tables {
         (!tables.is_empty()).then(|| Following { core: self.inner.core.clone(), tables })
     }
 
-    /// What the table ids in the log stand for.
+    /// The catalogue: which table each id in the log means.
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.inner.catalogue.clone()
     }
 
-    /// Says that the database has made everything up to `position` durable: those rows may be evicted, and
-    /// what was deleted be forgotten.
+    /// Says that the database has made everything up to `position` durable: rows with no later change may be
+    /// evicted, and the tombstones of drained deletes forgotten.
     pub fn drained(&self, position: Position) {
         self.inner.core.set_drained(position);
         for table in self.all() {
@@ -137,13 +137,13 @@ impl Tables {
         }
     }
 
-    /// Takes memory from the system now, and waits for it, so that rows, keys and indexes find it there until
-    /// they take so much in all.
+    /// Takes memory from the operating system now, and blocks until that is done, so that rows, keys and
+    /// indexes need no new memory until they take `until_bytes` in total.
     pub fn reserve_memory(&self, until_bytes: u64) {
         self.inner.core.budget.reserve.fill(until_bytes.min(self.limit_bytes()), self.used_bytes());
     }
 
-    /// Bytes of that which are not used yet.
+    /// Bytes of the reserved memory that are not used yet.
     pub fn reserved_bytes(&self) -> u64 {
         self.inner.core.budget.reserve.bytes()
     }
@@ -153,7 +153,7 @@ impl Tables {
         self.inner.core.budget.used_bytes()
     }
 
-    /// Bytes that they may take.
+    /// Bytes that rows, keys and indexes may take in memory.
     pub fn limit_bytes(&self) -> u64 {
         self.inner.core.budget.limit_bytes()
     }

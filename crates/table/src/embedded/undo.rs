@@ -1,9 +1,9 @@
-//! Undo: when the database refused a change of a row, memory goes back to what the database has.
+//! Undo: when the database refuses a change of a row, memory returns to the database's state of the row.
 //!
-//! Memory keeps no older state of a row: the database has it, and the log has what came after. So memory
-//! gives the row up, as an eviction does, and reads it again (`fetch`) once the database has every later
-//! change of the key. Until then nothing of the row is shown. The log says that it was given up, for a
-//! start that does not ask the database.
+//! Memory stores no older state of a row: the database has it, and the log has the later changes. So memory
+//! drops the row, as an eviction does, and reads it again (`fetch`) once the database has every later change
+//! of the key. Until then the row cannot be read. The log records that the row was dropped, for a start that
+//! does not ask the database.
 
 use super::shard::{Absence, Shard};
 use super::slab::EVICTED;
@@ -16,21 +16,21 @@ use forebay_log::Position;
 use forebay_value::{Value, ValueRef};
 use std::sync::Arc;
 
-/// A row that was given up, and is to be read again.
+/// A row that memory dropped, and that is to be read again.
 #[derive(Clone)]
 pub struct Again {
-    /// From which drained position on it can be.
+    /// The drained position from which on it can be read.
     pub from: Position,
-    /// Which brings it back.
+    /// The table of the row.
     pub table: Arc<Table>,
-    /// Which row.
+    /// The key of the row.
     pub key: Value,
-    /// The intent of unknown outcome that keeps what it took until then.
+    /// An intent of unknown outcome that keeps its reservations until the row has been read.
     pub(super) intent: Option<Position>,
 }
 
 impl Again {
-    /// A row that no intent waits for.
+    /// A row that was not dropped for an intent.
     pub fn new(from: Position, table: Arc<Table>, key: Value) -> Again {
         Again { from, table, key, intent: None }
     }
@@ -38,13 +38,13 @@ impl Again {
     /// Brings the row into memory ([`Table::fetch`]), and ends the intent that waits for it.
     ///
     /// # Errors
-    /// Those of [`Table::fetch`], also when the row was given up once more meanwhile.
+    /// Those of [`Table::fetch`]; one that may be retried when the row was dropped again meanwhile.
     pub async fn read(&self) -> Result<(), SourceError> {
         let Some(intent) = self.intent else {
             return self.table.fetch(self.key.clone()).await.map(drop);
         };
         let is_told = |is_read| self.table.is_told(self.key.as_ref(), intent, is_read);
-        // An image may have told it already.
+        // An image may contain the outcome already.
         if !is_told(false) {
             let read = self.table.fetch(self.key.clone()).await;
             if !is_told(read.is_ok()) {
@@ -58,14 +58,14 @@ impl Again {
 }
 
 impl Table {
-    /// Gives up what memory has of a row of which the database refused a change, or has no row to change.
-    /// [`Table::fetch`] brings back what the database has. From which position on it can: the last change
-    /// of the key.
+    /// Drops a row of which the database refused a change, or which the database does not have.
+    /// [`Table::fetch`] brings back the database's row. Returns the drained position from which on it can:
+    /// the key's last change.
     pub fn undo(&self, key: ValueRef<'_>) -> Position {
         KeyRef::of(key).map_or(Position(0), |key| self.undo_from(key, Position(0)))
     }
 
-    /// The same; what the database did up to `least` is not known either.
+    /// [`Table::undo`], when outcomes up to the position `least` are not known either.
     pub(super) fn undo_from(&self, key: KeyRef<'_>, least: Position) -> Position {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
@@ -73,7 +73,7 @@ impl Table {
         self.undo_logged(&mut shard, hash, key, least)
     }
 
-    /// The same, when the log says so already.
+    /// [`Table::undo`], when the log already contains the record.
     pub(super) fn undo_logged(
         &self,
         shard: &mut Shard,
@@ -86,8 +86,8 @@ impl Table {
             return self.undo_followed(shard, hash, key, least);
         }
         let Some(number) = shard.find(self.schema(), hash, key) else {
-            // A delete was refused, or a delete came after what was. Without a tombstone the shard's last
-            // delete is the latest it can be.
+            // A delete was refused, or the row was deleted after the refused change. Without a tombstone, the
+            // shard's last delete is the latest possible position.
             let position = shard.tombstone(key).map_or(shard.deleted, |tombstone| tombstone.position);
             let is_deleted_since = shard.tombstone(key).is_some_and(|tombstone| {
                 let later = self.core.drained().max(least);

@@ -1,16 +1,16 @@
-//! Which values of unique columns are taken.
+//! The values of unique columns that are taken.
 //!
-//! One set of fingerprints for all unique columns of a table, and for those that are unique together, in
-//! stripes with a lock each. A stripe is locked after the shard of the row, stripes among themselves in
-//! ascending order, and held until the change is in the log: no request sees a claim that the log then
-//! refuses, and the order of claims is the order of the log.
+//! One set of fingerprints for all unique columns of a table, and for sets of columns that are unique
+//! together, in stripes with a lock each. Stripes are locked after the shard of the row, in ascending order,
+//! and held until the change is in the log: no request sees a claim whose record the log then refuses, and
+//! the order of claims is the order of the log.
 //!
-//! It is a multiset: what comes from the database or the log is entered without asking, and two such rows
-//! may have the same value for a while when others write to the table as well. A value is free when its
-//! last claim is gone.
+//! It is a multiset: values from the database or the log are entered without a check, and two such rows may
+//! have the same value for a while when others also write to the table. A value is free when it has no claim
+//! left.
 //!
-//! An intent reserves the values that it takes: they are not taken yet, and no other request takes them
-//! before its outcome is known.
+//! An intent reserves the values that it takes: they are not taken yet, but no other request can take them
+//! before the outcome is known.
 
 use super::budget::Budget;
 use crate::hash::{Fingerprint, NO_VALUE};
@@ -28,16 +28,18 @@ pub(crate) struct Unique {
 #[derive(Default)]
 pub(crate) struct Stripe {
     taken: HashTable<Fingerprint>,
-    /// Values that intents are to take, and where these are in the log. A replay may note several for one.
+    /// Values that intents are to take, with the positions of these intents. A replay may note several
+    /// intents for one value.
     reserved: HashMap<Fingerprint, SmallVec<[Position; 1]>, RandomState>,
-    /// The last change that took a value: what a conflict waits for.
+    /// The last change that took a value. An answer that reports a conflict waits for it.
     changed: Position,
 }
 
-/// What one change takes and frees: pairs of before and after, one for each rule of uniqueness.
+/// The unique values that one change takes and frees, one pair of before and after for each rule of
+/// uniqueness.
 pub(crate) type Claims = SmallVec<[Claim; 4]>;
 
-/// What one rule sees of a row that changes; [`NO_VALUE`] for no row or NULL.
+/// A row's value under one rule of uniqueness, before and after a change; [`NO_VALUE`] for no row or NULL.
 #[derive(Clone)]
 pub(crate) struct Claim {
     /// As `Schema::unique_rule` counts.
@@ -50,9 +52,9 @@ pub(crate) struct Claim {
 pub(crate) struct Taken {
     /// The first rule whose new value is taken.
     pub rule: usize,
-    /// What an answer waits for that says so.
+    /// The position for an answer that reports the conflict.
     pub mark: Position,
-    /// The intent that may take it, when no row has it.
+    /// The intent that has reserved the value, when no row has it.
     pub intent: Option<Position>,
 }
 
@@ -66,7 +68,7 @@ impl Unique {
         Unique { stripes: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
-    /// Locks what the claims touch.
+    /// Locks the stripes of the claims' values.
     pub fn lock(&self, claims: &[Claim]) -> Locked<'_> {
         let mut wanted = 0u64;
         for claim in claims {
@@ -96,7 +98,8 @@ impl Unique {
 }
 
 impl Locked<'_> {
-    /// The first rule whose new value is taken; one that a row has comes before one that an intent has.
+    /// The first rule whose new value is taken. Values of rows are checked before values that intents have
+    /// reserved.
     pub fn conflict(&self, claims: &[Claim]) -> Option<Taken> {
         let wanted = || claims.iter().filter(|claim| claim.after != NO_VALUE);
         let by_row = wanted().find_map(|claim| {
@@ -113,7 +116,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Whether a value has more than one claim, or an intent is to take it.
+    /// Whether any of the values has more than one claim, or is reserved by an intent.
     pub fn has_twin(&self, claims: &[Claim]) -> bool {
         claims.iter().any(|claim| {
             let Stripe { taken, reserved, .. } = self.stripe(claim.after);
@@ -123,7 +126,7 @@ impl Locked<'_> {
         })
     }
 
-    /// Reserves what is to be taken by the intent at `position`.
+    /// Reserves the values that the intent at `position` is to take.
     pub fn reserve(&mut self, claims: &[Claim], position: Position) {
         for claim in claims.iter().filter(|claim| claim.after != NO_VALUE) {
             self.stripe_mut(claim.after).reserved.entry(claim.after).or_default().push(position);
@@ -142,7 +145,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Frees what was, takes what is, as of `position`.
+    /// Frees the values before and takes the values after, as of `position`.
     pub fn apply(&mut self, claims: &[Claim], position: Position, budget: &Budget) {
         for claim in claims {
             if claim.before != NO_VALUE {

@@ -1,5 +1,5 @@
-//! Writing: every operation takes one shard's lock, appends one record, and changes memory only when the
-//! log took it.
+//! Writing: every operation takes one shard's lock, appends one record, and changes memory only if the log
+//! accepts the record.
 
 use super::error::WriteError;
 use super::rows::Fingerprints;
@@ -13,27 +13,28 @@ use forebay_log::Position;
 use forebay_value::{RowRef, Schema, Type, ValueRef, encode_row};
 use std::cell::RefCell;
 
-/// What an increment did.
+/// The result of an increment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incremented<R> {
-    /// What `show` made of the row as it is now.
+    /// What `show` returned for the row after the increment.
     pub shown: R,
-    /// What an answer waits for that shows the row and no counter.
+    /// The position for an answer that shows the row but no counter.
     pub row_mark: Position,
-    /// What an answer waits for that shows the counter, or says that it was counted.
+    /// The position for an answer that shows the counter, or confirms the increment.
     pub mark: Position,
 }
 
-/// What the log says of a change of some columns.
+/// How the log records a change of some columns.
 enum Logged {
-    /// The columns that it set.
+    /// As the new values of the columns.
     Columns,
-    /// What was added to one of them: the database adds it to whatever others have made of the column.
+    /// As an addition to one column: the database adds `delta` to the value that the column has there.
     Increment { column: usize, delta: i64, sum: i64 },
 }
 
 thread_local! {
-    /// Where records are put together: as long as the longest so far, and no longer a cost.
+    /// The buffer in which records are encoded. It stays as long as the longest record so far, so that
+    /// encoding soon allocates nothing.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -71,7 +72,7 @@ impl Table {
         })
     }
 
-    /// Puts in a row, in place of the one with its key if there is one. What the answer waits for.
+    /// Inserts a row, or replaces the one with its key. Returns what the answer waits for.
     ///
     /// # Errors
     /// As [`Table::insert`]; the key is never the conflict.
@@ -106,8 +107,8 @@ impl Table {
         })
     }
 
-    /// Has a row read before it is replaced, when memory has no more of it than unique values, and another
-    /// row has one that it would keep: only one of the two has it in the database.
+    /// Has an evicted row read before it is replaced, when another row has a unique value that it would keep:
+    /// in the database only one of the two has that value.
     pub(super) fn unless_doubtful(
         &self,
         shard: &Shard,
@@ -142,19 +143,19 @@ impl Table {
             return Err(WriteError::Missing { mark: Position(0) });
         };
         let hash = self.rows.hasher.key(key);
-        // No more than it can grow. What it really takes is counted when it has changed.
+        // The most that the row can grow. The real growth is counted when the row has changed.
         let growth = changes.iter().map(|(_, value)| growth_bytes(*value)).sum();
         let mut reserved = self.core.try_reserve(growth);
         let is_tight = reserved.is_none();
         if is_tight {
-            // No other row has to go for one that is not there.
+            // Checked first, so that no row is evicted for a row that does not exist.
             self.present(&self.rows.lock(hash.shard()), hash, key)?;
             reserved = Some(self.core.reserve(growth)?);
         }
         let mut shard = self.rows.lock(hash.shard());
         shard.unless_intended(key)?;
         let slot = match self.present(&shard, hash, key) {
-            // It was this very row that went: fetching it would only begin that again.
+            // The reservation evicted this very row: fetching it would only repeat that.
             Err(WriteError::Fetch(_)) if is_tight => return Err(WriteError::MemoryFull),
             found => found?,
         };
@@ -179,7 +180,8 @@ impl Table {
         self.add(key, column, delta, show, |record| self.append(record))
     }
 
-    /// [`Table::increment`] when no answer waits for it to be durable: it does not hurry the log.
+    /// [`Table::increment`] for callers whose answer does not wait until it is durable: it does not hurry the
+    /// log.
     ///
     /// # Errors
     /// As [`Table::increment`].
@@ -219,7 +221,7 @@ impl Table {
         let sum = value.checked_add(delta).filter(|sum| self.rules.allows(column, *sum));
         let sum = sum.ok_or(WriteError::Overflow { column })?;
         if self.rows.is_tracked(column) {
-            // Its value matters beyond the row: in memory it is an update like any other.
+            // The column's value matters beyond the row, so memory treats the increment like any update.
             let changes = [(column, ValueRef::Bigint(sum))];
             let logged = Logged::Increment { column, delta, sum };
             let (shown, mark) = self.change(&mut shard, number, &changes, logged, show)?;
@@ -270,7 +272,7 @@ impl Table {
         Ok((shown, position))
     }
 
-    /// The slot of a row that is there and has its body.
+    /// The slot of a row that exists and whose body is in memory.
     pub(super) fn present(
         &self,
         shard: &Shard,
@@ -289,7 +291,7 @@ impl Table {
         }
     }
 
-    /// Appends a change of some columns, makes the changed row the slot's, and shows it.
+    /// Appends a change of some columns, stores the changed row in the slot, and shows it.
     fn change<R>(
         &self,
         shard: &mut Shard,
@@ -356,13 +358,13 @@ pub(crate) fn encode_changed(
     out: &mut Vec<u8>,
 ) {
     let values = old.values(schema).enumerate().map(|(column, value)| {
-        // The last one counts, should a column be named twice.
+        // If a column is named twice, the last value counts.
         changes.iter().rev().find(|(changed, _)| *changed == column).map_or(value, |(_, value)| *value)
     });
     encode_row(schema, values, out);
 }
 
-/// Bytes of a value in a row, at most.
+/// The most bytes that a value takes in a row.
 fn encoded_bytes(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Null => 0,
@@ -374,7 +376,7 @@ fn encoded_bytes(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// Bytes by which a row grows, at most, but for the few of a NULL that becomes a number.
+/// The most bytes by which a row grows, except the few of a NULL that becomes a number.
 pub(super) fn growth_bytes(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Numeric(_) | ValueRef::Text(_) | ValueRef::Json(_) | ValueRef::Bytes(_) => {
@@ -384,7 +386,7 @@ pub(super) fn growth_bytes(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// Where in a row a bigint stands, and what it is; `None` when it is NULL.
+/// The byte offset and the value of a bigint in a row; `None` when it is NULL.
 pub(crate) fn bigint_at(schema: &Schema, row: RowRef<'_>, column: usize) -> Option<(usize, i64)> {
     let mut at = schema.columns.len().div_ceil(8);
     for (index, value) in row.values(schema).enumerate() {
@@ -404,7 +406,7 @@ pub(crate) fn bigint_at(schema: &Schema, row: RowRef<'_>, column: usize) -> Opti
     None
 }
 
-/// Bytes of a length in LEB128 and of what follows it.
+/// Bytes of a value of `length` bytes and of its length in LEB128.
 fn prefixed_bytes(length: usize) -> usize {
     (length.max(1).ilog2() as usize / 7 + 1) + length
 }

@@ -1,4 +1,4 @@
-//! One change, ready to be written, and the script that writes it.
+//! A change that is ready to be written, and the script that writes it.
 
 use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
 use super::error::too_busy;
@@ -12,10 +12,10 @@ use crate::limits::{RECORD_BYTES_MAX, REMOTE_TRIES};
 use crate::record;
 use forebay_redis::{Link, Value as Answer};
 
-/// Unique values, by the place of their column among the unique ones.
+/// Unique values, each with the index of its column among the unique columns.
 type Values = Vec<(usize, Fingerprint)>;
 
-/// What a row must be for a change to be done.
+/// The state that a row must have for a change to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     Absent,
@@ -23,29 +23,29 @@ pub(crate) enum Expect {
     Head([u8; HEAD_BYTES]),
 }
 
-/// One change of one row, ready to be written.
+/// A change of one row that is ready to be written.
 pub(crate) struct Change<'a> {
     pub place: &'a Place,
     pub expect: Expect,
-    /// The row as it was, when that is known; empty: it was not, or nothing of it is tracked.
+    /// The tracked values before the change; empty: no row, its values are not known, or none is tracked.
     pub before: Tracked,
-    /// As it will be; empty: it will not be.
+    /// The tracked values after the change; empty: no row.
     pub after: Tracked,
     /// The queue entry.
     pub record: Vec<u8>,
     pub is_delete: bool,
-    /// Whether it is refused when memory is full.
+    /// Whether the change is refused when memory is full.
     pub grows: bool,
 }
 
-/// What became of a change that was sent.
+/// The result of a change that was sent.
 pub(crate) enum Written {
     Done,
-    /// The row is not what was expected: this is what it is.
+    /// The row is not as expected; this is its present entry.
     Changed(Option<Entry>),
 }
 
-/// What the script itself answered.
+/// The answer of the write script.
 pub(crate) enum Answered {
     Written(Written),
     /// A unique value (the column, its fingerprint) is reserved for another row.
@@ -54,11 +54,11 @@ pub(crate) enum Answered {
         value: Fingerprint,
         holder: Vec<u8>,
     },
-    /// The attempt was fenced, or reserved its values under an earlier generation.
+    /// The attempt was fenced, or had reserved its values under an earlier generation.
     Fenced,
 }
 
-/// What only a cluster needs: the attempt's token, its shard's generation before it began, and the
+/// Data that only a cluster needs: the attempt's token, its shard's own generation before it began, and the
 /// reservations of its values.
 #[derive(Default)]
 pub(crate) struct Attempt {
@@ -67,10 +67,10 @@ pub(crate) struct Attempt {
     pub relied: Vec<Relied>,
 }
 
-/// What a row with a reserved value relies on.
+/// The reservations of another shard on which a row relies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relied {
-    /// Where it is reserved.
+    /// The shard that reserved the value.
     pub shard: u16,
     pub generation: Vec<u8>,
     /// How many reservations that shard had made by then.
@@ -78,7 +78,7 @@ pub(crate) struct Relied {
 }
 
 impl Relied {
-    /// Its field and value of the generation, its field and value of the number: as scripts take it.
+    /// The arguments for scripts: field and value of the generation, field and value of the number.
     pub fn args(&self) -> [Vec<u8>; 4] {
         let fields = [names::generation_field(self.shard), names::reserved_field(self.shard)];
         let [generation_field, reserved_field] = fields;
@@ -86,8 +86,8 @@ impl Relied {
     }
 }
 
-/// Field and value of a change's queue entry, as the write script takes them. A row stands there as in its
-/// row's field, so that the server makes one string of both.
+/// Field and value of a change's queue entry, as the write script expects them. A row has the same bytes
+/// there as in the rows' hash, so that the server builds one string for both.
 fn queue_entry(change: &Change<'_>) -> [Vec<u8>; 2] {
     match record::row_offset(&change.record) {
         Some(offset) => {
@@ -99,14 +99,14 @@ fn queue_entry(change: &Change<'_>) -> [Vec<u8>; 2] {
 }
 
 impl Tracked {
-    /// The value in one tracked column; of a row that is not there: none.
+    /// The value of one tracked column; [`NO_VALUE`] when there is no row.
     pub fn value(&self, index: usize) -> Fingerprint {
         self.values.get(index).copied().unwrap_or(NO_VALUE)
     }
 }
 
 impl RemoteTable {
-    /// Sends a change. Outside a cluster its unique values are claimed by the script itself.
+    /// Sends a change. Outside a cluster the script itself claims its unique values.
     pub(crate) async fn commit(&self, link: &Link, change: &Change<'_>) -> Result<Written, HotError> {
         if change.record.len() > RECORD_BYTES_MAX {
             return Err(HotError::too_large());
@@ -126,8 +126,8 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// The unique columns in which a change exchanges a value: the place among them, the column, the value
-    /// before and after.
+    /// The unique columns whose value a change replaces: the index among the unique columns, the column, the
+    /// value before and after.
     pub(crate) fn exchanged<'c>(
         &'c self,
         change: &'c Change<'_>,
@@ -205,7 +205,7 @@ impl RemoteTable {
         }
         if has_token {
             args.push(attempt.token.clone());
-            // No reservation of its own: nothing is noted.
+            // No reservation of this shard is relied on: nothing is noted.
             args.extend([OWN_GENERATION.to_vec(), attempt.own.clone(), Vec::new(), wire::digits(0u64)]);
         }
         args.extend(attempt.relied.iter().flat_map(Relied::args));
@@ -216,7 +216,7 @@ impl RemoteTable {
         Call { script: &scripts::WRITE, keys, args }
     }
 
-    /// What kind of change it is, and how many parts it has.
+    /// The control argument: the kind of change, and the number of its parts.
     fn control(&self, change: &Change<'_>, has_token: bool, counts: [usize; 4]) -> Vec<u8> {
         let mut control = vec![
             if change.is_delete { b'd' } else { b'p' },
@@ -236,8 +236,8 @@ impl RemoteTable {
         control
     }
 
-    /// What the script itself takes and gives up of unique values, by place among the unique columns: outside
-    /// a cluster.
+    /// The unique values that the script itself claims and releases, by index among the unique columns; empty
+    /// in a cluster.
     fn claims_and_releases(&self, change: &Change<'_>) -> (Values, Values) {
         let (mut claims, mut releases) = (Vec::new(), Vec::new());
         if self.tier.is_cluster {
@@ -254,7 +254,7 @@ impl RemoteTable {
         (claims, releases)
     }
 
-    /// How counters change with a row: the place among the counted columns, the value, by how much.
+    /// The changes of counters: the index among the counted columns, the value, and by how much.
     pub(crate) fn counter_changes(
         &self,
         before: &Tracked,

@@ -1,4 +1,4 @@
-//! What stands in the fields of a shard: keys in their order, entries with their heads.
+//! The byte format of a shard's fields: keys, whose bytes sort like the keys, and entries with their heads.
 //!
 //! ```text
 //! key      := bigint: 8 bytes big-endian, the sign bit turned over · uuid: 16 bytes · text: its UTF-8
@@ -9,8 +9,8 @@
 //! body     := kind 0: the row, in the row format
 //!             kind 1 (stub): the fingerprints of its unique values, then of its counted values,
 //!             16 bytes little-endian each, in the order of the columns; 0 for NULL
-//! reservation := token, 8 bytes · key                       of a unique value: who has it, or is about to
-//! queued   := field and value of a queue entry: of a record that ends with a row what stands before the
+//! reservation := token, 8 bytes · key                       of a unique value: the row that has it or will
+//! queued   := field and value of a queue entry: of a record that ends with a row the bytes before the
 //!             row, and the row's entry; otherwise "r" and the log record
 //! ```
 
@@ -35,10 +35,10 @@ const FINGERPRINT_BYTES: usize = size_of::<Fingerprint>();
 const ROW: u8 = 0;
 const STUB: u8 = 1;
 
-/// Turned over, negative numbers come first.
+/// The sign bit; flipped, negative numbers sort first.
 const SIGN: u64 = 1 << 63;
 
-/// The log record of a queue entry; `None`: it is none.
+/// The log record of a queue entry; `None` when the entry is invalid.
 pub(crate) fn queued_record(field: Vec<u8>, value: Vec<u8>) -> Option<Vec<u8>> {
     if field == QUEUED_WHOLE {
         return Some(value);
@@ -56,7 +56,7 @@ pub(crate) fn key_bytes(key: KeyRef<'_>) -> Vec<u8> {
     }
 }
 
-/// The key that a field stands for, in a table with this schema.
+/// The key that a field encodes, in a table with this schema.
 pub(crate) fn key_value(schema: &Schema, bytes: &[u8]) -> Result<Value, HotError> {
     use forebay_value::KeyKind;
     let wrong = || HotError::foreign(format!("table {} has a key in memory that is none", schema.name));
@@ -70,12 +70,12 @@ pub(crate) fn key_value(schema: &Schema, bytes: &[u8]) -> Result<Value, HotError
     })
 }
 
-/// What is known of a row in memory.
+/// The entry of a row in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The number of its last change; 0 when it has not changed since it was loaded.
     pub version: u64,
-    /// As it stands in its field: what a compare-and-set expects.
+    /// The head as stored, which a compare-and-set expects.
     pub head: [u8; HEAD_BYTES],
     pub body: Body,
 }
@@ -88,7 +88,7 @@ pub(crate) enum Body {
 }
 
 impl Entry {
-    /// Reads an entry of any writer: what comes out is a valid row of the schema.
+    /// Reads an entry of any writer; the result is a valid row or stub of the schema.
     pub fn read(schema: &Schema, bytes: &[u8]) -> Result<Entry, HotError> {
         let wrong = |what: &str| {
             HotError::foreign(format!("table {} has an entry in memory that {what}", schema.name))
@@ -120,7 +120,7 @@ impl Entry {
     }
 }
 
-/// The stub that takes the place of an entry with this head.
+/// The stub that replaces an entry with this head.
 pub(crate) fn stub(head: [u8; HEAD_BYTES], tracked: &Tracked) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(stub_bytes(tracked.values.len()));
     bytes.extend_from_slice(&head);
@@ -131,7 +131,7 @@ pub(crate) fn stub(head: [u8; HEAD_BYTES], tracked: &Tracked) -> Vec<u8> {
     bytes
 }
 
-/// The length of a stub of a row with so many tracked columns.
+/// The length of a stub of a row with `tracked` tracked columns.
 pub(crate) fn stub_bytes(tracked: usize) -> usize {
     HEAD_BYTES + FINGERPRINT_BYTES * tracked
 }

@@ -1,4 +1,4 @@
-//! What a failure of Redis or Valkey means to a call on a hot table.
+//! Errors of Redis or Valkey as errors of a call on a hot table.
 
 use crate::error::{HotError, HotKind};
 
@@ -7,22 +7,22 @@ impl HotError {
         self.cause::<forebay_redis::Error>().and_then(forebay_redis::Error::code)
     }
 
-    /// Whether a shard said that it is not loaded.
+    /// Whether a shard answered that it is not loaded.
     pub(crate) fn is_not_loaded(&self) -> bool {
         self.code() == Some("NOTLOADED")
     }
 
-    /// Whether a shard said that a load must begin again.
+    /// Whether a shard answered that a load must begin again.
     pub(crate) fn is_stale(&self) -> bool {
         self.code() == Some("STALE")
     }
 
-    /// Whether values are reserved under a generation that is over.
+    /// Whether values were reserved under an earlier generation.
     pub(crate) fn is_fenced(&self) -> bool {
         self.code() == Some("FENCED")
     }
 
-    /// The same, of a step that came before the write: whatever became of that step, the row is as it was.
+    /// The error of a step before the write: whatever the outcome of that step, the row is unchanged.
     pub(crate) fn before_the_write(self) -> HotError {
         match self.kind() {
             HotKind::UnknownOutcome => {
@@ -61,7 +61,7 @@ impl From<forebay_redis::Error> for HotError {
     }
 }
 
-/// Others changed what a write begins with, again and again.
+/// The error when others changed the row at each attempt.
 pub(super) fn too_busy() -> HotError {
     HotError::unavailable("others changed the row each time it was tried")
 }

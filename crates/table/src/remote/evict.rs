@@ -1,10 +1,10 @@
-//! Eviction: when the servers use more than the limit, rows that are drained leave stubs: key, version,
+//! Eviction: when the servers use more than the limit, drained rows are replaced by stubs: key, version,
 //! fingerprints of unique and counted values.
 //!
-//! The holder of a shard's lease looks after that shard. The limit is for all primaries together, as they say
-//! themselves (`used_memory`), asked at most once a second. Rows go in the order of the hash's cursor, one
-//! turn after the other, which has nothing to do with how lately they were used: Redis gives no cheap way to
-//! know. When a whole turn found nothing to evict, the shard is full: it refuses what grows until enough was
+//! The holder of a shard's lease evicts in that shard. The limit is for all primaries together, by their own
+//! figures (`used_memory`), read at most once a second. Rows are evicted in the order of the hash's cursor,
+//! turn after turn, regardless of how recently they were used: Redis offers no cheap way to know that. When a
+//! whole turn found nothing to evict, the shard is marked full: it refuses changes that grow until enough is
 //! drained.
 
 use super::encode::{Body, Tracked, stub};
@@ -21,14 +21,14 @@ use forebay_redis::{Facts, Link, Need, Role, require};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What was done for a shard's memory.
+/// The result of [`Queue::maintain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Maintained {
     /// Bytes that all primaries use.
     pub used_bytes: u64,
     /// Rows that were evicted.
     pub evicted_rows: u64,
-    /// Whether the shard refuses what grows.
+    /// Whether the shard refuses changes that grow.
     pub is_full: bool,
     /// Whether there is more to evict: call again soon.
     pub more: bool,
@@ -41,7 +41,7 @@ impl Tier {
         match *used {
             Some((at, bytes)) if at.elapsed() < REMOTE_USED_AGE => Ok(bytes),
             _ => {
-                // One that does not answer has none of the shards that are looked after now.
+                // A primary that does not answer has none of the shards that are maintained now.
                 let facts = self.client.facts_of_reachable().await;
                 let primaries = facts.iter().filter(|facts| facts.role == Role::Primary);
                 *self.memory_troubles.lock() = primaries.clone().filter_map(trouble).collect();
@@ -57,8 +57,8 @@ impl Tier {
 }
 
 impl Tier {
-    /// What all primaries may use before drained rows are evicted: the limit of the config, or what leaves
-    /// the queues some room below the servers' own. 0: there is neither.
+    /// The bytes that all primaries may use before drained rows are evicted: the configured limit or a part
+    /// of the servers' own, which leaves the queues some room, whichever is lower. 0: there is neither.
     fn eviction_limit_bytes(&self) -> u64 {
         let servers = self.servers_limit_bytes.load(Ordering::Relaxed) / 100 * REMOTE_SERVERS_PERCENT;
         match (self.limit_bytes, servers) {
@@ -93,8 +93,9 @@ impl Queue {
         Ok((self.tier.used_bytes().await?, self.tier.eviction_limit_bytes()))
     }
 
-    /// Looks after the memory of a shard whose lease is held: evicts some of what is drained when the limit
-    /// is passed, says when it is full and when no longer. To be called after a release, and now and then.
+    /// Maintains the memory of a shard whose lease is held: evicts some drained rows when the limit is
+    /// exceeded, and marks the shard full or no longer full. To be called after each release, and
+    /// periodically.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -133,7 +134,7 @@ impl Queue {
             }
         }
         if evicted_rows > 0 {
-            // What they freed is to be seen before more go.
+            // Reads the use anew before more rows are evicted.
             *self.tier.used.lock().await = None;
         }
         if state.is_full && used_bytes <= part(REMOTE_FULL_UNTIL_PERCENT) {
@@ -149,7 +150,7 @@ impl Queue {
         Ok(done)
     }
 
-    /// Evicts every row of a shard that is drained, whatever the limit. How many went.
+    /// Evicts every drained row of a shard, whatever the limit; returns how many.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -189,7 +190,8 @@ impl Queue {
 }
 
 impl RemoteTable {
-    /// Evicts what is drained among the next rows of a shard. The next cursor, and how many went.
+    /// Evicts the drained ones among the next rows of a shard. Returns the next cursor, and how many were
+    /// evicted.
     async fn evict_step(&self, link: &Link, shard: u16, cursor: u64) -> Result<(u64, u64), HotError> {
         let (next, found) = self.scan_fields(link, shard, cursor).await?;
         let mut args = Vec::with_capacity(3 * found.len());

@@ -1,13 +1,13 @@
-//! Read-through: rows that are not in memory, from the database, without ever putting back something older.
+//! Read-through: bringing rows from the database into memory, without ever replacing a newer state.
 //!
-//! **Why it cannot resurrect.** A reader of the database first notes the shard's drained position: what is
-//! read then holds every change up to it. The row is put into memory by a script, only in place of the very
-//! stub that was seen, whose last change is at or before that position, or (in a shared table) where nothing
-//! is, no tombstone after that position stands, and none after it was forgotten. Otherwise the read is done
-//! again.
+//! **Why it cannot resurrect.** A reader of the database first notes the shard's drained position: the row
+//! that it then reads contains every change up to there. A script puts the row into memory only in place of
+//! the same stub that was seen, whose last change is at or before that position; or, in a shared table, where
+//! there is no entry, there is no tombstone after that position, and none after it was forgotten. Otherwise
+//! the read is repeated.
 //!
-//! **Bounds.** One read per key and process at a time for all who ask; a limited number at the same time, a
-//! limited number waiting.
+//! **Bounds.** Single-flight: one read per key and process at a time, for all requests that wait for it. The
+//! number of reads at the same time is limited, and so is the number that wait.
 
 use super::commit::Relied;
 use super::encode::{Body, Entry, Tracked};
@@ -24,7 +24,7 @@ use crate::reads::check_fetched;
 use forebay_redis::{Link, Value as Answer};
 use forebay_value::{Row, ValueRef};
 
-/// Whether a row is put into memory when that is full.
+/// Whether a row is put into memory when memory is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
     Install,
@@ -35,30 +35,30 @@ enum WhenFull {
 #[derive(Clone, Copy)]
 struct Install {
     full: WhenFull,
-    /// Whether it may come where nothing is, from others or because its deletion was refused.
+    /// Whether it may be put where there is no entry: others wrote the row, or its delete was refused.
     is_foreign: bool,
 }
 
-/// What became of a row that was read.
+/// The result of putting a row that was read into memory.
 enum Installed {
     Present(Row),
     Gone,
-    /// The key has changed since: what was read may be older than that.
+    /// The key has changed since, so the row that was read may be older.
     Stale,
-    /// It is right, and there is no room for it.
+    /// The row is current, but there is no room for it in memory.
     Full,
 }
 
 impl RemoteTable {
-    /// Reads a row that is not in memory. `None`: it is not there.
+    /// Reads a row that is not in memory. `None`: it does not exist.
     pub(crate) async fn fetch(&self, link: &Link, key: &Key) -> Result<Option<Row>, HotError> {
         for _ in 0..2 {
             let (passenger, joined) = self.flights.join(key);
             let flown = || self.fly(link, key.as_ref(), WhenFull::OnlyShow);
             let result = passenger.flight.get_or_init(flown).await.clone();
             drop(passenger);
-            // A read that began before this call may have missed what the caller knows to be there: the next
-            // one cannot.
+            // A read that began before this call may have missed a row that the caller knows to exist; the
+            // next read cannot.
             if joined == Joined::First || !matches!(result, Ok(None)) {
                 return result;
             }
@@ -101,8 +101,8 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// Has a row shown as the database has it, whatever memory has, or unless memory has it as of this
-    /// version. False: later changes of it are not drained yet.
+    /// Replaces a row in memory by the database's, unless memory has the version `unless` or a newer one.
+    /// False: later changes of the row are not drained yet.
     pub(crate) async fn undo(
         &self,
         link: &Link,
@@ -137,7 +137,7 @@ impl RemoteTable {
         Ok(false)
     }
 
-    /// Leaves the stub of a row whose last change is drained.
+    /// Replaces a row whose last change is drained by its stub.
     async fn evict_row(&self, link: &Link, place: &Place, entry: &Entry) -> Result<(), HotError> {
         let stub = super::encode::stub(entry.head, &entry.tracked(&self.tier.hasher, &self.schema));
         let call = || Call {
@@ -211,7 +211,8 @@ impl RemoteTable {
         }
     }
 
-    /// Reserves the unique values of a row that others wrote, before it comes: what it relies on.
+    /// Reserves the unique values of a row that others wrote, before it is put into memory; returns the
+    /// reservations on which it relies.
     async fn settle_all(
         &self,
         link: &Link,
@@ -222,7 +223,7 @@ impl RemoteTable {
         for unique in self.unique_values(values) {
             relied.extend(self.settle(link, unique, &[], &place.key).await?);
         }
-        // Elsewhere the reservations stand beside the row, and go with it.
+        // Outside a cluster the row and its reservations are on the same server, and are lost together.
         Ok(if self.tier.is_cluster { newest(relied.into_iter()) } else { Vec::new() })
     }
 }

@@ -1,20 +1,23 @@
-//! What a tier keeps of a table beside its rows: reservations of unique values, counts by value, the order of
-//! its keys.
+//! The structures that a tier keeps for a table besides its rows: reservations of unique values, counts by
+//! value, the order of its keys.
 //!
-//! All of them are made as rows are loaded and written. One that a later config or a later constraint of the
-//! database asks for does not cover the rows from before, and a server that does not know of one leaves it
-//! behind the rows. So the tier's own hash has a field `kept:<table>` for each table, which the first server
-//! writes and every other one agrees to:
+//! They are built as rows are loaded and written. A structure that a later config or a later constraint of
+//! the database requires does not cover the rows from before, and a server that does not know a structure
+//! does not update it. So the tier's own hash has a field `kept:<table>` for each table, which the first
+//! server writes and with which every other one must agree:
 //! ```text
 //! { "unique": [ "email" ], "indexed": [ "city" ], "ordered": true }
 //! ```
-//! - A server keeps what is counted or ordered there, also when its own config does not need it.
-//! - What is not kept there cannot be had from this tier. A server whose config says it is refused. Where the
-//!   columns are the database's, the database alone judges what is unique, and nothing is counted.
-//! - A column that is not unique any more is taken out: from then on rows come without reservations.
+//! - A server keeps the counts and the order that the field names, even when its own config does not need
+//!   them.
+//! - A structure that the field does not name is not available in this tier. A server whose config requires
+//!   one is refused. For a table whose columns come from the database, the database alone checks the
+//!   uniqueness of such a column, and it is not counted.
+//! - A column that is no longer unique is removed from the field: from then on rows are written without
+//!   reservations.
 //!
-//! Not covered: a tier of a version that had no such field; it is taken to keep what the first server of this
-//! version asks for.
+//! Not covered: a tier of a version without this field. It is assumed to keep what the first server of this
+//! version requires.
 
 use super::tier::Tier;
 use super::{scripts, wire};
@@ -59,7 +62,7 @@ impl Kept {
             .map_err(|error| HotError::foreign(format!("what the tier keeps of a table: {error}")))
     }
 
-    /// What of this the other has not, in words.
+    /// The structures of this that `other` lacks, in words.
     fn beyond(&self, other: &Kept) -> Vec<String> {
         let unique = self.unique.difference(&other.unique).map(|name| format!("`{name}` unique"));
         let indexed = self.indexed.difference(&other.indexed).map(|name| format!("`{name}` indexed"));
@@ -69,8 +72,9 @@ impl Kept {
 }
 
 impl Tier {
-    /// Has the tables be what the tier keeps of them. Sentences about what it does not keep that the database
-    /// has. `is_declared`: the columns of a table are those of the config.
+    /// Adapts the tables to the structures that the tier keeps. Returns a sentence for each table whose
+    /// columns come from the database and that lacks one. `is_declared`: the columns of a table come from the
+    /// config.
     pub async fn agree(
         &self,
         link: &Link,
@@ -101,7 +105,7 @@ impl Tier {
         Ok(lacking.into_iter().map(|said| format!("{said}, and {}", self.why_not())).collect())
     }
 
-    /// What is kept of a table once this server, which wants that, has come.
+    /// The structures kept for a table from now on, when this server wants `wanted`.
     async fn kept(&self, link: &Link, id: TableId, wanted: &Kept) -> Result<Kept, HotError> {
         let (mut expected, mut new) = (String::new(), wanted.clone());
         loop {

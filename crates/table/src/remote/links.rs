@@ -1,12 +1,11 @@
-//! The way to a tier from any thread: a link's connections live on the runtime that uses them, so each thread
-//! has links of its own.
+//! Links to tiers, one set for each thread: a link's connections belong to the runtime that uses them.
 
 use super::table::RemoteTable;
 use forebay_redis::{Client, Link};
 use std::cell::RefCell;
 
 thread_local! {
-    /// A process has one tier, or a few.
+    /// Searched linearly: a process has one tier, or a few.
     static LINKS: RefCell<Vec<(Client, Link)>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,8 +1,8 @@
-//! Listing: rows in the order of their keys, from any key on.
+//! Listing: rows in the order of their keys, starting after any key.
 //!
-//! Each shard keeps its keys in a sorted set, all with the same score and so in the order of their bytes,
-//! which is that of the keys. A list asks every shard for a few keys behind the last, all at once, merges
-//! them, and reads the rows of the page from their shards, all at once again.
+//! Each shard has its keys in a sorted set, all with the same score and so sorted by their bytes, which is
+//! the order of the keys. A list asks all shards concurrently for a few keys after the last one, merges them,
+//! and reads the rows of the page from their shards, also concurrently.
 
 use super::encode::{Body, key_bytes, key_value};
 use super::table::RemoteTable;
@@ -14,18 +14,18 @@ use forebay_value::{Row, ValueRef};
 use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 
-/// What of a shard's keys has been read.
+/// The keys of one shard that were read and not merged yet.
 struct Run {
     shard: u16,
-    /// Descending: the next one is the last.
+    /// Descending, so that the next key is the last.
     keys: Vec<Vec<u8>>,
-    /// The last key read, when there may be more.
+    /// The last key read, when the shard may have more keys.
     more_after: Option<Vec<u8>>,
 }
 
 impl RemoteTable {
-    /// Up to `limit` rows after a key, or from the beginning, in order. Rows that come or go meanwhile may be
-    /// there or not.
+    /// Up to `limit` rows after a key, or from the beginning, in order. Rows that are inserted or deleted
+    /// meanwhile may or may not be on the page.
     ///
     /// # Errors
     /// As [`RemoteTable::get`].
@@ -49,7 +49,7 @@ impl RemoteTable {
                 after = Some(key.clone());
             }
             rows.extend(self.rows_of(link, &keys).await?);
-            // Rows that went meanwhile leave room for others.
+            // Rows that were deleted meanwhile leave room for others.
             if is_last || rows.len() >= limit {
                 break;
             }
@@ -60,7 +60,7 @@ impl RemoteTable {
         Ok(rows)
     }
 
-    /// The next keys of all shards, and which shard each is in.
+    /// The next keys of all shards in order, each with its shard.
     async fn merged(
         &self,
         link: &Link,
@@ -68,7 +68,7 @@ impl RemoteTable {
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, u16)>, HotError> {
         let shards = self.tier.shard_count();
-        // What falls to one shard, and some more: few are asked twice.
+        // More than one shard's average share, so that few shards must be asked twice.
         let batch = limit / usize::from(shards) * 2 + 4;
         let asked = (0..shards).map(|shard| self.run(link, shard, after, batch.min(limit)));
         let mut runs = try_join_all(asked).await?;
@@ -112,7 +112,7 @@ impl RemoteTable {
         Ok(Run { shard, keys, more_after })
     }
 
-    /// The rows of these keys, in their order, without those that are gone.
+    /// The rows of these keys, in their order, without deleted ones.
     async fn rows_of(&self, link: &Link, keys: &[(Vec<u8>, u16)]) -> Result<Vec<Row>, HotError> {
         let mut by_shard: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, (_, shard)) in keys.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Loading: rows that come from the database in bulk, at start, for shards that lost theirs, or (warming)
-//! beside a table that is being served.
+//! Loading: rows from the database in bulk, at start, for shards that lost theirs, or (warming) while the
+//! table is served.
 //!
-//! One server loads a table at a time (a lease). A shard is loaded when its meta says so; until then it takes
-//! no writes and knows no key to be free. The scan of the database must begin after
-//! [`RemoteTable::begin_load`]: what was deleted and drained before that is not in it, and what is deleted
-//! later has a tombstone, kept as long as the load's hold stands. Should the hold lapse and a tombstone be
-//! forgotten, the scripts say so, and the load begins again.
+//! One server loads a table at a time (a lease). A shard is loaded when its meta has the loaded field; until
+//! then it accepts no writes and knows no key to be free. The scan of the database must begin after
+//! [`RemoteTable::begin_load`]: rows deleted and drained before that are not in it, and a row deleted later
+//! has a tombstone, which is retained as long as the load's hold exists. If the hold expires and a tombstone
+//! is forgotten, the scripts report that, and the load begins again.
 
 use super::commit::Relied;
 use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
@@ -31,27 +31,27 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The script's first key of a counter.
+/// The number of the load script's first key of a counter.
 const FIRST_COUNTER: usize = 5;
 
-/// Arguments of one counted value: its row's key, which counter, the value.
+/// The number of arguments of one counted value: its row's key, the counter's key, the value.
 const COUNTED_PARTS: usize = 3;
 
-/// A scan of the database that begins after this was made.
+/// A load under way: the scan of the database begins after this is created.
 pub struct RemoteLoad {
     table: Arc<RemoteTable>,
     token: Vec<u8>,
     renewed: Mutex<Instant>,
-    /// By shard.
+    /// The state of each shard when the load began.
     began: Vec<Began>,
-    /// Where rows wait until all have come; `None`: each goes to its place at once.
+    /// The staging keys that hold the rows until all are written; `None`: rows are loaded directly.
     stage: Option<Stage>,
     leaving: watch::Receiver<bool>,
 }
 
-/// A shard when a load began.
+/// The state of a shard when a load began.
 struct Began {
-    /// What the scan holds at least.
+    /// The drained position: the scan contains everything up to it.
     since: u64,
     is_loaded: bool,
     epoch: Vec<u8>,
@@ -60,7 +60,7 @@ struct Began {
 /// One row for [`RemoteTable::scan`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RemoteEntry {
-    /// What [`RemoteTable::get`] finds the row by.
+    /// The key for [`RemoteTable::get`].
     pub key: Value,
     /// The row; `None` when it was evicted.
     pub row: Option<Row>,
@@ -69,8 +69,9 @@ pub struct RemoteEntry {
 }
 
 impl RemoteTable {
-    /// To be called before the scan of the database begins. `None`: another server loads this table, or is to
-    /// ([`RemoteTables::leave`](super::RemoteTables::leave)); wait for it.
+    /// Begins a load. To be called before the scan of the database begins. `None`: another server loads this
+    /// table, or this process is stopping and leaves it to another
+    /// ([`RemoteTables::leave`](super::RemoteTables::leave)).
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -87,7 +88,7 @@ impl RemoteTable {
         let began = match table.hold(link, &token).await {
             Ok(began) => began,
             Err(error) => {
-                // Should it not be asked any more, the lease runs out.
+                // If this fails, the lease expires.
                 let _ = table.unlock_load(link, token).await;
                 return Err(error);
             }
@@ -96,7 +97,7 @@ impl RemoteTable {
         Ok(Some(RemoteLoad { table, token, renewed: Mutex::new(Instant::now()), began, stage, leaving }))
     }
 
-    /// Where nothing is loaded yet, and in a cluster nothing is reserved, rows can be staged.
+    /// A stage, if rows can be staged: no shard is loaded yet, and in a cluster no value is reserved.
     async fn stage(&self, link: &Link, token: &[u8], began: &[Began]) -> Result<Option<Stage>, HotError> {
         let is_empty = began.iter().all(|shard| !shard.is_loaded);
         if !is_empty || began.len() > REMOTE_STAGE_SHARDS_MAX || self.has_reservations(link).await? {
@@ -158,8 +159,8 @@ impl RemoteTable {
         try_join_all(asked).await
     }
 
-    /// Rows of one shard, some at a time: from cursor 0 until it is 0 again. Rows that come or go meanwhile
-    /// may be seen or not, or twice.
+    /// Some rows of one shard, and the next cursor: from cursor 0 until it is 0 again. Rows that are inserted
+    /// or deleted meanwhile may be returned or not; any row may be returned twice.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -214,19 +215,19 @@ impl RemoteTable {
 }
 
 impl RemoteLoad {
-    /// Whether all shards were loaded already: what is read now only warms.
+    /// Whether all shards were loaded already: this load only warms the table.
     pub fn is_warming(&self) -> bool {
         self.began.iter().all(|shard| shard.is_loaded)
     }
 
-    /// Resolves when this process stops: the load is to be abandoned.
+    /// Resolves when this process stops: the caller must then abandon the load.
     pub async fn must_leave(&self) {
         // The sender lives as long as the table.
         let _ = self.leaving.clone().wait_for(|is_leaving| *is_leaving).await;
     }
 
-    /// Takes rows of the scan into memory, unless something newer is known of their keys. How many were
-    /// taken. Several calls may be on their way.
+    /// Puts rows of the scan into memory, unless memory has newer changes of their keys; returns how many.
+    /// Calls may run concurrently.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable) also when the load has to begin again, because
@@ -234,7 +235,7 @@ impl RemoteLoad {
     pub async fn rows(&self, link: &Link, rows: &[Row]) -> Result<u64, HotError> {
         self.renew(link).await?;
         let table = &*self.table;
-        // A shard that has all its rows needs none while others that lost theirs are loaded.
+        // While shards that lost their rows are loaded, a complete shard takes none.
         let is_warming = self.is_warming();
         let mut by_shard: Vec<Vec<Loading<'_>>> = Vec::new();
         by_shard.resize_with(table.tier.shards.len(), Vec::new);
@@ -274,7 +275,7 @@ impl RemoteLoad {
         self.table.hold(link, &self.token).await.map(drop)
     }
 
-    /// Says that the scan has ended and everything was given to [`RemoteLoad::rows`]: all shards are loaded.
+    /// Marks all shards as loaded: the scan has ended and all rows were passed to [`RemoteLoad::rows`].
     ///
     /// # Errors
     /// As [`RemoteLoad::rows`].
@@ -306,7 +307,7 @@ impl RemoteLoad {
         self.abandon(link).await
     }
 
-    /// Lets another server load. So does dropping this, after a while.
+    /// Releases the lease, so that another server may load. After a drop the lease expires instead.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -318,7 +319,7 @@ impl RemoteLoad {
     }
 }
 
-/// The newest of each shard and generation.
+/// The newest reservation of each shard and generation.
 pub(super) fn newest(relied: impl Iterator<Item = Relied>) -> Vec<Relied> {
     let mut newest: BTreeMap<(u16, Vec<u8>), u64> = BTreeMap::new();
     for Relied { shard, generation, number } in relied {
@@ -339,7 +340,7 @@ impl RemoteTable {
         let answer = loop {
             let relied = self.reserve_loading(link, rows).await?;
             match self.tier.write(link, shard, || self.load_call(shard, rows, since, &relied)).await {
-                // What was reserved may be lost by now.
+                // The reservations may have been lost meanwhile.
                 Err(error) if error.is_fenced() && tries.next().is_some() => {}
                 answer => break answer,
             }
@@ -365,7 +366,8 @@ impl RemoteTable {
         Ok(taken)
     }
 
-    /// In a cluster, reserves the values of these rows before they come: what they rely on, by shard.
+    /// In a cluster, reserves the values of these rows before they are loaded; returns the reservations on
+    /// which they rely.
     async fn reserve_loading(&self, link: &Link, rows: &[Loading<'_>]) -> Result<Vec<Relied>, HotError> {
         if !self.tier.is_cluster {
             return Ok(Vec::new());
@@ -417,7 +419,7 @@ impl RemoteTable {
         Call { script: &scripts::LOAD, keys, args }
     }
 
-    /// What is counted of these rows: row's key, index of the counter's key, value of each.
+    /// The counted values of these rows: for each the row's key, the number of the counter's key, the value.
     fn counted_values(&self, rows: &[Loading<'_>]) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         for Loading { place, tracked, .. } in rows {
@@ -429,8 +431,8 @@ impl RemoteTable {
         parts
     }
 
-    /// Unique values of these rows, and the keys of their rows, by the index of the key that reserves them.
-    /// In a cluster these are elsewhere.
+    /// The unique values of these rows with their rows' keys, by the number of the script key that reserves
+    /// them. Empty in a cluster, where the reservations may be in other shards.
     fn claims_by_key<'r>(
         &self,
         shard: u16,

@@ -1,31 +1,33 @@
-//! Hot tables on Redis or Valkey: rows in servers that several Forebays share, every change with its queue
-//! entry in one script.
+//! Hot tables on Redis or Valkey: rows in memory that several Forebay servers share; one script writes a
+//! change together with its queue entry.
 //!
 //! **What lives here.** [`RemoteTables`] are the tables of one tier, [`RemoteTable`] one of them, [`Queue`]
-//! what the drain reads. A tier is divided into shards by the hash of the key. All keys of a shard have one
-//! hash tag and so one slot (`names`); the scripts are the only ones that write there (`scripts/`). The way
-//! of the data: `write` (`unique`) → script → queue → `queue`; `table`, `list` read; `load` and `fetch` bring
-//! rows in; `evict` gives their bodies up; `repair` looks after a shard whose server has changed over. The
-//! bytes of a field stand at the top of `encode`.
+//! the queues that the drain reads. A tier is divided into shards by the hash of the key. All keys of a shard
+//! have one hash tag and so one slot (`names`); the scripts are the only ones that write there (`scripts/`).
+//! The path of a write: `write` (`unique`) → script → queue → `queue`. `table` and `list` read; `load` and
+//! `fetch` bring rows into memory; `evict` drops the bodies of rows; `repair` repairs a shard whose server
+//! has changed over. The byte format of fields is at the top of `encode`.
 //!
 //! **What must stay true.**
 //! - A row, its counters, its order and its queue entry are written by one script or not at all; the queue's
-//!   order for a key is the order in which it happened. Positions are counted in that script, never taken
-//!   from the server's clock.
-//! - No script writes over a connection of another epoch than its shard was repaired for.
-//! - No two rows share a unique value (`unique` says why).
-//! - A row whose last change is not drained is never evicted. Key, unique values and counted values of an
-//!   evicted row stay.
-//! - Nothing that is read from the database replaces anything newer or brings back what was deleted (`fetch`
-//!   says why).
-//! - What a table with other columns has left is neither served nor overtaken (`succession` says how).
-//! - What stands in those keys is checked when it is read; bytes that Forebay did not write are an error,
+//!   order for a key is the order of its changes. Positions are counted in that script, never taken from the
+//!   server's clock.
+//! - A script writes only over a connection of the epoch for which its shard was repaired.
+//! - No two rows share a unique value (`unique` explains why).
+//! - A row whose last change is not drained is never evicted. The key, the unique values and the counted
+//!   values of an evicted row stay in memory.
+//! - A row that is read from the database never replaces a newer one and never restores a deleted one
+//!   (`fetch` explains why).
+//! - Rows that a table left under other columns are not served, and the table is loaded only after they are
+//!   drained (`succession` explains how).
+//! - The content of these keys is checked when it is read; bytes that Forebay did not write are an error,
 //!   never a panic.
 //!
-//! **What is other than embedded.** There is no gate: an answer may be given when the call returns, and is as
-//! durable as the link was asked to make it (`sync`, `replicated(n)`); a read may show what the link of
-//! another server has not been told yet to be durable. `random` chooses the shard by counts up to a second
-//! old. Eviction does not know what was used lately. A write whose answer was lost is `UnknownOutcome`.
+//! **Differences from embedded.** There is no gate: an answer may be sent when the call returns, and the
+//! write is then as durable as the link was configured to make it (`sync`, `replicated(n)`); a read may show
+//! a write of another server that is not confirmed as durable yet. `random` chooses the shard by counts up to
+//! a second old. Eviction does not know which rows were used recently. A write whose answer was lost is
+//! `UnknownOutcome`.
 //!
 //! **What must not move in.** Sockets, topology and batching (`forebay-redis`), SQL and databases, HTTP, the
 //! drain.

@@ -1,4 +1,4 @@
-//! The names of all keys, and in which slot they are.
+//! The names of all keys, and their slots.
 //!
 //! ```text
 //! fb:{tier}                           hash    version, id, shards, database;
@@ -21,10 +21,10 @@
 //! fb:{tier}:w<table>                          lease of who loads a table (in the tier's slot)
 //! ```
 //! `fb:` stands for the root of a deployment: `fb:<name>:`, and `fb:` alone for a tier that was made before
-//! deployments had names. `<tier>` are eight digits of the tier's id: a server that still serves a tier
-//! that was lost never touches the one that was made after it. Shard `i` of `S` has the tag of slot
-//! `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that every primary of an even cluster has
-//! as many shards as another, give or take one.
+//! deployments had names. `<tier>` is eight digits of the tier's id: a server that still serves a lost tier
+//! never touches the one that was created after it. Shard `i` of `S` has the tag of slot
+//! `(2i + 1) · 16,384 / 2S`: the middles of `S` equal parts, so that the primaries of an even cluster have
+//! equally many shards, give or take one.
 
 use crate::record::TableId;
 use forebay_redis::{SLOTS, Slot, slot_of, tag_for_slot};
@@ -33,12 +33,12 @@ use forebay_value::Schema;
 /// The root of all keys, before a name.
 pub(crate) const ROOT: &str = "fb:";
 
-/// How much of a database's identity is the name of a deployment that has no other. Eight hexadecimal digits
-/// keep thousands of deployments on one Redis apart; more need names of their own.
+/// The digits of a database's identity that name a deployment without a configured name. Eight hexadecimal
+/// digits distinguish thousands of deployments on one Redis; more need configured names.
 const NAME_DIGITS: usize = 8;
 
-/// The name, in keys on Redis and Valkey, of a deployment that was given none: it follows from the identity
-/// of its database.
+/// The name, in keys on Redis and Valkey, of a deployment without a configured name: derived from the
+/// identity of its database.
 pub fn name_of(database: &str) -> &str {
     database.get(..NAME_DIGITS).unwrap_or(database)
 }
@@ -51,7 +51,7 @@ pub(crate) fn root_of(name: &str) -> String {
 /// The keys of the tier itself.
 #[derive(Debug, Clone)]
 pub(crate) struct TierNames {
-    /// What all keys of the deployment begin with.
+    /// The prefix of all keys of the deployment.
     pub root: String,
     /// The tier's own hash.
     pub tier: Vec<u8>,
@@ -64,7 +64,7 @@ impl TierNames {
         TierNames { root, slot: slot_of(&tier), tier }
     }
 
-    /// The lease of who loads a table.
+    /// The key of the lease for loading a table.
     pub fn loader(&self, table: TableId) -> Vec<u8> {
         format!("{}{{tier}}:w{table}", self.root).into_bytes()
     }
@@ -110,9 +110,9 @@ pub(crate) struct TableNames {
     pub deleted: Vec<u8>,
     pub fences: Vec<u8>,
     pub order: Vec<u8>,
-    /// Of the counted columns, in their order.
+    /// The keys of the counted columns' counters, in the order of the columns.
     pub counters: Vec<Vec<u8>>,
-    /// Of the unique columns, in their order.
+    /// The keys of the unique columns' reservations, in the order of the columns.
     pub uniques: Vec<Vec<u8>>,
 }
 
@@ -131,18 +131,19 @@ impl TableNames {
         }
     }
 
-    /// What is a view of the database: it can be dropped and loaded again.
+    /// The keys that are a view of the database, which can be dropped and loaded again.
     pub fn view(&self) -> impl Iterator<Item = &Vec<u8>> {
         [&self.rows, &self.deleted, &self.order].into_iter().chain(&self.counters)
     }
 
-    /// Everything of a table whose unique and counted columns may not be known.
+    /// All keys of a table whose unique and counted columns may not be known.
     pub fn everything(&self, schema: &Schema) -> Vec<Vec<u8>> {
         let uniques = (0..schema.columns.len()).map(|column| unique_name(&self.prefix, column));
         self.whole_view(schema).into_iter().chain([self.fences.clone()]).chain(uniques).collect()
     }
 
-    /// The same, of a table whose counted columns may not be known: it is not configured any more.
+    /// [`TableNames::view`] of a table whose counted columns may not be known, because it is no longer
+    /// configured.
     pub fn whole_view(&self, schema: &Schema) -> Vec<Vec<u8>> {
         let counters = (0..schema.columns.len()).map(|column| counter_name(&self.prefix, column));
         [&self.rows, &self.deleted, &self.order].into_iter().cloned().chain(counters).collect()
@@ -157,12 +158,12 @@ fn unique_name(prefix: &str, column: usize) -> Vec<u8> {
     format!("{prefix}u{column}").into_bytes()
 }
 
-/// The field of a shard's meta that says which id of a table is present.
+/// The field of a shard's meta with the id of a table that is present.
 pub(crate) fn present_field(table: &str) -> Vec<u8> {
     format!("P{table}").into_bytes()
 }
 
-/// The field of a shard's meta that says that it has all rows of a table.
+/// The field of a shard's meta that exists when the shard has all rows of a table.
 pub(crate) fn loaded_field(table: TableId) -> Vec<u8> {
     format!("L{table}").into_bytes()
 }
@@ -170,14 +171,14 @@ pub(crate) fn loaded_field(table: TableId) -> Vec<u8> {
 /// The field of a shard's meta with the generation of its own reservations.
 pub(crate) const OWN_GENERATION: &[u8] = b"generation";
 
-/// The field of a shard's meta that says under which generation of another shard's reservations its rows may
+/// The field of a shard's meta with the generation of another shard's reservations under which its rows may
 /// be written.
 pub(crate) fn generation_field(shard: u16) -> Vec<u8> {
     format!("g{shard}").into_bytes()
 }
 
-/// The field of a shard's meta that says on which reservations of another shard its rows rely: the number of
-/// the newest.
+/// The field of a shard's meta with the number of the newest reservation of another shard on which its rows
+/// rely.
 pub(crate) fn reserved_field(shard: u16) -> Vec<u8> {
     format!("r{shard}").into_bytes()
 }

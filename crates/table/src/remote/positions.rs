@@ -1,36 +1,36 @@
-//! How far the queues are drained, as the database has it, and who may move that on.
+//! The drained positions of the queues in the database, and the opening that may advance them.
 
 use crate::source::{BoxFuture, SourceError};
 
-/// What the database has of one queue.
+/// The database's state of one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Everything up to this is in it, of all tables.
+    /// The database has everything up to this position, of all tables.
     pub position: u64,
-    /// The same without the stopped tables: the newest change that it can have.
+    /// The position without the stopped tables: the newest change that the database can have.
     pub others: u64,
-    /// How far each stopped table is.
+    /// The position of each stopped table.
     pub stopped: Vec<(String, u64)>,
-    /// Who may move the position: the opening that the queue's shard has as well.
+    /// The opening whose drain may advance the position; the queue's shard stores the same.
     pub opening: String,
 }
 
 impl Drained {
-    /// The newest change of a table that it can have.
+    /// The position of the newest change of a table that the database can have.
     pub(crate) fn newest_of(&self, table: &str) -> u64 {
         let stopped = self.stopped.iter().find(|(name, _)| name == table);
         stopped.map_or(self.others, |(_, position)| *position)
     }
 }
 
-/// What a tier asks of the database about its queues: how far each was drained.
+/// The positions that a tier reads from the database: how far each of its queues was drained.
 pub trait Positions: Send + Sync + 'static {
-    /// What the database has for a log; `None` when it has nothing. Committed when this was called, or later.
+    /// The database's state of a log, committed at the time of this call or later; `None` when it has none.
     fn drained(&self, log: u128) -> BoxFuture<'static, Result<Option<Drained>, SourceError>>;
 
-    /// Gives a log another opening, once the drain that moves its position has done so: from then on no drain
-    /// moves it that does not know that opening. What the database has then; `None`: the opening was not
-    /// `before`.
+    /// Gives a log another opening, after waiting for a drain that is advancing its position: from then on
+    /// only a drain with the new opening can advance it. Returns the database's state then; `None`: the
+    /// opening was not `before`.
     fn fence(
         &self,
         log: u128,
@@ -38,7 +38,7 @@ pub trait Positions: Send + Sync + 'static {
         after: String,
     ) -> BoxFuture<'static, Result<Option<Drained>, SourceError>>;
 
-    /// The position of the first change of a log that the database holds without having applied it; `None`:
-    /// there is none. Asked after [`Positions::fence`].
+    /// The position of the first held change of a log, which the database stores without having applied it;
+    /// `None`: there is none. To be called after [`Positions::fence`].
     fn held_from(&self, log: u128) -> BoxFuture<'static, Result<Option<u64>, SourceError>>;
 }

@@ -1,9 +1,9 @@
-//! What a server must be able to do, tried at the start: a server is judged by what it does, and not by its
-//! name and version.
+//! The probe of the servers at start: it tries the commands that the tier needs, instead of judging a server
+//! by name and version.
 //!
-//! Every primary tries each command of the tier once, in a script, on a key of its own. What it does not
-//! know, or the user may not run, is told with the server's own words. What is a state (a full memory, no
-//! replicas) is not lacking.
+//! A script in each shard tries each command of the tier once, on a key that only the probe uses. A command
+//! that the server does not know, or that the user may not run, is reported with the server's own words. An
+//! error that reports a passing state (full memory, no replicas) does not count.
 
 use super::names::ShardNames;
 use super::{scripts, wire};
@@ -11,14 +11,14 @@ use crate::error::HotError;
 use forebay_redis::{Facts, Link};
 use futures_util::future::try_join_all;
 
-/// What refusals begin with that pass.
+/// The codes of errors that report a passing state.
 const STATES: [&str; 9] =
     ["OOM", "MISCONF", "READONLY", "NOREPLICAS", "MASTERDOWN", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN"];
 
 /// Fails when one of the servers that have these shards lacks something.
 ///
 /// # Errors
-/// What it lacks, or that it does not answer.
+/// The commands that it lacks, or that it does not answer.
 pub(super) async fn check(link: &Link, shards: &[ShardNames], servers: &[&Facts]) -> Result<(), HotError> {
     let asked = shards.iter().map(|shard| async {
         let key = [&shard.meta[..], b"?"].concat();
@@ -45,7 +45,7 @@ pub(super) async fn check(link: &Link, shards: &[ShardNames], servers: &[&Facts]
     Ok(())
 }
 
-/// A command as people write it: without keys and values.
+/// The name of a command, without keys and values.
 fn named(command: &str) -> &str {
     if command.contains(" MINID ") { "XTRIM … MINID" } else { command.split(' ').next().unwrap_or(command) }
 }

@@ -1,14 +1,13 @@
-//! The queues, one for each shard: what the drain reads, and says when it is in the database.
+//! The queues, one for each shard: the drain reads them, and releases what the database has.
 //!
-//! One drainer at a time holds a shard's lease, because the order of a key would be lost between two. A lease
-//! may run out while its holder still believes in it; what keeps such a one from doing harm is the database's
-//! position, which advances by compare-and-set with every batch. Here a release without the lease does
-//! nothing.
+//! One drainer at a time holds a shard's lease, because two would lose the order of a key's changes. A lease
+//! may expire while its holder still relies on it. Such a holder does no harm, because the database's
+//! position advances by compare-and-set with every batch, and a release without the lease does nothing.
 //!
-//! The way of a drainer: [`Queue::lease`], the database's position for [`Queue::log_id`], then
+//! The calls of a drainer: [`Queue::lease`], the database's position for [`Queue::log_id`], then
 //! [`Queue::read`] behind that position, apply with compare-and-set, [`Queue::release`], and [`Queue::renew`]
-//! well before the lease ends. After every doubt it asks the database for the position and goes on from
-//! there.
+//! well before the lease expires. After an unknown outcome it reads the database's position and continues
+//! from there.
 
 use super::encode::queued_record;
 use super::repair::token;
@@ -22,7 +21,7 @@ use forebay_value::ValueRef;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// The queues of a tier. Clones are the same queues.
+/// The queues of a tier. Clones share the same queues.
 #[derive(Clone)]
 pub struct Queue {
     pub(crate) tier: Arc<Tier>,
@@ -30,14 +29,14 @@ pub struct Queue {
     pub(crate) eviction: Arc<Mutex<Vec<Eviction>>>,
 }
 
-/// Where the eviction of one shard is.
+/// The progress of the eviction in one shard.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Eviction {
     pub table: usize,
     pub cursor: u64,
     /// Rows evicted in this turn through all tables.
     pub turn_rows: u64,
-    /// Since the limit was passed, until enough is free.
+    /// True from when the limit was exceeded until enough is free.
     pub is_under_way: bool,
     pub is_full: bool,
 }
@@ -50,47 +49,48 @@ pub struct Lease {
     token: Vec<u8>,
 }
 
-/// What came of asking for a lease.
+/// The result of asking for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leased {
-    /// It is ours for the time asked for.
+    /// The caller has the lease for the time asked for.
     Held(Lease),
     /// Another drainer has it.
     Busy {
-        /// Who: the owner's name as it was given.
+        /// The owner's name, as given to [`Queue::lease`].
         owner: String,
-        /// For how much longer, if it is not renewed.
+        /// Milliseconds until the lease expires, if it is not renewed.
         left_ms: u64,
     },
 }
 
-/// Where a queue stands.
+/// The state of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// The last position given.
+    /// The last position assigned.
     pub last: u64,
     /// The position of the newest entry; 0 when there is none.
     pub newest: u64,
     /// Everything up to this was released.
     pub drained: u64,
-    /// Entries that were not.
+    /// Entries that are not released.
     pub entries: u64,
-    /// Who may move the position in the database: as that must have it.
+    /// The opening that may advance the position in the database; the database must have the same.
     pub opening: String,
-    /// No position between these (the first excluded) was given since the shard was repaired: an entry with
-    /// one comes from a server that was cut off.
+    /// No position between these (the first excluded) was assigned since the shard was repaired: an entry
+    /// with such a position comes from a server that was cut off.
     pub gap: (u64, u64),
 }
 
 impl Queue {
     pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> Queue {
-        // A shard may have been said to be full by a server that is gone: the first look puts it right.
+        // A server that is gone may have marked a shard full: the first call of [`Queue::maintain`] corrects
+        // that.
         let unknown = Eviction { is_full: true, ..Eviction::default() };
         let eviction = Arc::new(Mutex::new(vec![unknown; tier.shards.len()]));
         Queue { tier, tables, eviction }
     }
 
-    /// How many shards there are: numbers from 0.
+    /// The number of shards; they are numbered from 0.
     pub fn shard_count(&self) -> u16 {
         self.tier.shard_count()
     }
@@ -100,9 +100,9 @@ impl Queue {
         self.tier.log_id(shard)
     }
 
-    /// Has a row shown as the database has it: a change of it was refused, or met no row there. False: not
-    /// before its later changes are drained. A table that is not known here is not in memory. A row, or its
-    /// tombstone, whose version is `unless` or newer stays as it is.
+    /// Replaces a row in memory by the database's, because a change of it was refused there or found no row.
+    /// False: its later changes must be drained first. A row, or its tombstone, whose version is `unless` or
+    /// newer is not replaced. For a table that this process does not serve it does nothing.
     ///
     /// # Errors
     /// `Unavailable` when the shard cannot be asked, or the database.
@@ -132,7 +132,7 @@ impl Queue {
         })
     }
 
-    /// Renews a lease. False: it ran out and another drainer has it.
+    /// Renews a lease. False: it expired and another drainer has it.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -155,7 +155,7 @@ impl Queue {
         Ok(Some(Leased::Busy { owner, left_ms: wire::number("lease", &other).unwrap_or(0) }))
     }
 
-    /// Who holds the lease of a shard.
+    /// The owner of a shard's lease, if it is held.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -166,7 +166,7 @@ impl Queue {
         Ok(token.map(|token| owner(&token)))
     }
 
-    /// Gives the lease up, so that another drainer may take it at once.
+    /// Releases the lease, so that another drainer may take it at once.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -176,10 +176,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Up to so many records behind a position, with their own: bytes as in [`LogRecord`](crate::LogRecord).
+    /// Up to `rows_max` records behind a position, each with its position: bytes as in
+    /// [`LogRecord`](crate::LogRecord).
     ///
     /// # Errors
-    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable); `Broken` when an entry is none of ours.
+    /// [`HotKind::Unavailable`](crate::HotKind::Unavailable); `Broken` when an entry is not one that Forebay
+    /// writes.
     pub async fn read(
         &self,
         link: &Link,
@@ -204,8 +206,8 @@ impl Queue {
         Ok(records)
     }
 
-    /// Says that the database has made everything up to a position durable: those entries go, those rows may
-    /// be evicted. False: the lease is not held any more, and nothing was released.
+    /// Reports that the database has made everything up to a position durable: these entries are deleted, and
+    /// these rows may be evicted. False: the lease is no longer held, and nothing was released.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -222,7 +224,7 @@ impl Queue {
         Ok(wire::number("release", &answer)? == 1)
     }
 
-    /// Where a shard's queue stands.
+    /// The state of a shard's queue.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -238,7 +240,8 @@ impl Queue {
         })
     }
 
-    /// Has a shard repaired whatever its server says: the database has gone back behind its last repair.
+    /// Has a shard repaired even if its server has not changed over, because the database has gone back to a
+    /// state before its last repair.
     ///
     /// # Errors
     /// As [`Queue::repair`].
@@ -248,8 +251,8 @@ impl Queue {
         self.tier.repair().await.map(drop)
     }
 
-    /// Repairs every shard whose server has changed over: what each of these calls does by itself when it has
-    /// to. False: another server is at it.
+    /// Repairs every shard whose server has changed over; the other calls do this by themselves when
+    /// necessary. False: another server is repairing.
     ///
     /// # Errors
     /// When a shard or the database cannot be asked.
@@ -257,12 +260,12 @@ impl Queue {
         self.tier.repair().await
     }
 
-    /// What the table ids in the records stand for.
+    /// The catalogue: which table each id in the records means.
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.tier.catalogue.read().clone()
     }
 
-    /// Reads what table ids stand for again: a server with more tables may have been started since.
+    /// Reads the catalogue again, because a server with more tables may have been started since.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -277,7 +280,7 @@ impl Queue {
     }
 }
 
-/// The name behind the random bytes of a lease's token.
+/// The owner's name after the random part of a lease's token.
 fn owner(token: &[u8]) -> String {
     let owner = token.splitn(2, |&byte| byte == b' ').nth(1).unwrap_or_default();
     String::from_utf8_lossy(owner).into_owned()

@@ -1,20 +1,20 @@
-//! Reservations of unique values that a shard of a cluster has lost: made again from the rows. Why this is
-//! enough, and how a shard that lost none is told, stands at the top of `unique`.
+//! Rebuilds, from the rows, the reservations of unique values that a shard of a cluster has lost. The top of
+//! `unique` explains why this is enough, and how a shard that lost none is recognised.
 //!
-//! **Behind writes.** All rows of the tier are looked through, which may take seconds. Meanwhile the shard
-//! takes everything but new reservations (`rebuilding` in its meta): updates, deletes, and inserts of rows
-//! whose unique values are reserved elsewhere. That is right because:
-//! - No writer takes a value of this shard while it is rebuilt: that needs a reservation, and those that were
-//!   made before are of an earlier generation, which every shard refuses by then. So a row that has such a
-//!   value at the end has had it all the time, and a scan gives every field that was there all the time.
-//! - A row that gives its value up, or is deleted, behind the scan's back leaves a reservation that it does
-//!   not back: the next writer of the value finds that out, as after a crash.
-//! - A reservation that is there and names another row than the one which has the value is left over.
+//! **While writes are accepted.** All rows of the tier are scanned, which may take seconds. Meanwhile the
+//! shard accepts everything but new reservations (`rebuilding` in its meta): updates, deletes, and inserts of
+//! rows whose unique values are reserved elsewhere. That is correct because:
+//! - No writer takes a value of this shard while it is rebuilt: that needs a reservation, and earlier
+//!   reservations are of an earlier generation, which every shard refuses by then. So a row that has such a
+//!   value at the end had it all the time, and a scan returns every field that existed all the time.
+//! - A row that releases its value, or is deleted, after it was scanned leaves a stale reservation: the next
+//!   writer of the value detects that, as after a crash.
+//! - A reservation that exists and names another row than the one that has the value is stale.
 //!
-//! The shard is marked in the same script that begins its epoch and counts the lost reservations as made. The
-//! mark goes by a script that comes behind everything which was reserved again, in the epoch that it began
-//! in: a replica that is promoted has the mark, or all of it. A server that dies or fails in between leaves
-//! the mark, and the next one that needs a reservation begins again.
+//! The script that begins the shard's epoch also sets the mark and counts the lost reservations as made. A
+//! script that runs after all reservations were rebuilt, in the same epoch, removes the mark: a promoted
+//! replica has the mark, or all reservations. A server that dies or fails in between leaves the mark, and the
+//! next one that needs a reservation starts the rebuild again.
 
 use super::encode::{Entry, Tracked, tracked_columns};
 use super::names::{TableNames, generation_field, reserved_field};
@@ -33,14 +33,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The locks of the shards that are being repaired: they last longer than one step.
+/// The locks of the shards that are being rebuilt, renewed because the rebuild takes longer than a lock
+/// lasts.
 struct Locks<'b> {
     broken: &'b [Broken],
     renewed: tokio::sync::Mutex<Instant>,
 }
 
 impl Locks<'_> {
-    /// Renews them when it is time. False: one was lost.
+    /// Renews the locks when it is time. False: one was lost.
     async fn renew(&self, tier: &Tier, link: &Link) -> Result<bool, HotError> {
         let mut renewed = self.renewed.lock().await;
         if renewed.elapsed() < Duration::from_millis(REMOTE_LOCK_MS / 4) {
@@ -53,7 +54,7 @@ impl Locks<'_> {
     }
 }
 
-/// Fields and values of a hash, some at a time.
+/// Some fields and values of a hash.
 pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Tier {
@@ -76,8 +77,8 @@ impl Tier {
         Ok((wire::number("HSCAN", &next)?, found))
     }
 
-    /// Gives the broken shards a new generation, makes it known everywhere, and finds out which of them have
-    /// lost reservations. False: another server repairs one of them as well.
+    /// Gives the broken shards new generations, announces these to all shards, and finds out which of the
+    /// broken shards have lost reservations. False: another server also repairs one of them.
     pub(crate) async fn renew_all(
         &self,
         link: &Link,
@@ -85,7 +86,7 @@ impl Tier {
         states: &[ShardState],
     ) -> Result<bool, HotError> {
         for own in broken.iter_mut() {
-            // Newer than any other that the shard ever had, like the opening.
+            // Newer than any generation that the shard ever had, because the opening is new.
             own.generation = own.drained.opening.clone().into_bytes();
         }
         let Some(relied) = self.announce(link, broken, states).await? else { return Ok(false) };
@@ -96,8 +97,8 @@ impl Tier {
         Ok(true)
     }
 
-    /// Reserves again what rows have in these shards, which take no new reservations meanwhile. False: a lock
-    /// was lost, or a server changed over.
+    /// Reserves the rows' values in these shards again; the shards accept no new reservations meanwhile.
+    /// False: a lock was lost, or a server changed over.
     pub(crate) async fn rebuild(&self, link: &Link, lossy: &[Broken]) -> Result<bool, HotError> {
         let locks = Locks { broken: lossy, renewed: tokio::sync::Mutex::new(Instant::now()) };
         let catalogue = self.catalogue.read().clone();
@@ -130,9 +131,9 @@ impl Tier {
             .all(|is_told| is_told))
     }
 
-    /// From here on no attempt under an earlier generation succeeds, in any shard. The newest reservation of
-    /// each broken shard that any row relies on; `None`: another server repairs one of them as well, and
-    /// began later.
+    /// Announces the new generations to all shards: from then on no attempt under an earlier generation
+    /// succeeds, in any shard. Returns, for each broken shard, the newest of its reservations on which any
+    /// row relies. `None`: another server also repairs one of them, and began later.
     async fn announce(
         &self,
         link: &Link,
@@ -144,7 +145,7 @@ impl Tier {
             args.extend(broken.iter().map(|own| reserved_field(own.shard)));
             args.extend(broken.iter().map(|own| generation_field(own.shard)));
             if broken.iter().any(|own| own.shard == names.number) {
-                // It may have lost what was announced to it.
+                // A broken shard may have lost earlier announcements.
                 for (other, state) in (0..).zip(states) {
                     args.push(generation_field(other));
                     args.push(state.generation.clone().into_bytes());
@@ -223,7 +224,7 @@ impl Tier {
         }
     }
 
-    /// The shard in which each unique value of a row is reserved, its place among the unique columns, its
+    /// For each unique value of a row: the shard that reserves it, the index among the unique columns, the
     /// fingerprint.
     fn reserved_values<'t>(
         &'t self,

@@ -1,31 +1,31 @@
-//! A shard whose server has changed over: restarted, failed over, or emptied.
+//! Repairs a shard whose server has changed over: restarted, failed over, or emptied.
 //!
-//! Every script brings the epoch of the connection it came over (run id and replication id of that primary).
-//! A shard remembers the one it was repaired for and takes nothing over any other: whatever may have been
-//! lost is looked after before the first write.
+//! Every script carries the epoch of its connection (run id and replication id of that primary). A shard
+//! stores the epoch for which it was repaired and refuses scripts of any other: so anything that may have
+//! been lost is repaired before the first write.
 //!
-//! **Numbers.** The database's position is the truth about what was drained. The shard goes on counting far
-//! above the highest of: its last number, its queue's last entry, that position. So no number below the
-//! position is ever given again (its row would never be drained), also when the new primary's copy is behind
-//! the old one's; and a primary that was cut off and goes on counting alone gives numbers that no other
-//! server gives.
+//! **Numbers.** The database's position is authoritative for what was drained. The shard continues to count
+//! far above the highest of: its last number, its queue's last entry, that position. So no number below the
+//! position is ever assigned again (its change would never be drained), even when the new primary's copy is
+//! behind the old one's; and a primary that is cut off and continues to count assigns numbers that no other
+//! server assigns.
 //!
-//! **The database is asked last.** A batch that was read from the old primary may be on its way into the
-//! database while this is decided. So the shard gets a new *opening* first, in the database, by
-//! compare-and-set under the lock of its position: a batch under way is waited for, and one that does not
-//! know the new opening moves nothing from then on. The opening is then written into the shard with the new
-//! epoch, where drainers find it.
+//! **The database fences old drainers.** During the repair, a batch that was read from the old primary may be
+//! on its way into the database. So the shard first gets a new *opening* in the database, by compare-and-set
+//! under the lock of its position: the compare-and-set waits for a batch under way, and from then on a batch
+//! with an older opening does not advance the position. The opening is then written into the shard with the
+//! new epoch, where drainers find it.
 //!
-//! **Rows.** When the database has changes of a table above everything this server knows of, it lost changes
-//! that were drained: its rows are behind the database. All that is a view of it (rows, counters, order,
-//! tombstones) is dropped and the shard is not loaded any more: its table says `Unavailable` until the
-//! server that loads it has scanned the database again. The queue holds nothing of such a table then but
-//! what the database holds as refused (`forebay_held`): all of it lies below the position. Changes that were
-//! neither drained nor kept by the new primary are lost: that is what `async` means, and what
-//! `replicated(n)` and `sync` are for.
+//! **Rows.** When the database has changes of a table above every number that the new primary knows, that
+//! primary lost changes that were drained: its rows are behind the database. All keys that are a view of the
+//! database (rows, counters, order, tombstones) are dropped and the shard counts as not loaded: the table
+//! answers `Unavailable` until a server has loaded it from the database again. For such a table the queue
+//! then contains only changes that the database holds back (`forebay_held`), because all its entries lie
+//! below the position. Changes that were neither drained nor retained by the new primary are lost: that is
+//! the meaning of `async`, and the reason for `replicated(n)` and `sync`.
 //!
-//! **Reservations** (cluster only): see `unique`. Making lost ones again takes as long as looking through all
-//! rows: that goes on behind writes (`rebuild`).
+//! **Reservations** (cluster only): see `unique`. To rebuild lost ones takes as long as a scan of all rows,
+//! so writes are accepted meanwhile (`rebuild`).
 
 use super::names;
 use super::positions::Drained;
@@ -41,14 +41,14 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a shard says of itself.
+/// The state of a shard, as it reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardState {
-    /// Of the connection.
+    /// The epoch of the connection.
     pub epoch: String,
-    /// Of the shard; empty when it has none.
+    /// The epoch for which the shard was repaired; empty when it has none.
     pub shard_epoch: String,
-    /// The last number given.
+    /// The last number assigned.
     pub last: u64,
     /// The number of the newest entry in its queue; 0 when that is empty.
     pub newest: u64,
@@ -56,13 +56,14 @@ pub(crate) struct ShardState {
     /// Entries in its queue.
     pub entries: u64,
     pub generation: String,
-    /// How many reservations were ever made in it; `None`: it was not counted, or that was lost.
+    /// How many reservations were ever made in it; `None` when there is no count, or it was lost.
     pub reserved: Option<u64>,
-    /// Who may move its position in the database.
+    /// The opening that may advance its position in the database.
     pub opening: String,
-    /// No number between these (the first excluded) was given since it was repaired.
+    /// No number between these (the first excluded) was assigned since it was repaired.
     pub gap: (u64, u64),
-    /// The generation under which lost reservations are made again: no new ones are taken. Empty: none is.
+    /// The generation under which lost reservations are being rebuilt, while new ones are refused. Empty: no
+    /// rebuild is under way.
     pub rebuilding: String,
 }
 
@@ -77,20 +78,20 @@ pub(crate) fn token() -> Vec<u8> {
     format!("{:032x}", rand::random::<u128>()).into_bytes()
 }
 
-/// A shard that is being repaired here: its lock is held.
+/// A shard that this process repairs: it holds the shard's lock.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub shard: u16,
     pub state: ShardState,
     pub token: Vec<u8>,
     pub drained: Drained,
-    /// Everything up to this is applied there: the position, or less when changes are held.
+    /// The database has applied everything up to this: its position, or less when it holds changes back.
     pub applied: u64,
-    /// Of its reservations, from now on; empty: as it was.
+    /// The generation of its reservations from now on; empty: unchanged.
     pub generation: Vec<u8>,
     /// How many reservations it counts from now on.
     pub reserved: u64,
-    /// Some of its reservations are lost.
+    /// Whether some of its reservations are lost.
     pub is_lossy: bool,
 }
 
@@ -102,7 +103,7 @@ impl Broken {
     }
 }
 
-/// While it lives, a repair is shown: also one that is given up ends.
+/// Shows a repair as under way until it is dropped, also when the repair is abandoned.
 struct Shown<'t>(&'t Mutex<Option<Repairing>>);
 
 impl<'t> Shown<'t> {
@@ -118,14 +119,14 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// The opening after this one and that which the shard has. They ascend, so that a server or a database that
-/// has gone back is known by an older one.
+/// The opening after that of the database (`stored`) and that of the shard (`known`). Openings ascend, so
+/// that a server or a database that has gone back is recognised by an older one.
 fn next_opening(stored: &str, known: &str) -> String {
     let number = opening_number(stored).max(opening_number(known)) + 1;
     format!("{number}:{:08x}", rand::random::<u32>())
 }
 
-/// How many openings of a shard there were, up to this one; 0: it had none.
+/// The number of an opening: how many openings the shard has had, this one included; 0 for none.
 pub fn opening_number(opening: &str) -> u64 {
     opening.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
@@ -173,19 +174,19 @@ impl Tier {
         Ok(wire::number("a lock", &locked)? == 1)
     }
 
-    /// Repairs every shard whose epoch is not its server's, so that it takes writes; lost reservations are
-    /// made again behind them. False: another server is at it, also with reservations, or a server changed
-    /// over meanwhile.
+    /// Repairs every shard whose epoch is not its server's, so that it accepts writes; lost reservations are
+    /// rebuilt while writes are accepted. False: another server repairs or rebuilds a shard, or a server
+    /// changed over meanwhile.
     ///
     /// # Errors
-    /// When a shard or the database cannot be asked: then what was not repaired stays as it was.
+    /// When a shard or the database cannot be asked: shards that were not repaired are unchanged.
     pub async fn repair(&self) -> Result<bool, HotError> {
         let called_at = Instant::now();
         let mut repaired_at = self.repaired_at.lock().await;
         if repaired_at.is_some_and(|at| at > called_at) {
             return Ok(true);
         }
-        // Connections of its own, whose epoch is that of now.
+        // New connections, which have the present epoch.
         let link = &self.client.link();
         self.restore(link).await?;
         let states = try_join_all((0..self.shard_count()).map(|shard| self.state(link, shard))).await?;
@@ -199,7 +200,7 @@ impl Tier {
         } else {
             for own in broken {
                 let names = &self.shards[usize::from(own.shard)];
-                // One that cannot be unlocked unlocks itself after a while.
+                // If this fails, the lock expires.
                 let _ =
                     link.write(names.slot, &scripts::UNLOCK, vec![names.lock.clone()], vec![own.token]).await;
             }
@@ -222,13 +223,13 @@ impl Tier {
                 is_all = false;
                 continue;
             }
-            // Another server may have repaired it before it was locked.
+            // Another server may have repaired the shard before it was locked here.
             let state = self.state(link, shard).await?;
             broken.push(Broken::new(shard, state, token));
         }
         let (repaired, locked): (Vec<_>, Vec<_>) = broken.drain(..).partition(|own| own.state.is_repaired());
         broken.extend(locked);
-        // The server that made their reservations again has died.
+        // The server that was rebuilding their reservations has died.
         let (left, healthy): (Vec<_>, Vec<_>) = repaired.into_iter().partition(|own| own.is_lossy);
         lossy.extend(left);
         for own in healthy {
@@ -236,8 +237,8 @@ impl Tier {
         }
         let _shown = (!broken.is_empty()).then(|| Shown::new(&self.repair_state, broken.len(), false));
         is_all &= self.fence_all(link, broken).await?;
-        // One empty shard among others may have lost everything; a tier that was just made has nothing to
-        // lose.
+        // An empty shard among others may have lost everything; a tier that was just created has lost
+        // nothing.
         let is_unused = |state: &ShardState| state.shard_epoch.is_empty() && state.last == 0;
         let is_new = states.iter().all(is_unused) && broken.iter().all(|own| own.drained.others == 0);
         if self.is_cluster && !is_new && !broken.is_empty() && !self.renew_all(link, broken, states).await? {
@@ -268,7 +269,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Fences these shards; those that cannot be are left for later. False: there were some.
+    /// Fences these shards. Those that cannot be fenced are unlocked and left for later; false when there
+    /// were any.
     async fn fence_all(&self, link: &Link, broken: &mut Vec<Broken>) -> Result<bool, HotError> {
         let mut fences = Vec::with_capacity(broken.len());
         for own in broken.iter() {
@@ -293,12 +295,13 @@ impl Tier {
         for own in left {
             self.unlock(link, &own).await?;
         }
-        // With none that can go on, the reason is told.
+        // The error is returned only when no shard was fenced.
         failed.filter(|_| broken.is_empty()).map_or(Ok(is_all), Err)
     }
 
-    /// Asks the database how far a shard is drained, and has it refuse each drain that read the shard before
-    /// now: what it has, and up to where all of it is applied. `None`: another server was faster.
+    /// Reads from the database how far a shard is drained, and has it refuse each drain that read the shard
+    /// before now. Returns the database's state, and the position up to which everything is applied. `None`:
+    /// another server was faster.
     async fn fence_drained(&self, shard: u16, known: String) -> Result<Option<(Drained, u64)>, HotError> {
         let log = self.log_id(shard);
         let before = self.positions.drained(log).await?.unwrap_or_default().opening;
@@ -309,8 +312,8 @@ impl Tier {
         Ok(Some((drained, applied)))
     }
 
-    /// Makes sure that this is still the tier that the servers hold, and gives back what only its own key
-    /// held, should that be lost.
+    /// Checks that the servers still have the tier that this process serves, and restores the content of the
+    /// tier's own key if that was lost.
     async fn restore(&self, link: &Link) -> Result<(), HotError> {
         let (id, shards) =
             super::tier::make(link, &self.names, &self.id_text(), self.shard_count(), &self.database).await?;
@@ -367,14 +370,14 @@ impl Tier {
     }
 }
 
-/// Makes lost reservations again, and lets others be taken. What keeps it from that keeps the shards from
-/// taking any, until a server that needs one repairs them.
+/// Rebuilds lost reservations, and then lets the shards accept new ones. If that fails, the shards accept
+/// none until a server that needs one repairs them.
 async fn rebuild_behind(tier: Arc<Tier>, lossy: Vec<Broken>) {
     let link = &tier.client.link();
     let _shown = Shown::new(&tier.rebuild_state, lossy.len(), true);
     if !matches!(tier.rebuild(link, &lossy).await, Ok(true)) {
         for own in &lossy {
-            // One that cannot be unlocked unlocks itself after a while.
+            // If this fails, the lock expires.
             let _ = tier.unlock(link, own).await;
         }
     }

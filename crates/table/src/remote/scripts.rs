@@ -1,9 +1,8 @@
-//! The scripts, each in a file of its own under `scripts/`. What their keys, arguments and answers are stands
-//! at the top of each.
+//! The scripts, each in its file under `scripts/`, which begins with a description of keys, arguments and
+//! answers.
 //!
-//! Every one that changes rows or queues compares the epoch of the connection it came over with the shard's
-//! and does nothing when they differ; every one checks everything before its first write, or gives back what
-//! it took.
+//! Every script that changes rows or queues compares the epoch of its connection with the shard's and does
+//! nothing when they differ. Every script checks everything before its first write, or reverts its writes.
 
 use forebay_redis::Script;
 

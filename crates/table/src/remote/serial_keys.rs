@@ -1,5 +1,5 @@
-//! Serial keys: blocks of the database's own sequence, each server with blocks of its own. How they are
-//! handed out stands in `crate::serial_keys`.
+//! Serial keys: blocks of the database's own sequence, each server reserves its own. `crate::serial_keys`
+//! describes how they are handed out.
 
 use super::table::RemoteTable;
 use crate::serial_keys::{self, Keyed, Keys};
@@ -31,15 +31,16 @@ impl Keyed for RemoteTable {
 }
 
 impl RemoteTable {
-    /// The next serial key in hand. `None` when there is none: [`RemoteTable::wait_keys`], then ask again.
+    /// The next reserved serial key. `None` when none is reserved: await [`RemoteTable::wait_keys`], then
+    /// call again.
     pub fn next_key(&self) -> Option<i64> {
         self.take_key()
     }
 
-    /// Resolves when there is a serial key in hand. May be dropped at any time.
+    /// Resolves when a serial key is reserved. May be dropped at any time.
     ///
     /// # Errors
-    /// The source's; one that is not to be retried when the table has no serial key.
+    /// The source's; one that must not be retried when the table has no serial key.
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
         serial_keys::wait(self.this())
     }

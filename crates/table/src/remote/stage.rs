@@ -1,17 +1,18 @@
-//! A stage: all rows of a table on their way into a tier that has none of them yet.
+//! A stage: all rows of a table are first written beside their final keys, in a tier that has no row of the
+//! table yet.
 //!
-//! They are written beside their places by plain commands, many to a command, which costs the servers about
-//! half of what a script does; one script a shard then puts them in their place. Until a shard is loaded
-//! nothing else writes rows there, so that this loses nothing. The hold of each shard bears the name of the
-//! load that began last, and that script refuses every other load: one that has lost the lease meanwhile.
-//! What was staged and never put in place goes by itself after a while.
+//! Plain commands write them, many rows to a command, which costs the servers about half as much as a script;
+//! then one script a shard moves them to the final keys. Until a shard is loaded nothing else writes rows
+//! there, so nothing is overwritten. The hold of each shard contains the token of the load that began last,
+//! and the script refuses every other load, which has lost the lease. Staged keys that are never moved
+//! expire.
 //!
-//! **On a cluster** values are reserved in other shards than those of their rows. Reservations are put in
-//! place first, and counted as made, in all shards; the scripts of the rows then note on how many of which
-//! generation they rely, as every writer does (`unique`). Where reservations are in place already (of an
-//! attempt that found no table, or of a load that did not end) none are put there, and the next load
-//! reserves value by value. In between, reservations name rows that are not there, in shards that are not
-//! loaded: no request can look at such a row, and so none overtakes its reservation.
+//! **In a cluster** a value may be reserved in another shard than that of its row. Reservations are moved
+//! first, and counted as made, in all shards; the scripts of the rows then note the number and the generation
+//! of the reservations on which they rely, as every writer does (`unique`). A shard that already has
+//! reservations (of an attempt that found the table not loaded, or of a load that did not end) takes none,
+//! and the next load reserves value by value. In between, reservations name rows that do not exist yet, in
+//! shards that are not loaded: no request can look such a row up, so none takes over its reservation.
 
 use super::commit::Relied;
 use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
@@ -27,22 +28,23 @@ use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A row on its way into memory.
+/// A row that is being loaded.
 pub(super) struct Loading<'a> {
     pub place: Place,
     pub row: &'a Row,
     pub tracked: Tracked,
 }
 
-/// Where a load's rows wait, and how many do.
+/// The staging keys of a load, and how many rows and reservations they hold.
 pub(super) struct Stage {
-    /// What the names of its keys end with.
+    /// The suffix of the names of its keys.
     suffix: Vec<u8>,
-    /// By shard: the epoch in which it was begun. A server that has changed over may lack a part of it.
+    /// By shard: the epoch in which the stage was begun. A server that has changed over may have lost a part
+    /// of the stage.
     epochs: Vec<Vec<u8>>,
-    /// By shard.
+    /// By shard, how many rows are staged.
     rows: Vec<AtomicU64>,
-    /// By shard, how many values are reserved there.
+    /// By shard, how many reservations are staged.
     reserved: Vec<AtomicU64>,
 }
 
@@ -58,7 +60,7 @@ impl Stage {
         [place, &self.suffix].concat()
     }
 
-    /// Writes rows, by shard, beside their places.
+    /// Writes rows, given by shard, to the staging keys.
     pub async fn take(
         &self,
         table: &RemoteTable,
@@ -78,7 +80,7 @@ impl Stage {
         Ok(by_shard.iter().map(|rows| rows.len() as u64).sum())
     }
 
-    /// Puts everything in its place. False: it has to begin again.
+    /// Moves everything to the final keys. False: the load must begin again.
     pub async fn put_in_place(
         &self,
         table: &RemoteTable,
@@ -113,7 +115,8 @@ impl Stage {
         Ok(try_join_all(placed).await?.into_iter().all(|is_placed| is_placed == 1))
     }
 
-    /// In a cluster, puts reservations in their place: what the rows rely on. `None`: it has to begin again.
+    /// In a cluster, moves reservations to the final keys; returns those on which the rows rely. `None`: the
+    /// load must begin again.
     async fn put_reservations(
         &self,
         table: &RemoteTable,
@@ -141,12 +144,12 @@ impl Stage {
             Ok::<_, HotError>(Some(Relied { shard: shard.number, generation, number }))
         });
         let relied: Option<Vec<Relied>> = try_join_all(placed).await?.into_iter().collect();
-        // The next load is not to find the same again.
+        // The next load then does not stage.
         table.is_reserved.fetch_or(relied.is_none(), Ordering::Relaxed);
         Ok(relied)
     }
 
-    /// Takes everything away that was not put in its place.
+    /// Deletes all staging keys.
     pub async fn clear(&self, table: &RemoteTable, link: &Link) -> Result<(), HotError> {
         let cleared = table.tier.shards.iter().map(|shard| {
             let mut command = Command::new();
@@ -161,7 +164,7 @@ impl Stage {
     }
 }
 
-/// What is staged for a shard.
+/// The final keys of what is staged for a shard.
 fn places(table: &RemoteTable, shard: u16) -> impl Iterator<Item = &Vec<u8>> {
     let names = table.names(shard);
     let order = Some(&names.order).filter(|_| table.is_ordered);
@@ -236,7 +239,7 @@ impl Commands<'_> {
         self.commands.extend(claims.into_iter().map(|((_, shard), command)| (slot(shard), command)));
     }
 
-    /// All of them together, so that none goes before another.
+    /// Sets the expiry of all staging keys at the same time, so that none expires before another.
     fn lifetimes(&mut self, table: &RemoteTable) {
         for shard in &table.tier.shards {
             for place in places(table, shard.number) {

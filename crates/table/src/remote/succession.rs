@@ -1,17 +1,16 @@
 //! Tables whose columns change.
 //!
-//! A table with other columns has another id, and its rows are loaded anew, from the database. What was
-//! written before stands in the queues with the id from before, and is drained by the columns from before.
-//! What must stay true:
-//! - One id of a table is present in a shard: that of the server that has come last with other columns. The
-//!   rows of all others are dropped, so that none is served when an id comes back.
-//! - The rows of the present id are read from the database once everything is there that was written with
-//!   another one.
-//! - A server with another id than the present one neither writes nor loads: the shards are not loaded for
-//!   it. It says so in `/ready`, and is to be replaced.
+//! A table with other columns has another id, and its rows are loaded anew from the database. Earlier changes
+//! are in the queues with the old id, and are drained by the old columns. What must stay true:
+//! - One id of a table is present in a shard: that of the server that was started last with other columns.
+//!   The rows of all other ids are dropped, so that none is served when an id is used again.
+//! - The rows of the present id are read from the database once the database has everything that was written
+//!   with another id.
+//! - A server with another id than the present one neither writes nor loads: for it the shards are not
+//!   loaded. It reports that in `/ready`, and is to be replaced.
 //!
-//! The shard's meta has `P<name>`: the present id, and the position of the newest entry of the queue when it
-//! became so. A table that has had one id only has no such field.
+//! The shard's meta has `P<name>`: the present id, and the position of the queue's newest entry when the id
+//! became present. A table that has had only one id has no such field.
 
 use super::names::{self, TableNames};
 use super::scripts;

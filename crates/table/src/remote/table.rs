@@ -1,7 +1,7 @@
 //! One hot table on Redis or Valkey: its handle, and reading from it.
 //!
-//! A read of a row is one HGET. What is not found is looked for again with a script that knows the shard's
-//! epoch and whether it is loaded, on the primary: a no is as sure as a yes, also when reads go to replicas.
+//! A read of a row is one HGET. When HGET finds no row, a script on the primary looks again and checks the
+//! shard's epoch and that the shard is loaded: a miss is as certain as a hit, even when reads go to replicas.
 
 use super::encode::{Body, Entry, key_bytes};
 use super::names::{self, TableNames};
@@ -29,43 +29,43 @@ pub struct RemoteTable {
     pub(crate) id: TableId,
     pub(crate) schema: Arc<Schema>,
     pub(crate) tier: Arc<Tier>,
-    /// By shard.
+    /// The names of its keys, by shard.
     pub(crate) names: Vec<TableNames>,
     pub(crate) loaded_field: Vec<u8>,
     pub(crate) rules: Arc<LiveRules>,
     pub(crate) is_shared: bool,
     pub(crate) is_ordered: bool,
     pub(crate) keys: Keys,
-    /// The highest serial key that this process has seen, so that a sequence behind the rows is noticed.
+    /// The highest serial key that this process has seen, to detect a sequence that is behind the rows.
     pub(crate) highest_key: AtomicI64,
     pub(crate) flights: Flights<Result<Option<Row>, HotError>>,
     is_loaded: AtomicBool,
-    /// A writer was quicker to reserve values than a load that had staged some.
+    /// Values were already reserved when a load wanted to place its staged reservations.
     pub(crate) is_reserved: AtomicBool,
     counts: Mutex<Counts>,
     is_counting: AtomicBool,
 }
 
-/// How many rows each shard had a moment ago.
+/// The number of rows of each shard, as last counted.
 #[derive(Default)]
 struct Counts {
     by_shard: Vec<u64>,
     at: Option<Instant>,
 }
 
-/// A key and where it is.
+/// A key's bytes and its shard.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub shard: u16,
     pub key: Vec<u8>,
 }
 
-/// What a script knows of a key.
+/// The result of a look-up of a key by script.
 pub(crate) struct Looked {
     pub entry: Option<Entry>,
     /// The shard's drained position at that moment.
     pub drained: u64,
-    /// When it was deleted, if that is still known.
+    /// The position of the key's delete; 0 when there is no tombstone.
     pub deleted: u64,
 }
 
@@ -102,7 +102,7 @@ impl RemoteTable {
         self.id
     }
 
-    /// Whether others write to it as well.
+    /// Whether others also write to the table in the database.
     pub fn shared(&self) -> bool {
         self.is_shared
     }
@@ -112,13 +112,13 @@ impl RemoteTable {
         self.tier.shard_count()
     }
 
-    /// Whether all shards were loaded when last looked. A shard that lost its rows says so by `Unavailable`,
-    /// and this turns false.
+    /// Whether all shards were loaded at the last check. When a shard that lost its rows answers `NOTLOADED`,
+    /// this becomes false.
     pub fn is_loaded(&self) -> bool {
         self.is_loaded.load(Ordering::Acquire)
     }
 
-    /// Looks whether all shards are loaded.
+    /// Checks whether all shards are loaded.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`] when a shard cannot be asked.
@@ -134,9 +134,9 @@ impl RemoteTable {
         Ok(is_loaded)
     }
 
-    /// Resolves when all shards are loaded, by whatever server.
+    /// Resolves when all shards are loaded, by any server.
     pub async fn wait_loaded(&self, link: &Link) {
-        // A shard that cannot be asked now is asked again.
+        // An unreachable shard is asked again.
         while !self.is_loaded() && !self.check_loaded(link).await.unwrap_or(false) {
             tokio::time::sleep(REMOTE_LOADED_PAUSE).await;
         }
@@ -159,7 +159,7 @@ impl RemoteTable {
         self.tier.shards[usize::from(shard)].meta.clone()
     }
 
-    /// Notes it when a shard turned out not to be loaded.
+    /// Passes an error on, and marks the table as not loaded when the error says so.
     pub(crate) fn noted(&self, error: HotError) -> HotError {
         if error.is_not_loaded() {
             self.is_loaded.store(false, Ordering::Release);
@@ -174,8 +174,8 @@ impl RemoteTable {
     /// The row with this key; `None` when there is none.
     ///
     /// # Errors
-    /// [`HotKind::Unavailable`]; [`HotKind::Source`] when it is not in memory and the database cannot be
-    /// asked.
+    /// [`HotKind::Unavailable`]; [`HotKind::Source`] when the row is not in memory and the database cannot be
+    /// read.
     pub async fn get(&self, link: &Link, key: ValueRef<'_>) -> Result<Option<Row>, HotError> {
         let Some(key) = KeyRef::of(key) else {
             return Ok(None);
@@ -187,7 +187,7 @@ impl RemoteTable {
         }
     }
 
-    /// What one HGET finds.
+    /// Reads a key's entry with one HGET.
     pub(crate) async fn peek(&self, link: &Link, place: &Place) -> Result<Option<Entry>, HotError> {
         let mut command = Command::new();
         command.arg("HGET").arg(&self.names(place.shard).rows).arg(&place.key);
@@ -195,7 +195,7 @@ impl RemoteTable {
         wire::optional_bytes("HGET", answer)?.map(|bytes| self.read_entry(&bytes)).transpose()
     }
 
-    /// What is surely known of a key.
+    /// Looks a key up by script, on the primary, with its shard's drained position.
     pub(crate) async fn look(&self, link: &Link, place: &Place) -> Result<Looked, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
@@ -213,7 +213,7 @@ impl RemoteTable {
         })
     }
 
-    /// A row that one HGET did not find.
+    /// Looks for a row that one HGET did not find, and fetches it if necessary.
     async fn find(&self, link: &Link, key: Key, place: &Place) -> Result<Option<Row>, HotError> {
         match self.look(link, place).await? {
             Looked { entry: Some(Entry { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
@@ -222,7 +222,7 @@ impl RemoteTable {
         }
     }
 
-    /// How many rows there are. Of a shared table: in memory.
+    /// The number of rows; of a shared table, of those in memory.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`].
@@ -231,17 +231,17 @@ impl RemoteTable {
         self.surely(link, by_shard.iter().sum()).await
     }
 
-    /// How many rows there were, at most about a second ago; `None`: they were not counted lately,
-    /// [`RemoteTable::count`] does.
+    /// The number of rows, at most about a second old. `None`: it was not counted recently; call
+    /// [`RemoteTable::count`].
     pub fn count_known(&self) -> Option<u64> {
         let counts = self.counts.lock();
         let at = counts.at?;
-        // One caller counts, the others take what was counted before.
+        // One caller counts; meanwhile the others get the previous counts.
         let is_good = at.elapsed() < REMOTE_COUNTS_AGE || self.is_counting.load(Ordering::Acquire);
         is_good.then(|| counts.by_shard.iter().sum())
     }
 
-    /// Counts, unless that was done a moment ago.
+    /// The number of rows; counts only when the last count is too old.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -262,7 +262,8 @@ impl RemoteTable {
         Ok(by_shard)
     }
 
-    /// One caller counts, the others take what was counted before.
+    /// Rows by shard, at most about a second old. One caller counts; meanwhile the others get the previous
+    /// counts.
     async fn recent_counts(&self, link: &Link) -> Result<Vec<u64>, HotError> {
         let known = {
             let counts = self.counts.lock();
@@ -280,7 +281,7 @@ impl RemoteTable {
         self.count_shards(link).await
     }
 
-    /// How many rows have this value in an indexed column (as in SQL, none has NULL).
+    /// The number of rows with this value in an indexed column (as in SQL, no row matches NULL).
     ///
     /// # Errors
     /// [`HotKind::Unavailable`].
@@ -304,7 +305,7 @@ impl RemoteTable {
         self.surely(link, counted).await
     }
 
-    /// A count, if all shards are loaded.
+    /// Returns the count if all shards are loaded.
     async fn surely(&self, link: &Link, count: u64) -> Result<u64, HotError> {
         if self.is_loaded() || self.check_loaded(link).await? {
             return Ok(count);
@@ -312,13 +313,13 @@ impl RemoteTable {
         Err(self.being_loaded())
     }
 
-    /// Any row, each with the same chance as far as counts a second old tell.
+    /// A random row; each row is equally likely, as far as counts up to a second old are right.
     ///
     /// # Errors
     /// As [`RemoteTable::get`].
     pub async fn random(&self, link: &Link) -> Result<Option<Row>, HotError> {
         for draw in 0..REMOTE_RANDOM_DRAWS {
-            // Counts that led to an empty shard are not good enough any more.
+            // Old counts led to an empty shard: count anew.
             let counts =
                 if draw == 0 { self.recent_counts(link).await? } else { self.count_shards(link).await? };
             let Some(shard) = draw_shard(&counts) else {
@@ -338,7 +339,7 @@ impl RemoteTable {
                 Body::Stub(_) => {
                     let key = super::encode::key_value(&self.schema, &field)?;
                     let row = self.get(link, key.as_ref()).await?;
-                    // Should it be gone by now, another one is drawn.
+                    // If the row was deleted meanwhile, another one is drawn.
                     if row.is_some() {
                         return Ok(row);
                     }
@@ -348,7 +349,7 @@ impl RemoteTable {
         self.none(link).await
     }
 
-    /// There is no row; surely, if all shards are loaded.
+    /// Returns `None` if all shards are loaded, otherwise an error.
     async fn none(&self, link: &Link) -> Result<Option<Row>, HotError> {
         if self.check_loaded(link).await? {
             return Ok(None);
@@ -360,11 +361,11 @@ impl RemoteTable {
         HotError::unavailable(format!("table {} is being loaded", self.schema.name))
     }
 
-    /// Forgets all rows and the keys in hand, for a database that was emptied. No request may use the table
-    /// meanwhile.
+    /// Forgets all rows and all reserved serial keys, for a database that was emptied. No request may use the
+    /// table meanwhile.
     ///
     /// # Errors
-    /// [`HotKind::Unavailable`] when changes are not drained yet: some shards may be empty then, call it
+    /// [`HotKind::Unavailable`] when changes are not drained yet. Some shards may be empty then; call it
     /// again.
     pub async fn clear(&self, link: &Link) -> Result<(), HotError> {
         let cleared = (0..self.tier.shard_count()).map(|shard| {
@@ -388,7 +389,7 @@ impl RemoteTable {
         Ok(())
     }
 
-    /// What the increment script must know of the columns up to this one: a byte for the width of each.
+    /// The widths of the columns up to this one for the increment script, one byte each.
     pub(crate) fn widths(&self, column: usize) -> Vec<u8> {
         let width = |ty: Type| match ty {
             Type::Bool => b'1',
@@ -399,7 +400,7 @@ impl RemoteTable {
         self.schema.columns[..=column].iter().map(|column| width(column.ty)).collect()
     }
 
-    /// A key that no row can have is missing.
+    /// The key; `Missing` when no row can have it.
     pub(crate) fn key_ref<'a>(&self, key: ValueRef<'a>) -> Result<KeyRef<'a>, HotError> {
         KeyRef::of(key).ok_or_else(HotError::missing)
     }
@@ -413,7 +414,7 @@ impl Drop for Counting<'_> {
     }
 }
 
-/// A shard, with the chance that its rows have.
+/// Draws a shard, weighted by its number of rows.
 fn draw_shard(counts: &[u64]) -> Option<u16> {
     let total: u64 = counts.iter().sum();
     if total == 0 {

@@ -1,4 +1,4 @@
-//! All hot tables of a tier: opening them, finding them.
+//! All hot tables of a tier: opening and finding them.
 
 use super::positions::Positions;
 use super::queue::Queue;
@@ -13,7 +13,7 @@ use forebay_redis::{Client, Link};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The hot tables of one tier. Clones are the same tables.
+/// The hot tables of one tier. Clones share the same tables.
 #[derive(Clone)]
 pub struct RemoteTables {
     tier: Arc<Tier>,
@@ -23,13 +23,14 @@ pub struct RemoteTables {
 }
 
 impl RemoteTables {
-    /// Finds the tier or makes it, gives each table its id, and repairs what has changed over since. Nothing
-    /// is loaded by this: see [`RemoteTable::check_loaded`] and [`RemoteTable::begin_load`].
+    /// Finds the tier or creates it, gives each table its id, and repairs shards whose servers have changed
+    /// over. It loads nothing: see [`RemoteTable::check_loaded`] and [`RemoteTable::begin_load`].
     ///
     /// # Errors
     /// [`HotKind::Broken`](crate::HotKind::Broken) when the servers must not be used (they evict, have no
-    /// streams), the tier has another number of shards, its rows were loaded without something that a table
-    /// is to have, or two tables have one name; `Unavailable`; `Source`.
+    /// streams), the tier has another number of shards, the tier does not keep an index, a unique column or
+    /// an order that a table is configured to have, or two tables have the same name; `Unavailable`;
+    /// `Source`.
     pub async fn open(
         client: &Client,
         link: &Link,
@@ -67,9 +68,9 @@ impl RemoteTables {
         Ok(RemoteTables { tier, tables, queue, lacking })
     }
 
-    /// Has every shard hold these tables with these columns: where it has one with others, that is dropped,
-    /// servers with those columns no longer write, and the table is to be loaded once their changes are
-    /// drained. For a server that is to serve the tables.
+    /// Makes these columns of each table the present ones in every shard. Where a shard has a table with
+    /// other columns, its rows are dropped, servers with those columns can no longer write, and the table is
+    /// to be loaded once their changes are drained. To be called by a server that will serve the tables.
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
@@ -81,7 +82,7 @@ impl RemoteTables {
         Ok(())
     }
 
-    /// The table with this name. For the start: nothing is looked up by name while serving.
+    /// The table with this name. For start-up; serving never looks a table up by name.
     pub fn get(&self, name: &str) -> Option<Arc<RemoteTable>> {
         self.all().iter().find(|table| table.schema().name == name).cloned()
     }
@@ -91,12 +92,13 @@ impl RemoteTables {
         &self.tables
     }
 
-    /// What tables have in the database and their rows in memory were loaded without: a sentence each.
+    /// Unique and indexed columns that the tier does not keep, of tables whose columns come from the
+    /// database: a sentence for each table.
     pub fn lacking(&self) -> &[String] {
         &self.lacking
     }
 
-    /// What the table ids in the queues stand for.
+    /// The catalogue: which table each id in the queues means.
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.queue.catalogue()
     }
@@ -116,12 +118,12 @@ impl RemoteTables {
         self.tier.log_id(shard)
     }
 
-    /// What all keys of the deployment begin with.
+    /// The prefix of all keys of the deployment.
     pub fn root(&self) -> &str {
         &self.tier.names.root
     }
 
-    /// What the drain reads: the streams of all shards.
+    /// The streams of all shards, which the drain reads.
     pub fn queue(&self) -> Queue {
         self.queue.clone()
     }
@@ -136,25 +138,25 @@ impl RemoteTables {
 
     /// What is wrong with the memory of the primaries, at most about a second ago: a sentence each.
     pub async fn memory_troubles(&self) -> Vec<String> {
-        // One that does not answer is told of as such.
+        // An unreachable primary is reported elsewhere.
         let _ = self.tier.used_bytes().await;
         self.tier.memory_troubles.lock().clone()
     }
 
-    /// Has no load begin in this process any more, and resolves when those under way are abandoned, so that
+    /// Lets no new load begin in this process, and resolves when the loads under way are abandoned, so that
     /// another server may load at once.
     pub async fn leave(&self) {
         self.tier.leaving.send_replace(true);
         self.tier.leaving.closed().await;
     }
 
-    /// The repair that this process is at.
+    /// The repair that this process is running.
     pub fn repairing(&self) -> Option<Repairing> {
         let repairing = *self.tier.repair_state.lock();
         repairing.or_else(|| *self.tier.rebuild_state.lock())
     }
 
-    /// Bytes that they may use before rows are evicted; 0: no limit.
+    /// The configured bytes that all primaries may use before rows are evicted; 0: no limit.
     pub fn limit_bytes(&self) -> u64 {
         self.tier.limit_bytes
     }

@@ -1,4 +1,4 @@
-//! The tier: what all servers of one Redis or Valkey share, and how one shard is spoken to.
+//! The tier: the state that all Forebay servers of one deployment share, and calls to one shard.
 
 use super::names::{self, ShardNames, TierNames};
 use super::positions::Positions;
@@ -21,26 +21,26 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// The layout of keys, scripts and entries that this program knows.
+/// The version of the layout of keys, scripts and entries that this program supports.
 const VERSION: &str = "1";
 
 /// How a tier is used.
 #[derive(Debug, Clone, Default)]
 pub struct RemoteOptions {
-    /// The deployment's name, in every key. `None`: that of a tier of this database from before there were
-    /// names, else one that follows from `database`.
+    /// The deployment's name, in every key. `None`: the unnamed root, if a tier of this database from before
+    /// names existed is found there; otherwise a name derived from `database`.
     pub name: Option<String>,
-    /// What tells the database from others. The tier remembers it, and is refused to any other. Empty:
-    /// nothing is remembered.
+    /// Identifies the database. The tier stores it, and refuses every other database. Empty: nothing is
+    /// stored.
     pub database: String,
-    /// Shards of a tier that is made; one that is there must have as many. `None`: as it is, or what suits
-    /// the topology.
+    /// The number of shards of a new tier; an existing tier must have the same number. `None`: an existing
+    /// tier's number, or one that suits the topology.
     pub shards: Option<u16>,
-    /// Tables whose columns are the database's, by name: what they have that the tier does not keep is no
-    /// mistake.
+    /// Names of the tables whose columns come from the database: a unique or indexed column that the tier
+    /// does not keep is no error there.
     pub undeclared: Vec<String>,
-    /// What all primaries together may use, in bytes, before drained rows are evicted; 0: no limit but the
-    /// servers' own.
+    /// The bytes that all primaries together may use before drained rows are evicted; 0: only the servers'
+    /// own limits.
     pub limit_bytes: u64,
 }
 
@@ -49,57 +49,57 @@ pub struct RemoteOptions {
 pub struct Repairing {
     /// Shards that it repairs.
     pub shards: usize,
-    /// Whether they take writes again, but for new unique values.
+    /// Whether these shards accept writes again, except those with new unique values.
     pub takes_writes: bool,
     /// When it began.
     pub since: Instant,
-    /// Rows that were looked through for unique values that a server has lost.
+    /// Rows that were scanned for unique values whose reservations a server has lost.
     pub rows: u64,
 }
 
-/// Nothing until a repair has ended; then whether it repaired all shards.
+/// `None` until a repair has ended; then whether it repaired all shards.
 type RepairOutcome = watch::Receiver<Option<Result<bool, HotError>>>;
 
 pub(crate) struct Tier {
     pub id: u128,
     pub names: TierNames,
-    /// What tells its database from others.
+    /// Identifies its database.
     pub database: String,
     pub client: Client,
     pub shards: Vec<ShardNames>,
-    /// Whether one script cannot reach the keys of two shards.
+    /// Whether the topology is a cluster: one script cannot reach the keys of two shards.
     pub is_cluster: bool,
     pub hasher: Hasher,
     pub source: Arc<dyn Source>,
     pub positions: Arc<dyn Positions>,
     pub limit_bytes: u64,
     pub catalogue: RwLock<Arc<Catalogue>>,
-    /// Of its own tables: the fields that say what is kept of them, and their texts.
+    /// For the tables of this process: the `kept:` fields of the tier's hash, and their texts.
     pub kept_fields: parking_lot::Mutex<Vec<Vec<u8>>>,
     pub this: Weak<Tier>,
-    /// When this process repaired everything last; locked while it repairs.
+    /// When this process last completed a repair; locked while it repairs.
     pub repaired_at: tokio::sync::Mutex<Option<Instant>>,
     /// The repair under way.
     pub repair_state: parking_lot::Mutex<Option<Repairing>>,
-    /// The same behind writes.
+    /// The rebuild of reservations under way, while writes are accepted.
     pub rebuild_state: parking_lot::Mutex<Option<Repairing>>,
-    /// What requests wait for: the outcome of the repair that one of them has begun.
+    /// The outcome of the repair that a request has begun, for which others wait.
     repair: parking_lot::Mutex<Option<RepairOutcome>>,
-    /// By shard: its own generation as it was last seen.
+    /// By shard: its own generation as it was last read.
     pub generations: parking_lot::Mutex<HashMap<u16, Vec<u8>>>,
-    /// Bounds the reads through the source.
+    /// Limits how many reads of the source run and wait at the same time.
     pub reads: Reads,
-    /// What the servers used, and when they were asked.
+    /// The bytes that the primaries used, and when they were asked.
     pub used: tokio::sync::Mutex<Option<(Instant, u64)>>,
-    /// What their `maxmemory` allowed in all then; 0: no limit.
+    /// The sum of their `maxmemory` at that time; 0: no limit.
     pub servers_limit_bytes: AtomicU64,
-    /// What was wrong with their memory then.
+    /// What was wrong with their memory at that time.
     pub memory_troubles: parking_lot::Mutex<Vec<String>>,
     /// Whether this process stops; every load under way has a receiver.
     pub leaving: watch::Sender<bool>,
 }
 
-/// A script with what it is called with.
+/// A script with its keys and arguments.
 pub(crate) struct Call {
     pub script: &'static Script,
     pub keys: Vec<Vec<u8>>,
@@ -107,7 +107,7 @@ pub(crate) struct Call {
 }
 
 impl Tier {
-    /// Finds the tier or makes it. Nothing of a shard is touched.
+    /// Finds the tier or creates it. It changes no key of a shard.
     pub async fn open(
         client: &Client,
         link: &Link,
@@ -156,11 +156,11 @@ impl Tier {
     }
 
     pub fn shard_count(&self) -> u16 {
-        // As many as `ShardNames` were numbered.
+        // Fits: the shards were numbered with `u16`.
         self.shards.len() as u16
     }
 
-    /// The id of a shard's queue in the database: no other tier's, no other shard's.
+    /// The id of a shard's queue in the database, unique for tier and shard.
     pub fn log_id(&self, shard: u16) -> u128 {
         log_id(self.id, shard)
     }
@@ -170,12 +170,12 @@ impl Tier {
         ((value >> 64) % u128::from(self.shard_count())) as u16
     }
 
-    /// A command that reads.
+    /// Sends a command that reads.
     pub async fn read(&self, link: &Link, shard: u16, command: Command) -> Result<Value, HotError> {
         Ok(link.read(self.shards[usize::from(shard)].slot, command).await?)
     }
 
-    /// A script that writes, repairing the shard's epoch when that is what keeps it from running.
+    /// Runs a script that writes. When the shard needs a repair, the script is run again after it.
     pub async fn write(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, HotError> {
         let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
         loop {
@@ -187,7 +187,7 @@ impl Tier {
         }
     }
 
-    /// A script that only reads, likewise.
+    /// Runs a script that only reads, like [`Tier::write`].
     pub async fn look(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, HotError> {
         let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
         loop {
@@ -199,7 +199,7 @@ impl Tier {
         }
     }
 
-    /// On the primary, also when reads go to replicas: these have other epochs, and may be behind.
+    /// Runs a script on the primary, even when reads go to replicas: replicas have other epochs, and may lag.
     pub async fn eval(
         &self,
         link: &Link,
@@ -214,8 +214,8 @@ impl Tier {
         }
     }
 
-    /// Has repaired what has changed over, or waits for another server that does; not for longer than a
-    /// request can wait.
+    /// Has the shards repaired whose servers have changed over, or waits for another server that repairs
+    /// them; at most for the time that a request may wait.
     async fn changed_over(&self, began: Instant, error: forebay_redis::Error) -> Result<(), HotError> {
         let left = REMOTE_REPAIR_WAIT.saturating_sub(began.elapsed());
         let mut outcome = self.begin_repair();
@@ -223,7 +223,7 @@ impl Tier {
         match tokio::time::timeout(left, ended).await {
             Ok(Some(Ok(true))) => Ok(()),
             Ok(Some(Err(failed))) => Err(failed),
-            // It goes on behind the answer.
+            // The repair continues after the answer.
             Err(_) => Err(error.into()),
             Ok(Some(Ok(false)) | None) if left.is_zero() => Err(error.into()),
             Ok(Some(Ok(false)) | None) => {
@@ -233,8 +233,8 @@ impl Tier {
         }
     }
 
-    /// The outcome of the repair under way, or of one that begins now. It does not end with the request that
-    /// began it.
+    /// The outcome of the repair under way, or of a new one. The repair continues when the request that began
+    /// it is dropped.
     fn begin_repair(&self) -> RepairOutcome {
         let mut repair = self.repair.lock();
         if let Some(running) = repair.as_ref().filter(|running| running.has_changed().is_ok_and(|told| !told))
@@ -245,7 +245,7 @@ impl Tier {
         if let Some(tier) = self.this.upgrade() {
             tokio::spawn(async move {
                 let repaired = tier.repair().await;
-                // No caller may wait any more.
+                // Fails only when no caller waits any more.
                 let _ = tell.send(Some(repaired));
             });
         }
@@ -253,7 +253,7 @@ impl Tier {
         outcome
     }
 
-    /// A shard's own generation, as it was at some time before this returns.
+    /// A shard's own generation, possibly from the cache of this process.
     pub async fn own_generation(&self, link: &Link, shard: u16) -> Result<Vec<u8>, HotError> {
         if let Some(known) = self.generations.lock().get(&shard) {
             return Ok(known.clone());
@@ -263,7 +263,7 @@ impl Tier {
         Ok(generation)
     }
 
-    /// Reads the catalogue as it is now.
+    /// Reads the present catalogue, and the highest table id.
     pub async fn read_catalogue(&self, link: &Link) -> Result<(Catalogue, u64), HotError> {
         let mut command = Command::new();
         command.arg("HGETALL").arg(&self.names.tier);
@@ -286,7 +286,7 @@ impl Tier {
         Ok((catalogue, last))
     }
 
-    /// Gives each table the id that it has or will have for all servers.
+    /// Returns each table's id, which all servers share; new tables get one.
     pub async fn assign(&self, link: &Link, schemas: &[&Schema]) -> Result<Vec<TableId>, HotError> {
         'again: loop {
             let (mut catalogue, mut last) = self.read_catalogue(link).await?;
@@ -314,7 +314,7 @@ impl Tier {
     }
 }
 
-/// Whether a shard waits for a repair: to be begun, or of its reservations.
+/// Whether a shard refused a script because its epoch or its reservations need a repair.
 fn is_repairable(error: &forebay_redis::Error) -> bool {
     matches!(error.code(), Some("EPOCH" | "REBUILD"))
 }
@@ -325,7 +325,7 @@ fn log_id(tier: u128, shard: u16) -> u128 {
     xxhash_rust::xxh3::xxh3_128(&bytes)
 }
 
-/// What the keys of this deployment begin with.
+/// The prefix of this deployment's keys.
 async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -> Result<String, HotError> {
     let unnamed = || Ok(names::ROOT.to_owned());
     if let Some(name) = &options.name {
@@ -334,7 +334,7 @@ async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -
     if options.database.is_empty() {
         return unnamed();
     }
-    // One that was made before there were names may hold what is not drained yet, into whatever database.
+    // A tier from before names existed may hold changes that are not drained into its database yet.
     let mut command = Command::new();
     command.arg("HMGET").arg(TierNames::new(names::ROOT.into()).tier).arg("id").arg("shards");
     let [id, shards] =
@@ -353,7 +353,7 @@ async fn root(link: &Link, options: &RemoteOptions, positions: &dyn Positions) -
     Ok(names::root_of(names::name_of(&options.database)))
 }
 
-/// The id and the number of shards of the tier that is there, or of a new one.
+/// The id and the number of shards of the existing tier, or of a new one.
 async fn find(
     client: &Client,
     link: &Link,
@@ -382,7 +382,7 @@ async fn find(
     }
 }
 
-/// Shards without their tier hold changes that no drain would take any more.
+/// Fails when there are shards whose tier's own key is lost: no drain would read their changes.
 async fn refuse_orphans(client: &Client, names: &TierNames) -> Result<(), HotError> {
     let pattern = format!("{}{{*:m", names.root);
     for node in client.primaries() {
@@ -402,7 +402,7 @@ async fn refuse_orphans(client: &Client, names: &TierNames) -> Result<(), HotErr
     Ok(())
 }
 
-/// Makes the tier unless there is one; which one there is.
+/// Creates the tier unless it exists; returns its id and its number of shards.
 pub(crate) async fn make(
     link: &Link,
     names: &TierNames,

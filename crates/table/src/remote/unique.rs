@@ -1,48 +1,48 @@
 //! Unique values.
 //!
-//! **Outside a cluster** the row's script looks at every reservation and takes it, together with the row. A
-//! reservation names its row; one of another row that no longer has the value (left behind when the view was
-//! dropped, see `repair`) is cleared away and the script run again.
+//! **Outside a cluster** the row's script checks every reservation and takes it, together with the row. A
+//! reservation names its row. A stale one, whose row no longer has the value (left when the view was dropped,
+//! see `repair`), is removed and the script is run again.
 //!
-//! **In a cluster** a value and its row are in different slots, which no script reaches together. A value is
-//! reserved first:
+//! **In a cluster** a value and its row are in different slots, which one script cannot reach together. A
+//! value is reserved first:
 //!
 //! 1. *Reserve*, in the value's shard V: compare-and-set from nothing to (token, key). The token is this
 //!    attempt's own, random.
 //! 2. *Write*, in the row's shard W: the row's script, unless the attempt (token, key) is fenced there, or
-//!    reserved under another generation of V's reservations than W knows of.
+//!    reserved under another generation of V's reservations than W has stored.
 //! 3. *Release*: when the script did not write, V: compare-and-set from (token, key) to nothing; when it did,
 //!    the values that the row gave up, each from the reservation that was read before step 2.
 //!
-//! A write that finds a reservation (token', key') in step 1 looks at the row key', in its shard. It has the
-//! value: a conflict. It has not: the attempt is fenced there (a script that does so only if the row is still
-//! as it was seen, and after which step 2 of that attempt fails), then taken over by compare-and-set from
-//! (token', key').
+//! A write that finds a reservation (token', key') in step 1 looks the row key' up, in its shard. If the row
+//! has the value, it is a conflict. If not, the attempt (token', key') is fenced there (by a script that does
+//! so only if the row is still as it was seen, and after which step 2 of that attempt fails), and the
+//! reservation is taken over by compare-and-set from (token', key').
 //!
 //! **Two rows never share a value.** A row gets a value only by step 2 under a reservation that named it.
-//! While the row has the value, nothing removes that reservation: a compare-and-set from it comes after a
-//! fence, and the fence is set only while the row, at the version looked at, has not the value; from then on
-//! this attempt cannot write, so the row can come to the value only by another attempt, which needs the
-//! reservation for itself. A release of a value given up is a compare-and-set from what was reserved when the
-//! row still had it; should the row take the value again, it does so under another token.
+//! While the row has the value, nothing removes that reservation: a compare-and-set from it follows a fence,
+//! and the fence is set only while the row, at the version that was seen, does not have the value. From then
+//! on the fenced attempt cannot write, so the row can get the value only by another attempt, which needs its
+//! own reservation. A release of a value is a compare-and-set from the reservation that was read while the
+//! row still had the value; if the row takes the value again, it does so under another token.
 //!
-//! **A crash anywhere leaves nothing wrong.** After step 1: a reservation whose row has not the value; it
-//! costs the next one a look, a fence and a swap. After step 2, the old values not released: the same. An
-//! attempt that was only slow finds the fence. Time alone frees nothing; fences stay, one for each attempt
-//! that was ever overtaken.
+//! **A crash at any point does no harm.** After step 1 it leaves a stale reservation, whose row does not have
+//! the value; that costs the next writer of the value a look-up, a fence and a swap. After step 2, with the
+//! old values not released, the same. An attempt that was only slow meets the fence. Nothing is freed by time
+//! alone; fences stay, one for each attempt that was taken over.
 //!
-//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that are
-//! there. V numbers its reservations, and a row's script notes in W's meta the newest number of V's that a
-//! row of W relies on (`r<V>`; loads and read-throughs do the same). Before V takes anything again it gets a
-//! new generation, which is announced in the meta of every shard; an attempt under the old generation fails
-//! in step 2 from there on. Only then are the notes of all shards read: if V still counts as many
-//! reservations as the highest of them, it has lost none that any row has, because what a primary loses is
-//! what was written last. Nothing is looked through then: a primary that comes back with its data costs one
-//! script a shard. Otherwise all rows are looked through, and what they have in V is reserved again; V takes
-//! everything but new reservations meanwhile (see `rebuild`).
+//! **When V loses its tail** (a failover, see `repair`) it may have lost reservations of rows that exist. V
+//! numbers its reservations, and a row's script notes in W's meta the newest number of V's that a row of W
+//! relies on (`r<V>`; loads and read-throughs do the same). Before V accepts anything again it gets a new
+//! generation, which is announced in the meta of every shard; an attempt under the old generation fails in
+//! step 2 from there on. Only then are the notes of all shards read: if V still counts as many reservations
+//! as the highest of them, it has lost none that any row has, because what a primary loses is what was
+//! written last. Then no rows are scanned: a primary that restarts with its data costs one script a shard.
+//! Otherwise all rows are scanned, and their values in V are reserved again; meanwhile V accepts everything
+//! but new reservations (see `rebuild`).
 //!
 //! **When W loses its tail** it may have lost fences. An attempt names W's own generation as it was before
-//! step 1, so that none which began before the failover writes after it.
+//! step 1, so that no attempt that began before the failover writes after it.
 
 use super::commit::{Answered, Attempt, Change, Expect, Relied, Written};
 use super::encode::Entry;
@@ -57,7 +57,7 @@ use crate::limits::REMOTE_TRIES;
 use forebay_redis::Link;
 use futures_util::future::try_join_all;
 
-/// In front of the key in a reservation of what is there: no write undoes it.
+/// The token of reservations that no write attempt made: those of rows that were loaded or read.
 pub(super) const UNHELD: [u8; 8] = [0; 8];
 
 /// Bytes of a reservation before the key.
@@ -66,16 +66,16 @@ pub(crate) const TOKEN_BYTES: usize = 8;
 /// A value of a unique column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UniqueValue {
-    /// The place among the unique columns.
+    /// The index among the unique columns.
     pub index: usize,
     pub column: usize,
     pub value: Fingerprint,
 }
 
-/// What a compare-and-set of a reservation found.
+/// The result of a compare-and-set of a reservation.
 enum Swapped {
     Done(Relied),
-    /// This is there instead (empty: none), and relies on no more than that.
+    /// Another reservation exists (empty: none); a row that relies on it relies on no newer one than this.
     Found(Vec<u8>, Relied),
 }
 
@@ -83,11 +83,11 @@ enum Swapped {
 enum Holder {
     /// It has the value.
     Has(Entry),
-    /// It has not: where it is, and the head that was seen (empty: no row).
+    /// It does not have the value: its place, and the head that was seen (empty: no row).
     Lacks { place: Place, head: Vec<u8> },
 }
 
-/// What came of reserving the values of a change.
+/// The result of reserving the values of a change.
 enum Reserved {
     All,
     /// The change's own row has one of them already: another server has just written it.
@@ -122,7 +122,7 @@ impl RemoteTable {
         })
     }
 
-    /// Looks at the row that a reservation names. One that cannot be looked at is an error.
+    /// Looks up the row that a reservation names.
     async fn holds(&self, link: &Link, unique: UniqueValue, holder: &[u8]) -> Result<Holder, HotError> {
         let place = self.holder_place(holder)?;
         let Some(entry) = self.look(link, &place).await?.entry else {
@@ -142,7 +142,8 @@ impl RemoteTable {
         Ok(self.place(key))
     }
 
-    /// Outside a cluster: a conflict, or a reservation that its row does not back is gone.
+    /// Outside a cluster: returns a conflict if the row of a reservation has the value; otherwise removes the
+    /// stale reservation.
     pub(crate) async fn clear_away(
         &self,
         link: &Link,
@@ -155,7 +156,7 @@ impl RemoteTable {
         if matches!(self.holds(link, unique, holder).await?, Holder::Has(_)) {
             return Err(HotError::conflict(column));
         }
-        // A row that took the value meanwhile has renewed its reservation, and this finds another one.
+        // If the row took the value meanwhile, its reservation is a new one, and this swap fails.
         self.swap(link, unique, holder, b"").await?;
         Ok(())
     }
@@ -176,7 +177,7 @@ impl RemoteTable {
             let result = match self.reserve_all(link, change, &mut attempt, &mut reserved).await {
                 Ok(Reserved::All) => self.send(link, change, &attempt).await,
                 Ok(Reserved::Changed(now)) => Ok(Answered::Written(Written::Changed(Some(now)))),
-                // A key that is there is the conflict that is told first.
+                // If the key exists too, that is the conflict to report.
                 Err(error) if change.expect == Expect::Absent && is_conflict(&error) => {
                     match self.look(link, change.place).await {
                         Ok(Looked { entry: Some(now), .. }) => {
@@ -193,7 +194,7 @@ impl RemoteTable {
                     self.release(link, given_up).await;
                     return Ok(Written::Done);
                 }
-                // It may be written: then it needs them.
+                // The row may be written, and then needs its reservations.
                 Err(error) if error.kind() == crate::HotKind::UnknownOutcome => return Err(error),
                 other => {
                     self.release(
@@ -214,7 +215,7 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// What is reserved for the values that a row gives up.
+    /// The reservations of the values that a change frees.
     async fn given_up(
         &self,
         link: &Link,
@@ -237,8 +238,8 @@ impl RemoteTable {
         Ok(found.into_iter().filter(|(_, holder)| is_own(holder)).collect())
     }
 
-    /// Step 1 for each new value, in the order of the columns. `reserved` has what is to be released also
-    /// when it fails.
+    /// Step 1 for each new value, in the order of the columns. `reserved` receives the values to be released
+    /// if the attempt fails.
     async fn reserve_all(
         &self,
         link: &Link,
@@ -249,7 +250,8 @@ impl RemoteTable {
         let reservation = [&attempt.token[..], &change.place.key].concat();
         for (index, column, _, value) in self.exchanged(change).filter(|(.., after)| *after != NO_VALUE) {
             let unique = UniqueValue { index, column, value };
-            // Also when the answer is lost: releasing what is not there does nothing.
+            // Before the call, in case its answer is lost: releasing a reservation that does not exist does
+            // nothing.
             reserved.push(unique);
             match self.reserve(link, unique, &reservation).await? {
                 Ok(relied) => attempt.relied.push(relied),
@@ -259,7 +261,7 @@ impl RemoteTable {
         Ok(Reserved::All)
     }
 
-    /// Reserves one value; the change's own row if that has it.
+    /// Reserves one value; the inner error is the change's own row, if that has the value already.
     async fn reserve(
         &self,
         link: &Link,
@@ -290,7 +292,7 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// Whether the attempt is fenced now; it is not when the row has changed.
+    /// Fences an attempt; false when the row has changed, and the attempt is not fenced.
     async fn fence(&self, link: &Link, place: &Place, token: &[u8], head: &[u8]) -> Result<bool, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
@@ -302,7 +304,8 @@ impl RemoteTable {
         Ok(wire::number("fence", &answer)? == 1)
     }
 
-    /// Gives reservations up. One that cannot be is found to be stale by the next writer of the value.
+    /// Releases reservations. If a release fails, the next writer of the value finds the reservation to be
+    /// stale.
     async fn release(&self, link: &Link, reservations: Vec<(UniqueValue, Vec<u8>)>) {
         let released = reservations.iter().map(|(unique, holder)| self.swap(link, *unique, holder, b""));
         for result in futures_util::future::join_all(released).await {
@@ -310,8 +313,8 @@ impl RemoteTable {
         }
     }
 
-    /// Reserves a value for a row that has it in the database, in place of a reservation that its row does
-    /// not back. What the row then relies on; `None`: another row has the value in memory.
+    /// Reserves a value for a row that has it in the database, in place of a stale reservation. Returns the
+    /// reservation on which the row then relies; `None`: another row has the value in memory.
     pub(crate) async fn settle(
         &self,
         link: &Link,
@@ -324,7 +327,7 @@ impl RemoteTable {
         for _ in 0..REMOTE_TRIES {
             if !holder.is_empty() {
                 match self.holds(link, unique, &holder).await? {
-                    // Newer than what was loaded: memory is right.
+                    // The row in memory is newer than the one that was loaded.
                     Holder::Has(_) => return Ok(None),
                     Holder::Lacks { place, head } => {
                         if !self.fence(link, &place, &holder[..TOKEN_BYTES], &head).await? {

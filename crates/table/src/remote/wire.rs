@@ -1,4 +1,4 @@
-//! Reading answers: what a script or command gave, or that it is not what was asked for.
+//! Converts answers of scripts and commands, or reports that one has the wrong type.
 
 use crate::error::HotError;
 use forebay_redis::Value;
@@ -7,7 +7,7 @@ pub(crate) fn wrong(what: &str, value: &Value) -> HotError {
     HotError::foreign(format!("the memory tier's server answered {what} with {value:?}"))
 }
 
-/// A number, however it is written.
+/// A number, as an integer, digits or a score; 0 for nil.
 pub(crate) fn number(what: &str, value: &Value) -> Result<u64, HotError> {
     let number = match value {
         Value::Int(number) => u64::try_from(*number).ok(),
@@ -20,7 +20,7 @@ pub(crate) fn number(what: &str, value: &Value) -> Result<u64, HotError> {
     number.ok_or_else(|| wrong(what, value))
 }
 
-/// Bytes, or nothing.
+/// Bytes; `None` for nil.
 pub(crate) fn optional_bytes(what: &str, value: Value) -> Result<Option<Vec<u8>>, HotError> {
     match value {
         Value::BulkString(bytes) => Ok(Some(bytes)),
@@ -45,12 +45,12 @@ pub(crate) fn array(what: &str, value: Value) -> Result<Vec<Value>, HotError> {
     }
 }
 
-/// An array of exactly so many.
+/// An array of exactly `N` values.
 pub(crate) fn tuple<const N: usize>(what: &str, value: Value) -> Result<[Value; N], HotError> {
     <[Value; N]>::try_from(array(what, value)?).map_err(|values| wrong(what, &Value::Array(values)))
 }
 
-/// Decimal digits, as arguments are written.
+/// A number as decimal digits, the form of arguments.
 pub(crate) fn digits(number: impl Into<u64>) -> Vec<u8> {
     number.into().to_string().into_bytes()
 }

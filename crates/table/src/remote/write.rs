@@ -1,8 +1,9 @@
-//! Writing: one script a change. It writes the row, its counters and its queue entry, or nothing.
+//! Writing: one script for each change. It writes the row, its counters and its queue entry, or nothing.
 //!
-//! An insert (and an upsert of a table without unique or counted columns) is one flight. A change that
-//! depends on what the row was is read, computed here and written only if the row is still that one;
-//! otherwise it is computed again. An increment is one script, whatever others do.
+//! An insert (and an upsert into a table without unique or counted columns) takes one round trip. For a
+//! change that depends on the row's state, the row is read, the change is computed here, and it is written
+//! only if the row is still the same; otherwise it is computed again. An increment of an untracked column
+//! without bounds is one script, whatever others do.
 
 use super::commit::{Change, Expect, Written};
 use super::encode::{Body, Entry, Tracked};
@@ -46,7 +47,7 @@ impl RemoteTable {
         }
     }
 
-    /// Puts in a row, in place of the one with its key if there is one.
+    /// Inserts a row, or replaces the one with its key.
     ///
     /// # Errors
     /// As [`RemoteTable::insert`]; the key is never the conflict.
@@ -80,7 +81,8 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// Changes columns of a row (index and new value; the key is not among them), and gives it as it is then.
+    /// Changes columns of a row (index and new value; the key is not among them), and returns it as it is
+    /// then.
     ///
     /// # Errors
     /// `Missing`; those of [`RemoteTable::insert`] and of [`RemoteTable::get`].
@@ -100,8 +102,8 @@ impl RemoteTable {
         self.change(link, key, |_| Ok(Some(changes.clone()).filter(|changes| !changes.is_empty()))).await
     }
 
-    /// Adds to a bigint column of a row, and gives it as it is then. NULL stays NULL, as in SQL, and nothing
-    /// is written.
+    /// Adds to a bigint column of a row, and returns it as it is then. NULL stays NULL, as in SQL, and
+    /// nothing is written.
     ///
     /// # Errors
     /// `Overflow`, `Missing`; `Conflict` when the column is unique; those of [`RemoteTable::get`].
@@ -119,7 +121,8 @@ impl RemoteTable {
         assert!(is_counter, "only bigints are counted up");
         let is_tracked = super::encode::tracked_columns(&self.schema).any(|tracked| tracked == column);
         if is_tracked || self.rules.is_bounded(column) {
-            // Its value matters beyond the row, or must be judged: an update like any other.
+            // The column's value matters beyond the row, or must be checked against bounds: treated as an
+            // update.
             let add = |row: RowRef<'_>| match row.get(&self.schema, column) {
                 ValueRef::Bigint(number) => {
                     let sum = number.checked_add(delta).filter(|sum| self.rules.allows(column, *sum));
@@ -179,7 +182,7 @@ impl RemoteTable {
         self.tier.write(link, place.shard, call).await.map_err(|error| self.noted(error))
     }
 
-    /// Deletes a row, and gives it as it was.
+    /// Deletes a row, and returns it as it was.
     ///
     /// # Errors
     /// `Missing`; those of [`RemoteTable::get`].
@@ -208,7 +211,8 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// Changes what `compute` says (`None`: nothing) of a row, and gives it as it is then.
+    /// Makes the changes that `compute` returns for a row (`None`: no change), and returns the row as it is
+    /// then.
     async fn change<'c>(
         &self,
         link: &Link,
@@ -245,7 +249,7 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    /// The row that a change begins with, brought into memory if it is not there.
+    /// The row on which a change is based, brought into memory if necessary.
     async fn present(
         &self,
         link: &Link,

@@ -1,5 +1,5 @@
-//! What the tests of hot tables share: a table of all that matters, a database that is a map, and a drain
-//! into it.
+//! Shared by the tests of hot tables: a table with every kind of column that matters, a database that is a
+//! map, and a drain into it.
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]
@@ -75,7 +75,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// A database: the rows of one table by the text of their key.
+/// A database: the rows of one table, by the text of their key.
 #[derive(Default)]
 pub struct Store {
     pub rows: Mutex<BTreeMap<String, Row>>,
@@ -109,7 +109,7 @@ impl Source for Store {
 }
 
 impl Store {
-    /// Applies what is durable and after its position, and says so.
+    /// Applies the durable records behind its position, and reports the new position.
     pub fn drain(&self, log: &Log, tables: &Tables) {
         log.flush().unwrap();
         let mut position = self.position.lock().unwrap();
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// Loads everything that no checkpoint has and replays the rest, as at start.
+    /// Loads everything that no checkpoint contains and replays the rest, as at start.
     pub fn start(&self, tables: &Tables, table: &Table) {
         let loaded = tables.load_checkpoint();
         assert_eq!(loaded.notes, Vec::<String>::new());
@@ -189,7 +189,7 @@ pub struct Opened {
     pub table: Arc<Table>,
 }
 
-/// Opens the one table of `spec` over a store, and starts it.
+/// Opens the table of `spec` with a store as its database, and starts it.
 pub fn open(dir: &Path, spec: TableSpec, limit_bytes: u64, store: &Arc<Store>) -> Opened {
     let log = open_log(&dir.join("log"), Durability::Async);
     let name = spec.schema.name.clone();
@@ -209,7 +209,7 @@ pub fn contents(table: &Table) -> BTreeMap<String, Option<Vec<Value>>> {
     rows
 }
 
-/// Lets a write come into the log, and waits no longer.
+/// Begins a write, so that it is in the log, and does not wait for its outcome.
 pub fn begin<T>(write: HotResult<(), T>) {
     let Ok(Called::Later(mut outcome)) = write else { panic!("a write that waits for the database") };
     block_on(async {

@@ -1,9 +1,9 @@
-//! What must hold: after a write, and when everything is drained, told and applied.
+//! The checks after a write, and when everything is drained, reported and applied.
 
 use super::*;
 
 impl World<'_> {
-    /// A unique value that another row has by a write of this process is not given to a row.
+    /// A row must not get a unique value that another row has by a write of this process.
     pub(super) fn check_own(&self, key: i64, code: &Value) {
         let has_it = |(other, known): &(&i64, &Known)| {
             let sets = |own: &Own| matches!(own, Own::Put(_) | Own::Set(CODE, _));
@@ -16,21 +16,21 @@ impl World<'_> {
         assert_eq!(holder.map(|(other, _)| other), None, "{code:?} was given to {key} as well");
     }
 
-    /// Nor one that an intent may give to another row.
+    /// A row must not get a unique value that an intent may give to another row.
     pub(super) fn check_intended(&self, key: i64, code: &Value) {
         let intended = self.pending.values().filter(|(other, own)| *other != key && own.sets_code(code));
         assert_eq!(intended.map(|(other, _)| other).next(), None, "{code:?} was given to {key} as well");
     }
 
-    /// A unique value that another row has, as far as it was told, is not given to a row that does not have
-    /// it.
+    /// A row that does not have a unique value must not get it while another row has it, as far as memory was
+    /// told.
     pub(super) fn check_free(&self, key: i64, code: &Value) {
         let has_it = |key: &i64| {
             let row = self.known[key].fold();
             row.is_some_and(|row| !code.is_null() && row[CODE] == *code)
         };
         if has_it(&key) {
-            // Others may have taken it away and given it to another row; memory has not seen that yet.
+            // Others may have moved the value to another row, and memory has not been told yet.
             return;
         }
         self.check_intended(key, code);
@@ -45,9 +45,9 @@ impl World<'_> {
         }
     }
 
-    /// Everything is drained, told and applied.
+    /// Drains, reports and applies everything.
     pub(super) fn settle(&mut self) {
-        // Whoever waited for an outcome, or for a row, may write behind it.
+        // Writes that waited for an outcome, or for a row, may follow.
         for _ in 0..10 * (1 + self.waiting.len()) {
             self.drain(usize::MAX, 0);
             self.undo();
@@ -57,7 +57,8 @@ impl World<'_> {
             self.go_on();
         }
         assert!(self.waiting.is_empty() && self.pending.is_empty());
-        // Two polls that were begun before, and those for what is wanted after them, three keys at a time.
+        // Two polls that were begun before, and those for the keys that are wanted after them, three keys at
+        // a time.
         for _ in 0..4 + 2 * KEYS {
             self.look();
             self.apply();
@@ -65,7 +66,7 @@ impl World<'_> {
         assert_eq!(self.opened.as_ref().unwrap().1.following().unwrap().wanted(), 0);
     }
 
-    /// Memory is the database.
+    /// Checks that memory equals the database.
     pub(super) fn check(&mut self) {
         self.settle();
         let table = self.table();

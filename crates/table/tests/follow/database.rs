@@ -7,15 +7,15 @@ use super::*;
 pub(super) struct Database {
     pub(super) rows: BTreeMap<i64, Values>,
     pub(super) position: Position,
-    /// The keys that were told, in order.
+    /// The keys that the stream of changes reports, in order.
     pub(super) told: Vec<i64>,
-    /// So many of them were read by a poll.
+    /// How many of these keys were read by a poll.
     pub(super) read: usize,
-    /// What the drain has to tell memory.
+    /// The refused changes that the drain has to report to memory.
     pub(super) refused: Vec<(i64, Position)>,
-    /// The same of intents.
+    /// The outcomes of intents that the drain has to report to memory.
     pub(super) outcomes: BTreeMap<Position, Outcome>,
-    /// Whether it stores something else than it is given, and tells of it.
+    /// Whether it stores other values than it is given, and reports that as a change.
     pub(super) alters: bool,
     /// Keys whose unique value was written by this process.
     pub(super) own_codes: BTreeSet<i64>,
@@ -26,7 +26,7 @@ impl Database {
         !code.is_null() && self.rows.iter().any(|(other, row)| *other != key && row[CODE] == *code)
     }
 
-    /// One record; whether the database takes it.
+    /// Applies one record; returns whether the database takes it.
     pub(super) fn take(&mut self, schema: &Schema, record: LogRecord<'_>) -> bool {
         let key = match record {
             LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } | LogRecord::Update { row, .. } => {

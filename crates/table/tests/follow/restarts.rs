@@ -1,9 +1,10 @@
-//! Starts, also while the database is away; checkpoints; ends.
+//! Starts, also while the database is unreachable; checkpoints; ends.
 
 use super::*;
 
 impl World<'_> {
-    /// Starts, and runs these writes before the drain looks at the database, and before the first poll does.
+    /// Starts, and runs the first list of writes before the drain reads the database, and the second before
+    /// the first poll does.
     pub(super) fn open(&mut self, is_alone: bool, [first, second]: [Vec<Op>; 2]) {
         let log = open_log(&self.dir.join("log"), forebay_log::Durability::Async);
         let spec = TableSpec {
@@ -25,7 +26,7 @@ impl World<'_> {
         let loaded = tables.load_checkpoint();
         assert_eq!((&loaded.notes[..], loaded.saved.is_some()), (&[][..], place.is_some()));
         match place {
-            // What others change from then on is told.
+            // The stream reports what others change from then on.
             None => self.database.read = self.database.told.len(),
             Some(place) => self.database.read = place.parse().unwrap(),
         }
@@ -64,7 +65,7 @@ impl World<'_> {
         self.table().set_loaded();
     }
 
-    /// A step before any poll: memory does not know what others have done.
+    /// A step before any poll: memory has not been told of others' changes.
     fn write_unread(&mut self, op: Op) {
         let table = self.opened.as_ref().unwrap().2.clone();
         let row = |key, code, length| values(key, code, length);
@@ -113,7 +114,7 @@ impl World<'_> {
         (0..KEYS).filter_map(shown).collect()
     }
 
-    /// Polls until memory has all that was told before.
+    /// Polls until memory has everything that was reported before.
     fn look_at_all(&mut self) {
         self.look();
         self.apply();
@@ -122,13 +123,13 @@ impl World<'_> {
             self.look();
             self.apply();
             if self.opened.as_ref().unwrap().1.following().unwrap().wanted() >= before {
-                // What waits for the drain.
+                // The rest waits for the drain.
                 break;
             }
         }
     }
 
-    /// Takes a checkpoint, while all this happens.
+    /// Takes a checkpoint, while these operations happen.
     pub(super) fn checkpoint(&mut self, meanwhile: Vec<Op>) {
         let tables = self.opened.as_ref().unwrap().1.clone();
         tables.save_settled().unwrap();
@@ -147,7 +148,7 @@ impl World<'_> {
         self.undecided.clear();
         self.unsure.clear();
         self.refused.extend(self.database.refused.drain(..).map(|(key, _)| key));
-        // Those that the database has decided about are in the rows that are loaded.
+        // The loaded rows contain the intents that the database has decided.
         self.database.outcomes.clear();
         self.waiting.clear();
         let position = self.database.position;

@@ -1,4 +1,4 @@
-//! One step after the other: what is done to memory and to the database.
+//! The steps: each acts on memory or on the database.
 
 use super::*;
 
@@ -161,7 +161,7 @@ impl World<'_> {
         self.settled();
     }
 
-    /// Memory has heard what became of everything that the database has decided about.
+    /// Reports that memory knows the outcomes of everything that the database has decided.
     fn settled(&self) {
         if self.database.refused.is_empty() && self.database.outcomes.is_empty() {
             let tables = &self.opened.as_ref().unwrap().1;
@@ -180,7 +180,7 @@ impl World<'_> {
         self.settled();
     }
 
-    /// Memory is told what became of the intents that the database has decided about.
+    /// Tells memory the outcomes of the intents that the database has decided.
     pub(super) fn tell(&mut self) {
         let outcomes = std::mem::take(&mut self.database.outcomes);
         let (_, tables, table) = self.opened.as_ref().unwrap();
@@ -216,7 +216,7 @@ impl World<'_> {
         self.go_on();
     }
 
-    /// Memory is told that the outcome of the intents that the database has decided about is unknown.
+    /// Tells memory that the outcomes of the intents that the database has decided are unknown.
     fn lose(&mut self) {
         let outcomes = std::mem::take(&mut self.database.outcomes);
         let (_, tables, table) = self.opened.as_ref().unwrap();
@@ -254,7 +254,7 @@ impl World<'_> {
         self.go_on();
     }
 
-    /// The rows that were given up are read, as far as that can be done now.
+    /// Reads the rows that memory dropped, as far as that is possible now.
     pub(super) fn read_again(&mut self) {
         let drained = self.database.position;
         self.again.retain(|again| {
@@ -264,7 +264,7 @@ impl World<'_> {
         });
     }
 
-    /// Those who wait for something else than the database try again.
+    /// Writes that wait for something else than the database try again.
     pub(super) fn go_on(&mut self) {
         let log = self.opened.as_ref().unwrap().0.clone();
         let (pending, known, is_unread) = (&mut self.pending, &self.known, self.is_unread);
@@ -362,7 +362,7 @@ impl World<'_> {
                 self.undecided.remove(&key);
             }
             if let (None, Some((last, _))) = (&known.image, known.own.last()) {
-                // Others deleted it: memory has forgotten what the changes that are left have set.
+                // Others deleted the row: memory has forgotten what the pending changes have set.
                 doubt(&mut self.unsure, key, *last);
             }
         }

@@ -1,4 +1,4 @@
-//! Servers that restart, lose what they had, or fall behind the database.
+//! Servers that restart, lose data, or fall behind the database.
 
 use crate::common::*;
 use crate::support::*;
@@ -16,7 +16,7 @@ async fn restart(local: &Local) {
     local.kill(&name).unwrap();
     local.start(&name).unwrap();
     local.wait_ready().unwrap();
-    // The runtime was not running meanwhile: it is told now that its connections are gone.
+    // The runtime was not running meanwhile: this lets it notice that its connections are closed.
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
 }
 
@@ -55,7 +55,7 @@ fn a_server_that_lost_everything_is_loaded_again() {
         }
         server.drain().await;
         restart(&local).await;
-        // Its tier is gone as well: a server begins a new one.
+        // The tier is lost too: a server creates a new one.
         let again = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         assert_ne!(again.tables.id(), server.tables.id());
         again.load().await;
@@ -65,7 +65,8 @@ fn a_server_that_lost_everything_is_loaded_again() {
     });
 }
 
-/// A failover to a replica whose copy is behind: the database has drained what it never got.
+/// A failover to a replica whose copy is behind: the database has drained changes that the replica never
+/// received.
 #[test]
 fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it() {
     for topology in [SINGLE, CLUSTER] {
@@ -78,8 +79,8 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
                 server.table.insert(&server.link, new_row(id).as_ref()).await.unwrap();
             }
             server.drain().await;
-            // What was lost: one shard's server has changes up to its last, the database some beyond them.
-            // Which shard has rows is up to the tier's random seed.
+            // The loss: one shard's server has changes up to its last, the database has some beyond them. The
+            // tier's random seed determines which shard has rows.
             let shard = server.table.shard_of(ValueRef::Bigint(0)).unwrap();
             let log = server.tables.log_id(shard);
             let position = record.stored.by_log.lock().unwrap()[&log] + 3;
@@ -107,7 +108,7 @@ fn a_position_above_everything_known_drops_the_view_and_numbers_go_on_above_it()
             assert_eq!(server.table.count(&server.link).await.unwrap(), 200);
             assert_eq!(server.values(&Value::Bigint(gone)).await, None);
             assert!(server.values(&Value::Bigint(new)).await.is_some());
-            // The value of a row that is gone is free, that of one that came is not.
+            // The value of a row that was lost is free, that of a loaded row is not.
             let free = row(server.table.schema(), 1000, Some(&format!("code {gone}")), "b");
             server.table.insert(&server.link, free.as_ref()).await.unwrap();
             let taken = row(server.table.schema(), 1001, Some(&format!("code {new}")), "b");
@@ -129,7 +130,7 @@ async fn calls(server: &Server, command: &str) -> usize {
     told.iter().filter(|(_, stats)| format!("{stats:?}").contains(&format!("cmdstat_{command}:"))).count()
 }
 
-/// What a primary keeps needs no look at every row of every shard.
+/// A primary that retains its data needs no scan of all rows.
 #[test]
 fn a_cluster_primary_that_restarts_with_its_data_is_repaired_without_a_pass() {
     let local = Local::up(Spec::new(CLUSTER).keep(Persistence::Always)).unwrap();
@@ -167,7 +168,7 @@ fn a_cluster_primary_that_restarts_with_its_data_is_repaired_without_a_pass() {
     });
 }
 
-/// The position stands where a table was stopped, which is behind what the database has of the others.
+/// The position is where a table was stopped, which is behind the database's state of the other tables.
 #[test]
 fn a_failover_beside_a_stopped_table_drops_the_view_of_the_others() {
     let local = Local::up(Spec::new(SINGLE).keep(Persistence::Always)).unwrap();
@@ -195,7 +196,7 @@ fn a_failover_beside_a_stopped_table_drops_the_view_of_the_others() {
     });
 }
 
-/// Whoever read the shard before it was repaired must not move its position afterwards.
+/// A drain that read the shard before it was repaired must not advance its position afterwards.
 #[test]
 fn a_repair_gives_the_position_another_opening() {
     let local = Local::up(Spec::new(SINGLE).keep(Persistence::Always)).unwrap();
@@ -215,15 +216,15 @@ fn a_repair_gives_the_position_another_opening() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         assert_eq!(opening().await, first + 1);
-        // A database that went back behind that: the shard is repaired again.
+        // The database goes back to a state before that: the shard is repaired again.
         record.stored.openings.lock().unwrap().insert(queue.log_id(0), format!("{first}:before"));
         queue.doubt(&server.link, 0).await.unwrap();
         assert_eq!(opening().await, first + 2);
     });
 }
 
-/// Reservations that one primary lost while the rows that have them are on others. Nothing is drained, so
-/// that no load can put them back.
+/// One primary loses reservations whose rows are on other primaries. Nothing is drained, so that no load can
+/// restore them.
 #[test]
 fn a_cluster_that_lost_reservations_still_knows_every_value() {
     let local = up(CLUSTER);
@@ -231,7 +232,7 @@ fn a_cluster_that_lost_reservations_still_knows_every_value() {
         let record = Record::default();
         let server = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         server.load().await;
-        // Each primary in turn comes back with nothing: its rows, its reservations, perhaps the tier's own
+        // Each primary in turn restarts empty: it has lost its rows, its reservations, perhaps the tier's own
         // key.
         for (round, node) in (1i64..).zip(local.nodes()) {
             for id in round * 1000..round * 1000 + 100 {
@@ -263,9 +264,9 @@ fn a_cluster_that_lost_reservations_still_knows_every_value() {
     });
 }
 
-/// Rows cannot be looked through, so that the rebuild stands still: what needs no value of the primary that
-/// lost its reservations is written meanwhile; what needs one waits, and is judged right once they are
-/// there again.
+/// Rows cannot be scanned, so that the rebuild stands still: meanwhile writes that need no value of the
+/// primary that lost its reservations succeed; writes that need one wait, and are decided correctly once the
+/// reservations are rebuilt.
 #[test]
 fn a_shard_takes_writes_while_its_reservations_are_made_again() {
     let local = up(CLUSTER);
@@ -295,7 +296,7 @@ fn a_shard_takes_writes_while_its_reservations_are_made_again() {
         for id in 0..300 {
             if server.values(&Value::Bigint(id)).await.is_some() {
                 left.push(id);
-                // Wherever its code is reserved.
+                // In whatever shard its code is reserved.
                 server.table.increment(&server.link, ValueRef::Bigint(id), CLICKS, 1).await.unwrap();
             }
         }
@@ -338,7 +339,7 @@ fn what_a_server_lacks_is_named() {
     for (directives, expected) in [
         (&["rename-command XTRIM \"\"", "rename-command HSTRLEN \"\""][..], &["HSTRLEN", "XTRIM"][..]),
         (&["user default on nopass ~* &* +@all -zcount -hrandfield"], &["ZCOUNT", "HRANDFIELD"]),
-        // A state, and nothing that is lacking.
+        // A passing state, and no lacking command.
         (&["maxmemory 1mb", "maxmemory-policy noeviction"], &[]),
     ] {
         let spec = Spec::new(SINGLE).keep(Persistence::None);
@@ -356,7 +357,7 @@ fn what_a_server_lacks_is_named() {
     }
 }
 
-/// There is no server without the library to be had: here a script cannot see it.
+/// No server without the library is available: here the script is kept from seeing it.
 #[test]
 fn a_server_without_the_library_struct_is_named() {
     let local = up(SINGLE);

@@ -1,4 +1,4 @@
-//! One handle for both tiers: the same calls give the same, here and on Redis.
+//! One handle for both tiers: the same calls return the same results, in this process and on Redis.
 
 use crate::common::*;
 use crate::support::*;
@@ -17,7 +17,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T, HotError>) -> HotKind {
     result.unwrap_err().kind()
 }
 
-/// The rows that a table holds, by key and clicks.
+/// The rows of a table, as key and clicks.
 async fn contents(table: &HotTable) -> Vec<(Value, Value)> {
     let (rows, _) = completed(|| table.list(None, 100)).await.unwrap();
     let schema = table.schema();
@@ -108,7 +108,7 @@ fn a_call_says_what_it_needs_first() {
     let store = Arc::<Store>::default();
     let log = open_log(&dir.path().join("log"), forebay_log::Durability::Async);
     let specs = vec![spec(KeyKind::Bigint)];
-    // Memory for stubs only: what is loaded is evicted at once.
+    // Memory for stubs only: a loaded row is evicted at once.
     let tables = forebay_table::Tables::open(log, dir.path(), 1, specs, store.clone()).unwrap();
     let (table, hot) = (tables.get("things").unwrap(), HotTables::from(&tables).get("things").unwrap());
     let one = ValueRef::Bigint(1);

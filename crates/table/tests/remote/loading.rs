@@ -1,4 +1,4 @@
-//! What loading promises beside writes, other loads and loads that broke off.
+//! What loading promises during writes, other loads and abandoned loads.
 
 use crate::common::*;
 use crate::support::*;
@@ -14,15 +14,15 @@ fn a_deleted_row_does_not_come_back_by_reading_through() {
     block_on(async {
         let (one, two) = two_servers(&local, shared_spec()).await;
         let key = Value::Bigint(7);
-        // Somebody else put it into the database.
+        // Another program inserted it into the database.
         one.record.store.rows.lock().unwrap().insert(key_text(key.as_ref()), new_row(7, Some("x")));
         assert!(one.values(&key).await.is_some());
         two.table.delete(&two.link, key.as_ref()).await.unwrap();
-        // The database still has it; the tombstone says no.
+        // The database still has the row; the tombstone makes it missing.
         assert_eq!(one.values(&key).await, None);
         let missing = one.table.increment(&one.link, key.as_ref(), CLICKS, 1).await.unwrap_err();
         assert_eq!(missing.kind(), HotKind::Missing);
-        // A load that began before knows it as well.
+        // A load that began before also respects the delete.
         assert_eq!(two.warm().await, 0);
         one.drain().await;
         one.drain().await;
@@ -45,14 +45,15 @@ fn a_load_with_a_stale_scan_is_refused_or_keeps_what_was_deleted_away() {
         two.table.delete(&two.link, key.as_ref()).await.unwrap();
         two.drain().await;
         two.drain().await;
-        // Read before the delete was drained, given after: the hold has kept the tombstone.
+        // The row was read before the delete was drained, and loaded after: the hold has retained the
+        // tombstone.
         assert_eq!(load.rows(&one.link, &[new_row(7, None)]).await.unwrap(), 0);
         load.finish(&one.link).await.unwrap();
         assert_eq!(one.values(&key).await, None);
     });
 }
 
-/// A record store with so many rows.
+/// A database with `count` rows.
 fn recorded(count: i64) -> Record {
     let record = Record::default();
     for id in 0..count {
@@ -89,7 +90,8 @@ fn rows_of_the_record_store_are_there_when_loaded() {
     }
 }
 
-/// A reservation in a place where a load has staged some: it goes on, row by row, and both stand there.
+/// A reservation exists in a shard for which a load has staged some: the next load reserves row by row, and
+/// both are there in the end.
 #[test]
 fn reservations_that_come_before_those_of_a_load_are_kept() {
     let local = up(CLUSTER);
@@ -137,7 +139,7 @@ fn reservations_that_come_before_those_of_a_load_are_kept() {
     });
 }
 
-/// Takes the lease of who loads a table away.
+/// Deletes the lease for loading a table.
 const NO_LEASE: &str =
     "for _, key in ipairs(redis.call('KEYS', 'fb:{tier}:w*')) do redis.call('DEL', key) end";
 
@@ -162,7 +164,7 @@ fn loses_its_lease(topology: Topology) {
         let two = serve(&local, spec(KeyKind::Bigint), RemoteOptions::default(), &record).await;
         let quick = two.table.begin_load(&two.link).await.unwrap().expect("the lease is free");
         quick.rows(&two.link, &[new_row(1, Some("a"))]).await.unwrap();
-        // The slow one is not the one who loads, although nothing is loaded yet.
+        // The slow load no longer has the lease, although nothing is loaded yet.
         assert_eq!(slow.finish(&one.link).await.unwrap_err().kind(), HotKind::Unavailable);
         assert_eq!(one.contents().await.len(), 0);
         quick.finish(&two.link).await.unwrap();
@@ -191,7 +193,7 @@ fn a_load_that_was_broken_off_is_made_whole_by_the_next() {
             assert_eq!(try_join_all(parts).await.unwrap(), [50, 50], "two parts at once");
             broken_off.abandon(&one.link).await.unwrap();
             assert!(!one.table.check_loaded(&one.link).await.unwrap());
-            // They were put aside only.
+            // The rows are only staged.
             assert_eq!(one.contents().await.len(), 0);
             assert_eq!(one.warm().await, 300);
             assert_eq!(one.contents().await.len(), 300);

@@ -1,4 +1,4 @@
-//! Memory: drained rows leave stubs, and what cannot go is refused.
+//! Memory: drained rows are replaced by stubs, and writes are refused when nothing can be evicted.
 
 use crate::common::*;
 use crate::support::*;
@@ -10,7 +10,7 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
     let local = up(SINGLE);
     block_on(async {
         let record = Record::default();
-        // Less than the server uses when it is empty.
+        // A limit below what an empty server uses.
         let options = RemoteOptions { shards: Some(1), limit_bytes: 1 << 19, ..RemoteOptions::default() };
         let server = serve(&local, spec(KeyKind::Bigint), options, &record).await;
         server.load().await;
@@ -21,12 +21,12 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
         }
         table.increment(link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap();
         let Leased::Held(lease) = queue.lease(link, 0, "test", 60_000).await.unwrap() else { panic!() };
-        // Nothing is drained: nothing may go.
+        // Nothing is drained: nothing may be evicted.
         let kept = queue.maintain(link, &lease).await.unwrap();
         assert_eq!((kept.evicted_rows, kept.is_full), (0, true));
         let refused = table.insert(link, row(table.schema(), 100, None, "b").as_ref()).await.unwrap_err();
         assert_eq!(refused.kind(), HotKind::MemoryFull);
-        // It leaves the row as long as it was, and grows the queue.
+        // An increment does not grow the row, but grows the queue.
         let refused = table.increment(link, ValueRef::Bigint(1), CLICKS, 1).await.unwrap_err();
         assert_eq!(refused.kind(), HotKind::MemoryFull);
         table.delete(link, ValueRef::Bigint(49)).await.unwrap();
@@ -37,7 +37,7 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
             evicted += queue.maintain(link, &lease).await.unwrap().evicted_rows;
         }
         assert_eq!(evicted, 49);
-        // Everything that must stay right did.
+        // Counts and keys are still right.
         assert_eq!(table.count(link).await.unwrap(), 49);
         assert_eq!(table.count_by(link, NAME, text("n").as_ref()).await.unwrap(), 49);
         assert_eq!(server.values(&Value::Bigint(1)).await.unwrap()[CLICKS], Value::Bigint(1));
@@ -76,7 +76,7 @@ fn an_evicted_row_keeps_its_unique_values_and_can_be_changed() {
             table.update(link, ValueRef::Bigint(1), &[(CODE, text("other"))]).await.unwrap();
             table.delete(link, ValueRef::Bigint(2)).await.unwrap();
             table.upsert(link, new(3, "again").as_ref()).await.unwrap();
-            // What they gave up is free.
+            // The values that they freed can be taken.
             for (id, code) in [(11, "code 1"), (12, "code 2"), (13, "code 3")] {
                 table.insert(link, new(id, code).as_ref()).await.unwrap();
             }

@@ -23,7 +23,7 @@ enum Op {
     Drain,
     Evict,
     Warm,
-    /// Another server goes on.
+    /// Another server continues.
     Other,
 }
 
@@ -208,7 +208,7 @@ impl World<'_> {
         }
     }
 
-    /// Everything that is drained goes.
+    /// Evicts every drained row.
     async fn evict(&self) {
         let server = self.server();
         let queue = server.tables.queue();

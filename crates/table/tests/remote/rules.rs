@@ -1,4 +1,4 @@
-//! What hot tables on Redis promise, one rule a test, on one server and on a cluster.
+//! The promises of hot tables on Redis, one rule a test, on one server and on a cluster.
 
 use crate::common::*;
 use crate::support::*;
@@ -21,8 +21,8 @@ fn of_many_rows_with_one_value_exactly_one_wins() {
                 });
                 let done = futures_util::future::join_all(inserts).await;
                 let won = done.iter().filter(|done| done.is_ok()).count();
-                // On a cluster each may have taken over from another that was about to write; even then
-                // each loser meets a conflict.
+                // On a cluster each may have taken over a reservation from another that was about to write;
+                // even then each loser gets a conflict.
                 assert_eq!(won, 1, "{done:?}");
                 for error in done.iter().filter_map(|done| done.as_ref().err()) {
                     assert_eq!(error.kind(), HotKind::Conflict { rule: CODE }, "{error}");
@@ -89,7 +89,7 @@ fn an_attempt_that_stopped_anywhere_keeps_nobody_from_its_value() {
             let attempt = one.table.insert(&one.link, row.as_ref());
             stop_after(attempt, polls).await;
             let other = two.table.insert(&two.link, new_row(2000 + polls, Some(&code)).as_ref()).await;
-            // A step that was on its way is done after all; but never both rows.
+            // A step that was under way may still complete; but never for both rows.
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             let first = one.values(&Value::Bigint(1000 + polls)).await;
             let second = one.values(&Value::Bigint(2000 + polls)).await;
@@ -104,7 +104,7 @@ fn an_attempt_that_stopped_anywhere_keeps_nobody_from_its_value() {
     });
 }
 
-/// Polls a future so many times, then drops it.
+/// Polls a future `polls` times, then drops it.
 async fn stop_after<F: Future>(future: F, polls: i64) {
     let mut future = Box::pin(future);
     let mut left = polls;
@@ -164,7 +164,7 @@ fn one_drainer_at_a_time_and_the_next_goes_on_where_it_stopped() {
         let Leased::Held(lease) = first.lease(&one.link, 0, "first", 2_000).await.unwrap() else { panic!() };
         let busy = second.lease(&two.link, 0, "second", 10_000).await.unwrap();
         assert!(matches!(&busy, Leased::Busy { owner, .. } if owner == "first"), "{busy:?}");
-        // It dies after the database took its batch.
+        // The drainer dies after the database has committed its batch.
         let upto = one.apply(0, 5).await;
         let taken = loop {
             match second.lease(&two.link, 0, "second", 10_000).await.unwrap() {
@@ -172,7 +172,7 @@ fn one_drainer_at_a_time_and_the_next_goes_on_where_it_stopped() {
                 Leased::Busy { .. } => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
             }
         };
-        // It was only slow, and still believes that it holds the shard.
+        // The first drainer was only slow, and still assumes that it has the lease.
         assert!(!first.release(&one.link, &lease, upto).await.unwrap());
         assert!(!first.renew(&one.link, &lease, 10_000).await.unwrap());
         let upto = two.apply(0, usize::MAX).await;
@@ -269,8 +269,8 @@ fn topologies_have_shards_that_suit_them() {
     }
 }
 
-/// One that was made before deployments had names goes on as it is, if it is this database's; else it is
-/// left alone.
+/// A tier from before deployments had names continues to be used if it belongs to this database; otherwise it
+/// is not touched.
 #[tokio::test]
 async fn a_tier_without_a_name_is_taken_over_by_the_database_that_knows_it() {
     let local = up(Topology::Single);

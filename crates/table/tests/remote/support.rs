@@ -20,13 +20,13 @@ pub fn up(topology: Topology) -> Local {
 
 type Stopped = Vec<(String, u64)>;
 
-/// What the database knows of queues.
+/// The database's state of the queues.
 #[derive(Default)]
 pub struct Stored {
     pub by_log: Mutex<HashMap<u128, u64>>,
-    /// Who may move them.
+    /// The openings that may advance the positions.
     pub openings: Mutex<HashMap<u128, String>>,
-    /// How far the other tables are, and where each stopped one stands: in every queue.
+    /// The position of the other tables, and that of each stopped table: in every queue.
     pub stopped: Mutex<Option<(u64, Stopped)>>,
 }
 
@@ -111,7 +111,7 @@ pub async fn try_open(
 }
 
 impl Server {
-    /// Loads what the database has, unless another did.
+    /// Loads the table from the database, unless another server did.
     pub async fn load(&self) {
         if !self.table.check_loaded(&self.link).await.unwrap() {
             self.warm().await;
@@ -130,7 +130,7 @@ impl Server {
         taken
     }
 
-    /// Everything in the queues goes into the database.
+    /// Drains all queues into the database.
     pub async fn drain(&self) {
         for shard in 0..self.tables.shard_count() {
             self.drain_shard(shard).await;
@@ -147,7 +147,7 @@ impl Server {
         queue.give_up(&self.link, lease).await.unwrap();
     }
 
-    /// Applies at most so many records of a shard, and its position with them; does not release.
+    /// Applies at most `rows_max` records of a shard, together with its position; does not release.
     pub async fn apply(&self, shard: u16, rows_max: usize) -> u64 {
         let queue = self.tables.queue();
         let log = self.tables.log_id(shard);
@@ -187,7 +187,7 @@ impl Server {
         row.map(|row| row.as_ref().to_values(self.table.schema()))
     }
 
-    /// Every row of memory, by key text: position, and the values if they are there.
+    /// Every row in memory, by the text of its key: position, and the values unless it is evicted.
     pub async fn contents(&self) -> HashMap<String, (u64, Option<Vec<Value>>)> {
         let mut found = HashMap::new();
         for shard in 0..self.tables.shard_count() {

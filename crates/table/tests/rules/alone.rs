@@ -1,4 +1,4 @@
-//! What a start without the database knows of writes that waited for it.
+//! A start without the database: what it knows of writes that waited for the database.
 
 use crate::common::*;
 use forebay_log::Position;
@@ -7,7 +7,7 @@ use forebay_value::{KeyKind, RowRef, Value};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens what is there without the database.
+/// Opens a folder without the database.
 fn alone(dir: &Path, store: &Arc<Store>) -> Opened {
     let opened = unloaded_over(dir, spec(KeyKind::Bigint), store);
     assert!(opened.tables.load_checkpoint().saved.is_some());
@@ -26,7 +26,7 @@ fn with_a_row(dir: &Path, store: &Arc<Store>) -> Opened {
     opened
 }
 
-/// What row 1 has counted, and its body.
+/// The clicks of row 1, and its body.
 #[track_caller]
 fn row_1(opened: &Opened) -> (Value, Value) {
     let values = |row: RowRef<'_>| row.to_values(opened.table.schema());
@@ -35,7 +35,7 @@ fn row_1(opened: &Opened) -> (Value, Value) {
     (values[CLICKS].clone(), values[BODY].clone())
 }
 
-/// Writes that wait for the database, which takes them.
+/// Makes writes that wait for the database, which commits them.
 fn commit<T>(opened: &Opened, writes: impl Fn(&HotTable) -> T) -> Position {
     let strict = HotTable::Embedded(opened.table.clone()).strict();
     writes(&strict);
@@ -55,7 +55,7 @@ fn add_15(strict: &HotTable) {
 #[test]
 fn a_row_with_several_additions_is_shown() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
-    // Before a checkpoint, also beside another table that is stopped, and after one.
+    // Before a checkpoint, also with another table that is stopped, and after a checkpoint.
     for (index, is_settled, is_saved) in [(1, false, true), (2, true, true), (3, true, false)] {
         let opened = match index {
             1 => with_a_row(dir.path(), &store),
@@ -78,7 +78,7 @@ fn a_row_with_several_additions_is_shown() {
     }
 }
 
-/// The checkpoint has it, and the drain has not reported it as settled.
+/// The checkpoint contains the write, and the drain has not reported it as settled.
 #[test]
 fn a_write_that_the_checkpoint_has_is_not_waited_for() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
@@ -93,7 +93,7 @@ fn a_write_that_the_checkpoint_has_is_not_waited_for() {
     close(opened);
 }
 
-/// Another table is stopped, so that what is settled stays where it was.
+/// Another table is stopped, so that the settled position does not advance.
 #[test]
 fn a_write_whose_outcome_the_log_tells_is_not_waited_for() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());

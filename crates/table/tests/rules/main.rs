@@ -1,7 +1,7 @@
 //! Rules that one table keeps: what an answer waits for, what the log refuses, what the catalogue refuses,
-//! how random is drawn. `alone`: what a start without the database knows; `records`: what a change logs;
-//! `replayed`: what is taken after a restart; `undo`: what memory shows when the database has refused;
-//! `unheard`: what it keeps while the outcome of a write is unknown.
+//! how random rows are drawn. `alone`: what a start without the database knows; `records`: what a change
+//! logs; `replayed`: which values are taken after a restart; `undo`: what memory shows after a refusal by the
+//! database; `unheard`: what stays reserved while the outcome of a write is unknown.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -25,7 +25,7 @@ fn opened() -> (tempfile::TempDir, Arc<Store>, Opened) {
     (dir, store, opened)
 }
 
-/// Reads the row through, as an endpoint does.
+/// Reads a row, fetching it if necessary, as an endpoint does.
 fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
     let show = || table.get(ValueRef::Bigint(key), Counters::Shown, |row| row.to_values(table.schema()));
     match show() {
@@ -38,7 +38,7 @@ fn read(table: &Table, key: i64) -> Option<Vec<Value>> {
     }
 }
 
-/// An insert waits for the outcome of another write.
+/// Checks that an insert waits for the outcome of another write.
 fn pends(table: &Table, row: Row) {
     let taken = table.insert(row.as_ref());
     assert!(matches!(taken, Err(WriteError::Pending(_))), "{taken:?}");
@@ -136,7 +136,7 @@ fn null_is_never_a_conflict() {
     assert_eq!(table.count().0, 100);
 }
 
-/// What a refusing log leaves behind: nothing, in memory, among the unique values, in the counts.
+/// A record that the log refuses changes nothing: neither memory, nor unique values, nor counts.
 #[test]
 fn a_full_log_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn another_key_is_refused_until_drained() {
     assert!(error.to_string().contains("drain with the old key first"), "{error}");
     drop(tables);
 
-    // With the old key it opens, under the old id, and can be drained.
+    // With the old key the table opens, under the old id, and can be drained.
     let tables =
         Tables::open(log.clone(), dir.path(), 1 << 30, vec![spec(KeyKind::Bigint)], store.clone()).unwrap();
     assert_eq!(tables.replay(Position(0)).unwrap().records, 1);
@@ -323,7 +323,7 @@ fn a_bad_record_is_named() {
     }
 }
 
-/// Every row as likely as any other: a chi-square statistic of `rows - 1` degrees of freedom within six
+/// Every row must be equally likely: a chi-square statistic of `rows - 1` degrees of freedom within six
 /// deviations of its mean.
 fn check_uniform(table: &forebay_table::Table, ids: &[i64]) {
     let draws = 400 * ids.len();
@@ -355,7 +355,7 @@ fn random_is_uniform() {
             table.insert(row(table.schema(), *id, None, "").as_ref()).unwrap();
         }
         check_uniform(&table, &ids);
-        // Most go; what is left is drawn by the walk.
+        // Most rows are deleted; the rest are drawn by walking the lengths.
         let (gone, left): (Vec<i64>, Vec<i64>) = ids.iter().partition(|id| rows > 1 && **id % 20 != 1);
         for id in gone {
             table.delete(ValueRef::Bigint(id), |_| ()).unwrap();

@@ -1,4 +1,4 @@
-//! What a change writes to the log, and what a restart makes of it.
+//! What a change writes to the log, and the effect of that at a restart.
 
 use crate::common::*;
 use crate::opened;
@@ -7,7 +7,7 @@ use forebay_table::{Counters, LogRecord, Read, Tables, WriteError};
 use forebay_value::{KeyKind, Row, Value, ValueRef};
 use std::sync::Arc;
 
-/// What the log holds, each with its columns' values.
+/// The log's records, each with its columns' values.
 fn logged(log: &Log, tables: &Tables) -> Vec<String> {
     log.flush().unwrap();
     let catalogue = tables.catalogue();
@@ -79,7 +79,7 @@ fn a_restart_keeps_what_others_wrote_to_other_columns() {
             "{taken:?}"
         );
         if limit_bytes == 1 {
-            // Its body is not in memory, and the database has not yet all of it.
+            // The row's body is not in memory, and the database does not have all of its changes yet.
             assert!(block_on(table.fetch(Value::Bigint(1))).unwrap_err().retry);
             store.drain(&log, &tables);
             return;

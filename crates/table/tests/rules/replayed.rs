@@ -1,5 +1,5 @@
-//! Which unique values are taken after a restart, by rows that memory does not show and by writes whose
-//! outcome is not known.
+//! Unique values that are taken after a restart by rows that memory cannot show and by writes whose outcome
+//! is not known.
 
 use crate::common::*;
 use crate::pends;

@@ -1,4 +1,4 @@
-//! What the database refused goes from memory, and later changes of the same row stay.
+//! A change that the database refused is removed from memory, and later changes of the same row stay.
 
 use crate::common::*;
 use crate::{opened, read};
@@ -36,7 +36,7 @@ fn a_refused_update_is_undone_and_a_later_one_is_kept() {
     table.update(key, &[(BODY, ValueRef::Text("bad")), (CODE, ValueRef::Text("bad"))], |_| ()).unwrap();
     store.drain(&log, &tables);
     *store.rows.lock().unwrap() = good;
-    // Acknowledged between the refusal and its undoing.
+    // Acknowledged between the refusal and the undo.
     let ((), later) = table.update(key, &[(NAME, ValueRef::Text("later"))], |_| ()).unwrap();
     assert_eq!(table.undo(key), later);
     assert!(
@@ -77,7 +77,7 @@ fn a_refused_delete_is_undone() {
         assert_eq!(tables.used_bytes(), used_bytes);
         let taken = table.insert(row(table.schema(), 2, Some("c"), "").as_ref());
         assert!(matches!(taken, Err(WriteError::Conflict { rule: CODE, .. })), "{taken:?}");
-        // Gone for good, this time.
+        // This time the row stays deleted.
         table.delete(key, |_| ()).unwrap();
         store.drain(&log, &tables);
         assert_eq!(read(&table, 1), None);

@@ -1,5 +1,5 @@
 //! A write that waits for the database, and whose outcome is unknown: no other row gets the unique values
-//! that it takes before its row has been read.
+//! that the write takes before its row has been read.
 
 use crate::common::*;
 use crate::{opened, pends, read};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The table over another source, with nothing loaded.
+/// The table with another source, and nothing loaded.
 fn over(dir: &Path, source: Arc<dyn Source>) -> Opened {
     let log = open_log(&dir.join("log"), Durability::Async);
     let specs = vec![spec(KeyKind::Bigint)];
@@ -43,7 +43,7 @@ fn the_value_of_an_insert_is_kept_until_its_row_is_read() {
         let opened = open(dir.path(), spec, 1 << 30, &store);
         let table = &opened.table;
         let of = |key| row(table.schema(), key, Some("c"), "");
-        // The indexes have their room.
+        // The insert lets the indexes allocate their room beforehand.
         table.insert(of(2).as_ref()).unwrap();
         table.delete(ValueRef::Bigint(2), |_| ()).unwrap();
         store.drain(&opened.log, &opened.tables);
@@ -126,7 +126,7 @@ fn who_waits_for_a_later_write_waits_for_the_unheard_one_too() {
     });
 }
 
-/// A database whose answers are as old as the question.
+/// A database whose answer shows the state at the time of the question, although it arrives later.
 struct Slow(Arc<Store>);
 
 impl Source for Slow {
@@ -147,7 +147,7 @@ impl Source for Slow {
     }
 }
 
-/// A database that fails while the flag is up, and says that it will go on to.
+/// A database that fails while the flag is set, with an error that must not be retried.
 struct Broken(Arc<Store>, AtomicBool);
 
 impl Source for Broken {
@@ -168,7 +168,7 @@ impl Source for Broken {
     }
 }
 
-/// A client reads an evicted row while a write of it is on its way: what the read brings is older than the
+/// A client reads an evicted row while a write of it is under way: the row that it reads is older than the
 /// write.
 #[test]
 fn a_read_that_began_before_the_write_does_not_tell_its_outcome() {
@@ -199,7 +199,7 @@ fn a_read_that_began_before_the_write_does_not_tell_its_outcome() {
     assert!(is_taken(table.insert(row(table.schema(), 2, Some("new"), "").as_ref())));
 }
 
-/// A start without the database: a delete of the row lies before the write of unknown outcome.
+/// A start without the database: a delete of the row precedes the write of unknown outcome.
 #[test]
 fn a_row_that_was_deleted_before_is_read_all_the_same() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
@@ -254,7 +254,7 @@ fn no_checkpoint_is_taken_while_outcomes_are_told() {
     assert_eq!(saved, None, "a start from it would not know what the write takes");
 }
 
-/// The database has no such table for a while, say: that does not tell what the write did.
+/// For example, the database has no such table for a while: that error does not show what the write did.
 #[test]
 fn an_error_does_not_tell_the_outcome() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
@@ -272,8 +272,8 @@ fn an_error_does_not_tell_the_outcome() {
     assert!(is_taken(opened.table.insert(of(2).as_ref())));
 }
 
-/// Memory has two rows with one value, and the body of neither: an upsert of one reads it first, also when it
-/// is gone.
+/// Memory has two rows with the same value, and the body of neither: an upsert of one of them reads the row
+/// first, also when the row no longer exists.
 #[test]
 fn an_upsert_of_a_row_with_a_twin_reads_it_first() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Arc::<Store>::default());
@@ -283,7 +283,7 @@ fn an_upsert_of_a_row_with_a_twin_reads_it_first() {
     let of = |key| row(table.schema(), key, Some("c"), "");
     table.insert(of(1).as_ref()).unwrap();
     store.drain(&opened.log, &opened.tables);
-    // Others delete it, and insert another one with its value, which is read.
+    // Others delete the row, and insert another one with its value, which is read.
     store.rows.lock().unwrap().clear();
     store.rows.lock().unwrap().insert(key_text(ValueRef::Bigint(2)), of(2));
     read(table, 2).unwrap();

@@ -1,10 +1,11 @@
-//! Reads of rows by key while a checkpoint is loaded: a start answers before all of it is in memory.
+//! Reads of rows by key while a checkpoint is loaded: a start answers before the whole checkpoint is in
+//! memory.
 //!
-//! **What it promises.** A shard that is loaded answers for the keys of which the log says nothing behind the
-//! checkpoint: neither a replay nor what the database made of changes can make them something else. The shard
-//! that is asked for is loaded next. Everything else (writes, unique values, counts, lists, random rows,
-//! other keys) waits until the table is loaded, and so does everything when that part of the log is long, or
-//! a table is followed and has yet to hear what others have changed.
+//! **What it promises.** A loaded shard answers for the keys that have no record in the log behind the
+//! checkpoint: neither the replay nor outcomes can change their rows. A shard that is asked for is loaded
+//! next. Everything else (writes, unique values, counts, lists, random rows, other keys) waits until the
+//! table is loaded. All reads wait when that part of the log is long, or when the table is followed and has
+//! yet to be told what others have changed.
 
 use crate::embedded::early_reads::{Keys, number};
 use crate::embedded::table::Table;
@@ -37,13 +38,13 @@ impl Table {
 }
 
 impl Tables {
-    /// Lets these tables be read early: finds the keys of which the log says something behind `from`.
+    /// Lets these tables be read early: finds the keys that have a record in the log behind `from`.
     pub(super) fn begin_early(&self, tables: &[Arc<Table>], from: Position) {
         let log = &self.inner.core.log;
         if log.end().0.saturating_sub(from.0) > EARLY_LOG_BYTES_MAX {
             return;
         }
-        // What is wrong with the log is found, and told, by the replay.
+        // The replay finds and reports any damage of the log.
         let Some(keys) = self.keys_behind(tables, from.max(log.first())) else { return };
         for (table, keys) in tables.iter().zip(keys) {
             table.early.begin(keys);

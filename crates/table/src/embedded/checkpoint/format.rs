@@ -14,10 +14,10 @@
 //! index := for each block: offset u64 · length u32 · entries u32 · table u16 · shard u8 · kind u8
 //! tail  := offset of the index u64 · blocks u32 · crc u32 of the index · magic "FBCHEND1"
 //! ```
-//! **It is valid** when both magics are there, version, head and index are intact, and each block that is
-//! read has its crc. A shard's blocks are in the order in which they were taken; of two entries with one key
-//! the later one counts. `secret` is the hasher's: stubs hold fingerprints that were made with it. So the
-//! file is readable for its owner alone.
+//! **It is valid** when both magics are present, version, head and index are intact, and each block that is
+//! read matches its crc. A shard's blocks are in the order in which they were taken; of two entries with one
+//! key the later one counts. `secret` is the hasher's: stubs contain fingerprints that were computed with it.
+//! So only the file's owner may read it.
 
 use crate::embedded::table::Table;
 use crate::hash::{Hasher, SECRET_BYTES};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 /// The file's name in a data folder.
 pub(crate) const FILE: &str = "checkpoint";
-/// What it is called while it is written.
+/// The file's name while it is written.
 pub(crate) const NEW: &str = "checkpoint.new";
 
 const MAGIC: &[u8; 8] = b"FBCHECK1";
@@ -41,25 +41,25 @@ const HEAD_BYTES: usize = 16;
 const TAIL_BYTES: usize = 24;
 const BLOCK_BYTES: usize = 20;
 const ENTRY_BYTES: usize = 12;
-/// A head is far smaller: some hundred bytes a table.
+/// Rejects an absurd length: a head has some hundred bytes a table.
 const HEAD_TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// What stands before the rows.
+/// The part of a checkpoint before the rows.
 pub(crate) struct Head {
     pub log: LogId,
-    /// The opening that wrote it.
+    /// The opening of the log during which it was written.
     pub opening: u128,
-    /// Replay begins here.
+    /// The log position at which replay begins.
     pub begin: Position,
-    /// Up to here the outcomes of changes were known when it was begun.
+    /// The position up to which the outcomes of changes were known when the checkpoint was begun.
     pub settled: Position,
     pub hasher: Hasher,
-    /// Where following goes on, when tables are followed.
+    /// The place in the database's changes from which following continues, when tables are followed.
     pub place: Option<Arc<str>>,
     pub tables: Vec<SavedTable>,
 }
 
-/// What a checkpoint has of a table beside its rows.
+/// What a checkpoint stores of a table besides its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedTable {
@@ -67,10 +67,10 @@ pub(crate) struct SavedTable {
     pub name: String,
     pub tracked: Vec<(usize, bool, bool)>,
     pub highest_key: i64,
-    /// Serial keys in hand: first, and behind the last.
+    /// Reserved serial keys, as blocks: the first key, and one past the last.
     pub keys: Vec<(i64, i64)>,
-    /// Of a followed table: up to where the database had this process's changes at the head's place, or
-    /// later.
+    /// Of a followed table: the position up to which the database had this process's changes at the head's
+    /// place, or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<u64>,
 }
@@ -89,23 +89,23 @@ struct StoredHead {
     tables: Vec<SavedTable>,
 }
 
-/// What the entries of a block are.
+/// The kind of a block's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rows,
-    /// Keys of which only the database knows whether there is a row.
+    /// Keys of which only the database knows whether the row exists.
     Doubts,
-    /// Keys of rows that are to be read.
+    /// Keys of rows that are to be read from the database.
     Unread,
 }
 
 const KINDS: [Kind; 3] = [Kind::Rows, Kind::Doubts, Kind::Unread];
 
-/// Where a block stands, and what is in it.
+/// The index entry of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     pub offset: u64,
-    /// Its crc included.
+    /// Bytes, its crc included.
     pub length: u32,
     pub entries: u32,
     pub table: u16,
@@ -114,7 +114,7 @@ pub(crate) struct Block {
 }
 
 impl Head {
-    /// What it has of a table.
+    /// What the checkpoint stores of a table besides its rows; `None` when the table is not in it.
     pub fn saved(&self, table: &Table) -> Option<&SavedTable> {
         self.tables.iter().find(|saved| saved.name == table.schema().name)
     }
@@ -154,14 +154,14 @@ impl Head {
     }
 }
 
-/// Puts an entry behind others.
+/// Appends an entry to a block.
 pub(crate) fn put_entry(state: u64, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&state.to_le_bytes());
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
-/// The entries of a block; `None` behind the last, and where they do not fill it exactly.
+/// The entries of a block. Ends after the last one, and before one that is cut short.
 pub(crate) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_first_chunk::<ENTRY_BYTES>()?;
@@ -173,7 +173,7 @@ pub(crate) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
-/// Index and tail.
+/// The bytes of index and tail.
 pub(crate) fn encode_end(offset: u64, blocks: &[Block]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(blocks.len() * BLOCK_BYTES + TAIL_BYTES);
     for block in blocks {
@@ -191,8 +191,8 @@ pub(crate) fn encode_end(offset: u64, blocks: &[Block]) -> Vec<u8> {
     bytes
 }
 
-/// Reads head and index, and how long the file is; an error says what is wrong, as the rest of a sentence
-/// that begins with the file.
+/// Reads head and index, and returns them with the length of the file. An error is the rest of a sentence
+/// that begins with the file's path.
 pub(crate) fn read(file: &File) -> Result<(Head, Vec<Block>, u64), String> {
     let failed = |error: io::Error| format!("cannot be read: {error}");
     let length = file.metadata().map_err(failed)?.len();
@@ -240,7 +240,7 @@ fn block(bytes: &[u8]) -> Option<Block> {
     })
 }
 
-/// Reads a block's entries into `buffer`, in place of what it has.
+/// Reads a block's entries into `buffer`, whose content is replaced.
 pub(crate) fn read_block<'b>(
     file: &File,
     block: &Block,
@@ -268,7 +268,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
-/// Replaces a file of the folder as a whole, durably: by one that is complete and synced.
+/// Replaces the file `path` by `new`, which must be complete and synced, and makes that durable.
 pub(crate) fn publish(dir: &Path, new: &Path, path: &Path) -> io::Result<()> {
     fs::rename(new, path)?;
     File::open(dir)?.sync_all()

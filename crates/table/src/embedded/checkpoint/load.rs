@@ -17,27 +17,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// What came from a checkpoint.
+/// The result of loading a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Rows, evicted ones included.
     pub rows: u64,
-    /// The checkpoint, when tables came from it.
+    /// The checkpoint, if at least one table was loaded from it.
     pub saved: Option<Saved>,
-    /// Why it, or a table of it, was not used.
+    /// Why the checkpoint, or a table of it, was not used.
     pub notes: Vec<String>,
 }
 
 impl Tables {
-    /// Loads the tables that a checkpoint has, before anything else is. What it cannot load is to be loaded
-    /// from the database, and is not [`Table::is_from_checkpoint`].
+    /// Loads the tables that the checkpoint contains, before anything else is loaded. The other tables are to
+    /// be loaded from the database; [`Table::is_from_checkpoint`] is false for them.
     pub fn load_checkpoint(&self) -> Loaded {
         self.load_checkpoint_of(|_| true, true)
     }
 
-    /// The same; of followed tables those alone of which the database still tells what was changed since
-    /// ([`Tables::checkpoint_place`]). They may be read while this loads when the start is `alone`, without
-    /// the database.
+    /// [`Tables::load_checkpoint`], but of followed tables only those for whose name `goes_on` returns true:
+    /// the database can still report what was changed since [`Tables::checkpoint_place`]. They can be read
+    /// while this loads only when the start is `alone`, without the database.
     pub fn load_checkpoint_of(&self, goes_on: impl Fn(&str) -> bool, alone: bool) -> Loaded {
         let mut loaded = Loaded::default();
         let source = match self.inner.found.lock().take() {
@@ -66,7 +66,8 @@ impl Tables {
         match load_all(&source, &tables, source.head.settled) {
             Ok(rows) => loaded.rows = rows,
             Err(why) => {
-                // In this order: what is not there any more is not taken for missing.
+                // The order matters: otherwise a reader would take a row that was cleared for one that does
+                // not exist.
                 tables.iter().for_each(|table| table.early.give_up());
                 tables.iter().for_each(|table| table.rows.clear_all());
                 let path = self.inner.dir.join(FILE);
@@ -95,8 +96,8 @@ impl Tables {
         loaded
     }
 
-    /// Gives serial keys out that were in hand when the checkpoint was taken: for a start without the
-    /// database. Once all is replayed.
+    /// Takes over the serial keys that were reserved when the checkpoint was taken, for a start without the
+    /// database. To be called after the replay.
     pub fn take_saved_keys(&self) {
         for saved in self.inner.checkpoint.get().iter().flat_map(|head| &head.tables) {
             if let Some(table) = self.get(&saved.name).filter(|table| table.is_from_checkpoint()) {
@@ -106,7 +107,7 @@ impl Tables {
     }
 }
 
-/// Loads these tables, into which the database has everything up to `drained`; the rows.
+/// Loads these tables, of which the database has everything up to `drained`; returns the number of rows.
 fn load_all(source: &Source, tables: &[Arc<Table>], drained: Position) -> Result<u64, String> {
     let mut jobs: Vec<Vec<&Block>> = vec![Vec::new(); tables.len() * SHARDS];
     for block in &source.blocks {
@@ -151,7 +152,7 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    /// Loads its blocks; the rows.
+    /// Loads the shard's blocks; returns the number of rows.
     fn load(&self, file: &File, blocks: &[&Block], buffer: &mut Vec<u8>) -> Result<u64, String> {
         let rows = &*self.table.rows;
         let mut shard = rows.lock(self.number);
@@ -170,7 +171,7 @@ impl Loading<'_> {
         Ok(u64::from(shard.slots.len()))
     }
 
-    /// Puts a row or stub into its shard; one with the same key is replaced.
+    /// Puts a row or stub into its shard, in place of one with the same key.
     fn row(&self, shard: &mut Shard, state: u64, bytes: &[u8]) -> Result<(), &'static str> {
         let rows = &*self.table.rows;
         let at = Position(state & ((1 << POSITION_BITS) - 1));
@@ -189,7 +190,7 @@ impl Loading<'_> {
         rows.saw_key(key);
         let after = rows.fingerprints_of(&slot);
         if !rows.budget.try_take(allocated_bytes(slot.bytes.len())) {
-            // Only what the database has can be read again.
+            // Only a row whose last change the database has can be read again.
             if !slot.has(EVICTED) && at <= self.drained {
                 slot.bytes = rows.stub(key, &after);
                 slot.set(EVICTED);

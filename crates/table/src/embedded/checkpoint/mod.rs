@@ -1,39 +1,42 @@
-//! Checkpoints: what memory has of the tables that only this process writes to, and of those that it follows,
-//! in a file beside the log, so that a start needs neither their rows from the database nor the database.
+//! Checkpoints: a file beside the log with the rows in memory of the tables that only this process writes to
+//! and of those that it follows. With it a start need not read their rows from the database, and can even do
+//! without the database.
 //!
-//! **What it promises.** The file and the log behind its `begin` are memory as it was. Of each row the file
-//! has a state that is at least as new as `begin`, with the position of its last change; replay applies to a
-//! row what is newer. A file that is damaged, of another log or of another copy of it is not used, and the
-//! reason is given. Serving goes on while one is written; a shard is locked for a slice of its rows at a
-//! time.
+//! **What it promises.** The file and the log behind its `begin` together restore memory. The file contains
+//! each row in a state that is at least as new as `begin`, with the position of its last change; replay
+//! applies newer changes to the row. A file that is damaged, or belongs to another log or another copy of the
+//! log, is not used, and the reason is reported. Serving continues while a checkpoint is written; a shard is
+//! locked for a slice of its rows at a time.
 //!
 //! **Rows that move.** A slice is taken from the end of a shard's slots towards their beginning. The row that
-//! fills the place of a deleted one always comes from the end: it is in the file already, or still to come.
+//! fills the slot of a deleted one always comes from the end: it is in the file already, or will be written.
 //! Rows that are added meanwhile are in the log.
 //!
-//! **What the database made of changes** is part of it. When it refuses one, memory gives the row up, and the
-//! log says so (`LogRecord::Undone`); the log also names each intent that the database has committed
-//! (`LogRecord::Committed`). `settled` is the position up to which all such records are written:
-//! changes behind it of which the database says that it has them may have been refused unheard, and
-//! [`Tables::settle`] gives their rows up too, to be read again.
+//! **Outcomes of changes** are part of it. When the database refuses a change, memory drops the row, and the
+//! log records that (`LogRecord::Undone`); the log also records each intent that the database has committed
+//! (`LogRecord::Committed`). `settled` is the position up to which all such records are written. Changes
+//! behind it that the database has passed may have been refused without a record: their rows are read again,
+//! by the start ([`Tables::unheard`]) or later ([`Tables::undo_unheard`]).
 //!
 //! **A followed table** is in it together with the place in the database's changes ([`Stream`]) that memory
-//! had reached before the first row was written: what others have changed since is told again to the next
-//! start, and read again by it. Each row of the file holds all changes up to that place, or its key is in the
-//! file as one to be read. `followed` is how far the database had this process's operations there, or later:
-//! those up to it are not replayed, for others may have changed or deleted the row since; those behind it are
-//! pending operations again ([`Table::had`]), whether the file has their effect or not.
+//! had reached before the first row was written: the database reports to the next start what others have
+//! changed since, and the start reads those rows again. Each row of the file contains all changes up to that
+//! place, or its key is in the file as one to be read. `followed` is the position up to which the database
+//! had this process's operations at that place, or later: operations up to it are not replayed, because
+//! others may have changed or deleted the row since; operations behind it are pending again ([`Table::had`]),
+//! whether the row in the file contains them or not.
 //!
-//! **What it leaves to others.** When one is taken, and telling (`forebay-server`); whether the database
-//! still tells what was changed since the place (`forebay-database`). A table that others write to unseen
-//! (`follow = false`) is not in it: nothing says which of its rows have changed since.
+//! **What it leaves to others.** When a checkpoint is taken, and reporting it (`forebay-server`); whether the
+//! database can still report what was changed since the place (`forebay-database`). A table that others write
+//! to without this process being told (`follow = false`) is not in a checkpoint: nothing shows which of its
+//! rows have changed since.
 //!
 //! [`Stream`]: crate::embedded::follow::Stream
 //!
 //! - `format`: the bytes. `settled`: those of a small file beside it.
 //! - `save`: memory to file.
-//! - `source`, `load`: file to memory. `early_reads`: what is read while that goes on.
-//! - `outcomes`: what the database made of changes.
+//! - `source`, `load`: file to memory. `early_reads`: reads while a checkpoint is loaded.
+//! - `outcomes`: the outcomes of changes in the database.
 
 mod early_reads;
 mod format;
@@ -72,60 +75,63 @@ impl Tables {
         }
     }
 
-    /// Whether there is a table that a checkpoint can have.
+    /// Whether any table can be in a checkpoint.
     pub fn has_checkpoints(&self) -> bool {
         self.all().iter().any(|table| table.is_checkpointed())
     }
 
-    /// Whether a table was read from the database that a checkpoint would have had.
+    /// Whether a table that can be in a checkpoint was read from the database instead.
     pub fn lacks_checkpoint(&self) -> bool {
         self.all().iter().any(|table| table.is_checkpointed() && !table.is_from_checkpoint())
     }
 
-    /// Where the checkpoint that was found would have followed tables go on, before it is loaded.
+    /// The place from which following would continue with the checkpoint that was found. `None` after it is
+    /// loaded.
     pub fn checkpoint_place(&self) -> Option<String> {
         let found = self.inner.found.lock();
         found.as_ref()?.as_ref().ok()?.head.place.as_deref().map(str::to_owned)
     }
 
-    /// Whether the checkpoint that was found has all tables.
+    /// Whether the checkpoint that was found can be used for all tables.
     pub fn checkpoint_fits(&self) -> bool {
         let found = self.inner.found.lock();
         let fits = |source: &Source| self.all().iter().all(|table| source.misfit(table).is_none());
         matches!(&*found, Some(Ok(source)) if fits(source))
     }
 
-    /// Whether checkpoints have been due since more was told of followed tables than it takes to read them.
+    /// Whether a checkpoint is due, because the database has reported more changed rows since the last one
+    /// than the followed tables have.
     pub fn is_checkpoint_due(&self) -> bool {
         let followed = self.all().iter().filter(|table| table.followed());
         self.inner.core.stream.is_due(followed.map(|table| table.count().0).sum())
     }
 
-    /// Up to where a followed table that came from a checkpoint has all changes of this process; 0 of others.
+    /// The position up to which a followed table from a checkpoint contains all changes of this process; 0
+    /// for other tables.
     pub(super) fn checkpoint_followed(&self, table: &Table) -> Position {
         let saved = self.inner.checkpoint.get().and_then(|head| head.saved(table));
         Position(saved.and_then(|saved| saved.followed).unwrap_or_default())
     }
 
-    /// Where a replay begins, when tables came from a checkpoint.
+    /// The position at which a replay begins, when tables came from a checkpoint.
     pub(super) fn checkpoint_begin(&self) -> Option<Position> {
         self.inner.checkpoint.get().map(|head| head.begin)
     }
 }
 
 impl Table {
-    /// Whether memory knows the table: what is in the file and the log is all there is, but for what the
-    /// database tells.
+    /// Whether the table can be in a checkpoint: file, log and the database's reports of changes then
+    /// describe all of its rows.
     pub(crate) fn is_checkpointed(&self) -> bool {
         self.others != Others::Unseen
     }
 
-    /// Columns whose values are known of evicted rows too: number, unique, indexed.
+    /// Columns whose values are also known of evicted rows: number, unique, indexed.
     fn tracked(&self) -> Vec<(usize, bool, bool)> {
         self.rows.tracked().collect()
     }
 
-    /// Takes up the keys that were in hand, once all rows are there.
+    /// Takes over serial keys that were reserved. To be called when all rows are in memory.
     pub(super) fn take_saved_keys(&self, blocks: &[(i64, i64)]) {
         if self.schema().key_kind == KeyKind::Serial {
             for &(first, end) in blocks {

@@ -1,4 +1,4 @@
-//! What the database made of changes, as far as a start must know it.
+//! Outcomes of changes in the database, as far as a start must know them.
 
 use super::settled;
 use crate::embedded::budget::allocated_bytes;
@@ -19,19 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Tables {
-    /// What the database made of all changes up to there is in memory, and in the log where it refused one.
+    /// Notes that the outcomes of all changes up to `position` are in memory, and each refusal in the log.
     pub fn settled(&self, position: Position) {
         self.inner.core.set_settled(position);
     }
 
-    /// Up to where that is known.
+    /// The position up to which all outcomes are known.
     pub fn settled_at(&self) -> Position {
         self.inner.core.settled()
     }
 
-    /// Has the next start know that, if it is news. Not after a start that asked the database for outcomes:
-    /// its checkpoint is older than the answers and the log does not tell them, so that every start asks
-    /// again until the next checkpoint.
+    /// Saves that position for the next start, if it is higher than the saved one. It saves nothing after a
+    /// start that asked the database for outcomes: the checkpoint is older than the answers and the log does
+    /// not contain them, so every start asks again until the next checkpoint.
     ///
     /// # Errors
     /// [`Kind::Io`], [`Kind::Log`].
@@ -42,7 +42,7 @@ impl Tables {
         if saved.is_none_or(|saved| settled <= saved) {
             return Ok(());
         }
-        // What the log says of refused changes must be there before this counts on it.
+        // The log's records of refused changes must be durable before the saved position relies on them.
         core.log.flush().map_err(|error| Error::caused(Kind::Log, "the log is not durable", error))?;
         let what = || format!("cannot write what is settled in {}", dir.display());
         settled::write(dir, core.log.id(), settled)
@@ -51,10 +51,11 @@ impl Tables {
         Ok(())
     }
 
-    /// The rows of tables that came from a checkpoint of which it is not known whether the database took a
-    /// change: those with a change behind what is settled, and those that memory gave up. `reached` says how
-    /// far each table is in the database. Each is to be read, and told by [`Tables::restore`], before the log
-    /// is replayed; those of followed tables by [`Tables::doubt`], after it.
+    /// The rows, of tables that came from a checkpoint, for which it is unknown whether the database
+    /// committed or refused a change: those with a change behind the settled position, and those with an
+    /// outcome in the log. `reached` returns each table's position in the database. The caller reads each row
+    /// and passes it to [`Tables::restore`] before the replay; rows of followed tables it passes to
+    /// [`Tables::doubt`] after the replay.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
@@ -69,7 +70,8 @@ impl Tables {
         self.rows_behind(begin.min(core.settled()), core.log.end(), reached)
     }
 
-    /// A row as the database has it, which has everything of its table up to `at`.
+    /// Puts in a row as the database has it (`None`: no such row), which had all of the table's changes up to
+    /// `at`.
     pub fn restore(&self, table: &Table, key: ValueRef<'_>, row: Option<&Row>, at: Position) {
         let Some(key) = KeyRef::of(key) else { return };
         let (rows, hash) = (&*table.rows, table.rows.hasher.key(key));
@@ -88,8 +90,8 @@ impl Tables {
         rows.insert(&mut shard, hash, Slot::new(row.0.clone(), at));
     }
 
-    /// Gives a row up, of which it is not known whether the database took a change: of a followed table,
-    /// whose next poll reads it. Once the log is replayed.
+    /// Drops a row of a followed table for which it is unknown whether the database took a change; the next
+    /// poll reads it. To be called after the replay.
     pub fn doubt(&self, table: &Table, key: ValueRef<'_>) {
         if let Some(key) = KeyRef::of(key) {
             let hash = table.rows.hasher.key(key);
@@ -97,9 +99,9 @@ impl Tables {
         }
     }
 
-    /// Gives up, while all is served, the rows that [`Tables::unheard`] would have had read: for a start that
-    /// could not ask the database. They are to be read again ([`Tables::take_again`]). After a start that has
-    /// asked it there are none.
+    /// Drops, while serving, the rows that [`Tables::unheard`] would have returned, after a start that could
+    /// not ask the database. They are to be read again ([`Tables::take_again`]). After a start that asked the
+    /// database it does nothing.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
@@ -120,7 +122,8 @@ impl Tables {
         Ok(())
     }
 
-    /// The rows of changes behind what is settled that `reached` has, and of those that were undone.
+    /// The rows with changes behind the settled position that the database has `reached`, and those with a
+    /// record of an outcome.
     fn rows_behind(
         &self,
         from: Position,
@@ -159,7 +162,7 @@ impl Tables {
         Ok(found)
     }
 
-    /// The rows that were given up by a start, and are to be read again.
+    /// Takes the rows that a start dropped and that are to be read again.
     pub fn take_again(&self) -> Vec<Again> {
         std::mem::take(&mut *self.inner.again.lock())
     }

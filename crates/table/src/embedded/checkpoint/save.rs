@@ -1,4 +1,4 @@
-//! Memory to file, while memory is served.
+//! Memory to file, while serving continues.
 
 use super::format::{Block, FILE, Head, Kind, NEW, SavedTable, encode_end, publish, put_entry};
 use crate::embedded::follow::Mark;
@@ -21,25 +21,28 @@ use std::sync::Arc;
 /// A checkpoint that is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
-    /// Where a replay begins.
+    /// The log position at which replay begins.
     pub begin: Position,
-    /// Length of the file.
+    /// Bytes of the file.
     pub bytes: u64,
-    /// Rows in it; those that came in twice while it was written are counted twice.
+    /// Rows in the file; a row that was written twice counts twice.
     pub rows: u64,
 }
 
 impl Tables {
-    /// Writes a checkpoint and puts it in the place of the one before; of the log, what lies behind its begin
-    /// is kept from then on. `None`: `goes_on` said no, a table is not loaded or not followed yet, or no
-    /// table can be in it; or what became of a write that is in the database was not told yet. One at a time.
+    /// Writes a checkpoint in place of the one before; from then on the log is retained from the checkpoint's
+    /// begin. `None`: `goes_on` returned false, a table is not loaded or not followed yet, no table can be in
+    /// a checkpoint, or an intent that the database has passed has no outcome yet. One call at a time writes.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`], [`ErrorKind::Log`]: the one before is still there.
+    /// [`ErrorKind::Io`]: the checkpoint before is still in place. [`ErrorKind::Log`]: the log could not be
+    /// made durable, and the checkpoint before is still in place; or old segments could not be deleted after
+    /// this one was published.
     pub fn save_checkpoint(&self, goes_on: impl Fn() -> bool) -> Result<Option<Saved>, Error> {
         let core = &self.inner.core;
         let _alone = core.checkpointing.lock();
-        // In this order: what memory has not read up to there is known, or is told again.
+        // The order matters: a row that memory had not read at the mark is among the unread keys, or the
+        // database reports it again.
         let mark = core.stream.mark();
         let tables: Vec<_> = self.all().iter().filter(|table| table.is_checkpointed()).cloned().collect();
         let is_followed = mark.is_some() || tables.iter().all(|table| !table.followed());
@@ -49,7 +52,7 @@ impl Tables {
         let new = self.inner.dir.join(NEW);
         let saved = self.save(&tables, mark, &new, &goes_on);
         if !matches!(saved, Ok(Some(_))) {
-            // It was never one; the next one, or the next start, replaces it.
+            // If this fails, the next checkpoint or the next start removes the unfinished file.
             let _ = fs::remove_file(&new);
         }
         saved
@@ -63,14 +66,15 @@ impl Tables {
         goes_on: &impl Fn() -> bool,
     ) -> Result<Option<Saved>, Error> {
         let core = &self.inner.core;
-        // In this order: what the log says of outcomes up to there lies before `begin`, and in memory.
+        // The order matters: the outcomes up to `settled` are in memory before any row is written.
         let settled = core.settled();
-        // What the database does not have may be more than rows in memory say.
+        // Of followed tables, the operations that the database lacks may be more than the rows in memory
+        // show.
         let followed = tables.iter().filter(|table| table.followed());
         let followed = followed.map(|table| table.followed_position()).min().unwrap_or(Position::MAX);
         let begin = core.log.end().min(core.drained()).min(followed);
         if tables.iter().any(|table| table.has_intent_until(begin)) {
-            // A start from there would not know what it takes.
+            // A start from there would not know what the intent reserves.
             return Ok(None);
         }
         let failed = |error| Error::caused(ErrorKind::Io, format!("cannot write {}", new.display()), error);
@@ -88,7 +92,7 @@ impl Tables {
                 }
             }
         }
-        // Nothing that a crash could undo is in it when it is there.
+        // When the file is published, it contains nothing that a crash could still lose from the log.
         core.log.flush().map_err(|error| Error::caused(ErrorKind::Log, "the log is not durable", error))?;
         let bytes = writer.finish().map_err(failed)?;
         if !goes_on() {
@@ -134,12 +138,12 @@ impl Tables {
 
 /// The file that is being written.
 struct Writer<'a> {
-    /// Which must always have room.
+    /// The log, which must keep room on the disk.
     log: &'a Log,
     file: File,
-    /// What is to be written next.
+    /// The bytes to be written next.
     buffer: Vec<u8>,
-    /// Where that goes.
+    /// The file offset at which the buffer is to be written.
     offset: u64,
     synced: u64,
     blocks: Vec<Block>,
@@ -147,7 +151,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn create(path: &Path, log: &'a Log, head: &[u8]) -> io::Result<Writer<'a>> {
-        // A file that is there has the permissions that it was made with.
+        // An existing file would retain its old permissions.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -159,7 +163,7 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// Writes a shard, slice by slice; its rows. `None`: it was told to stop.
+    /// Writes a shard, slice by slice; returns its rows. `None`: `goes_on` returned false.
     fn shard(
         &mut self,
         table: &Table,
@@ -167,7 +171,7 @@ impl<'a> Writer<'a> {
         goes_on: &impl Fn() -> bool,
     ) -> io::Result<Option<u64>> {
         let mut rows = 0;
-        // Slots from here on are written.
+        // Slots from this number on are written.
         let mut above = u32::MAX;
         while above > 0 {
             if !goes_on() {
@@ -192,7 +196,7 @@ impl<'a> Writer<'a> {
         Ok(Some(rows))
     }
 
-    /// Writes the keys of rows that are not as the database has them.
+    /// Writes the keys of rows that differ from the database's and are to be read.
     fn unread(&mut self, table: &Table) {
         let keys = table.unread_keys();
         self.block(table, 0, Kind::Unread, |out| {
@@ -206,7 +210,7 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Puts a block behind the others, unless `put` has no entries for it.
+    /// Appends a block, unless `put` writes no entries.
     fn block(&mut self, table: &Table, shard: usize, kind: Kind, put: impl FnOnce(&mut Vec<u8>) -> u32) {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(&[0; 4]);
@@ -241,7 +245,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the end, and has all of it on the disk; its bytes.
+    /// Writes the end, and syncs the file; returns its bytes.
     fn finish(mut self) -> io::Result<u64> {
         self.write()?;
         self.buffer = encode_end(self.offset, &self.blocks);
@@ -251,7 +255,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Rows from `above` downwards; where it ended.
+/// Writes rows from `above` downwards; returns the last slot written.
 fn slice(shard: &Shard, above: u32, out: &mut Vec<u8>) -> u32 {
     let start = out.len();
     let end = above.saturating_sub(CHECKPOINT_SLICE_SLOTS);
@@ -265,7 +269,7 @@ fn slice(shard: &Shard, above: u32, out: &mut Vec<u8>) -> u32 {
     at
 }
 
-/// Keys of which only the database knows whether there is a row; how many.
+/// Writes the keys of which only the database knows whether the row exists; returns how many.
 fn doubts(shard: &Shard, out: &mut Vec<u8>) -> u32 {
     let (mut count, mut key_bytes) = (0, Vec::new());
     for (key, tombstone) in shard.tombstones() {

@@ -1,10 +1,10 @@
-//! How far it is known what the database made of changes: a file of its own beside the checkpoint, written
-//! far more often.
+//! The position up to which the outcomes of changes are known: a small file beside the checkpoint, which is
+//! written far more often.
 //!
 //! ```text
-//! settled := magic "FBSETTL1" · log id u128 · position u64 · crc u32 of what stands before it
+//! settled := magic "FBSETTL1" · log id u128 · position u64 · crc u32 of the bytes before it
 //! ```
-//! One that is missing or damaged only means that more rows are read again.
+//! When the file is missing or damaged, a start only reads more rows again.
 
 use super::format::publish;
 use forebay_log::{LogId, Position};
@@ -17,7 +17,7 @@ const FILE: &str = "checkpoint.settled";
 const NEW: &str = "checkpoint.settled.new";
 const BYTES: usize = 36;
 
-/// Up to where the outcomes of this log's changes are known to be in it.
+/// The position up to which the log contains the outcomes of its changes; 0 when the file cannot be used.
 pub(super) fn read(dir: &Path, log: LogId) -> Position {
     let Ok(bytes) = fs::read(dir.join(FILE)) else { return Position(0) };
     let Ok(bytes) = <[u8; BYTES]>::try_from(bytes) else { return Position(0) };

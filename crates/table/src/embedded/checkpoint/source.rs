@@ -1,4 +1,4 @@
-//! A checkpoint that is there: whether it belongs to the log, and which tables it has.
+//! A checkpoint that exists: whether it belongs to the log, and which tables can be loaded from it.
 
 use super::format::{self, Block, FILE, Head, NEW};
 use super::settled;
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// A checkpoint that was found, with a good head and index.
+/// An open checkpoint file with a valid head and index.
 pub(crate) struct Source {
     pub file: File,
     pub head: Head,
@@ -17,12 +17,12 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The checkpoint of a data folder, if there is one that belongs to the log as it is.
+    /// The checkpoint of a data folder; `None` when there is no file.
     ///
     /// # Errors
-    /// Why the one that is there cannot be used, as a sentence.
+    /// Why the existing checkpoint cannot be used, as a sentence.
     pub fn find(dir: &Path, log: &Log) -> Result<Option<Source>, String> {
-        // What an earlier process did not finish.
+        // Removes the file that an earlier process did not finish.
         let _ = fs::remove_file(dir.join(NEW));
         let path = dir.join(FILE);
         let unusable = |why: String| format!("{} {why}", path.display());
@@ -33,12 +33,13 @@ impl Source {
         };
         let (mut head, blocks, bytes) = format::read(&file).map_err(unusable)?;
         check(&head, log).map_err(unusable)?;
-        // A copy of the folder may have one that is newer than its log.
+        // In a copy of the folder the file `checkpoint.settled` may be newer than the log.
         head.settled = head.settled.max(settled::read(dir, log.id())).min(log.end());
         Ok(Some(Source { file, head, blocks, bytes }))
     }
 
-    /// Why a table is not taken from it, as the rest of a sentence that begins with its name; `None`: it is.
+    /// Why a table cannot be loaded from the checkpoint, as the rest of a sentence that begins with its name.
+    /// `None`: it can.
     pub fn misfit(&self, table: &Table) -> Option<&'static str> {
         let Some(saved) = self.head.saved(table) else { return Some("is not in it") };
         if !table.is_checkpointed() {
@@ -52,7 +53,8 @@ impl Source {
     }
 }
 
-/// Whether a log is the one that the checkpoint was written beside, and holds what it needs.
+/// Checks that the checkpoint was written beside this log, and that the log still contains the records that
+/// it needs.
 fn check(head: &Head, log: &Log) -> Result<(), String> {
     if head.log != log.id() {
         return Err("is of another log".into());
@@ -60,7 +62,7 @@ fn check(head: &Head, log: &Log) -> Result<(), String> {
     let openings = log.openings();
     let known = openings.iter().position(|opening| opening.nonce == head.opening);
     let known = known.ok_or("is of another copy of the log, or of an opening that it has forgotten")?;
-    // Up to here the log is what that opening wrote.
+    // Up to here the log contains what that opening wrote.
     let end = openings[known + 1..].iter().map(|later| later.end).fold(log.end(), Position::min);
     if head.begin > end {
         return Err(format!("begins at log position {}, and the log ends at {end}", head.begin));

@@ -1,8 +1,9 @@
-//! Images of rows, taken into memory.
+//! Applies images of rows to memory.
 //!
-//! An image is what the database has in one snapshot, at a position up to which it has this process's
-//! operations. What is left of these is folded over it: columns that they set are memory's, what they added
-//! is added again, and a row that was written as a whole or deleted stays as memory has it.
+//! An image is a row as the database has it in one snapshot, which contains this process's operations up to a
+//! position. The operations behind that position are folded over the image: columns that they set keep
+//! memory's value, their additions are added again, and a row that they wrote as a whole or deleted stays as
+//! it is in memory.
 
 use super::image::Image;
 use super::pending::{Fold, Pending, Reset};
@@ -20,29 +21,29 @@ use crate::source::SourceError;
 use forebay_log::Position;
 use forebay_value::{Row, RowRef, ValueRef, encode_row};
 
-/// What an image makes of a row in memory.
+/// What an image does to a row in memory.
 enum Folded {
-    /// Nothing: memory is right as it is.
+    /// Nothing: the state in memory is newer, or the row must be read again first.
     Kept,
-    /// There is no row.
+    /// The row does not exist.
     Gone,
-    /// The row of the image.
+    /// The row is that of the image.
     Image,
-    /// The image with what was left of this process's operations.
+    /// The row is the image with this process's pending operations folded over it.
     Mixed(Row),
-    /// A row that memory cannot show before the database has all of its operations: what it is known to take,
-    /// and its last operation.
+    /// Memory cannot show the row before the database has all of its operations: the fingerprints that the
+    /// row takes meanwhile, and the position of its last operation.
     Unknown(Fingerprints, Position),
 }
 
 impl Table {
-    /// Whether memory follows what others commit.
+    /// Whether the table is followed: memory is updated with what others commit.
     pub fn followed(&self) -> bool {
         self.follow.is_some()
     }
 
-    /// Takes the images of one poll into memory, and notes that the database has everything of this table up
-    /// to `at`.
+    /// Applies the images of one poll, and notes that the database had all of this table's changes up to
+    /// `at`.
     pub(crate) fn apply_images(&self, images: &[Image], at: Position) -> Result<(), SourceError> {
         let Some(follow) = &self.follow else { return Ok(()) };
         for image in images {
@@ -70,7 +71,7 @@ impl Table {
     }
 
     /// Holds the unique values that images take from other rows, until all images are applied: when two rows
-    /// exchange theirs, neither is free in between.
+    /// exchange their values, neither value is free in between.
     fn hold(&self, images: &[Image]) -> Held {
         let mut held = Held::default();
         if !self.rows.has_unique() {
@@ -94,7 +95,8 @@ impl Table {
         let rows = &*self.rows;
         let hash = rows.hasher.key(key);
         let with_body = follow.is_asked(key);
-        // Room for a row that a request waits for is made by evicting others; no shard is locked then.
+        // For a row that a request waits for, other rows are evicted if necessary; no shard may be locked
+        // then.
         let charge = image.filter(|_| with_body).and_then(|row| self.core.reserve(row.0.len()).ok());
         if let Some(row) = image {
             rows.saw_key(crate::key::row_key(row.as_ref(), self.schema()));
@@ -112,7 +114,7 @@ impl Table {
             Folded::Mixed(row) => self.take(&mut shard, hash, number, row.as_ref(), true),
             Folded::Image => {
                 let row = image.expect("an image that is there").as_ref();
-                // The room that was made is given back first: it is this row that takes it.
+                // The charge is released first, because `take` counts the row's bytes itself.
                 let has_room = charge.is_some();
                 drop(charge);
                 match number {
@@ -128,8 +130,8 @@ impl Table {
         }
     }
 
-    /// Gives up what memory has of a row that it cannot hold as the database has it. Reads of it fail until
-    /// an image comes that fits.
+    /// Drops the body of a row whose state in the database memory cannot hold. Reads of the row fail until an
+    /// image fits.
     fn apply_unfit(&self, key: KeyRef<'_>, at: Position) {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
@@ -145,7 +147,7 @@ impl Table {
         }
     }
 
-    /// What an image makes of what is in memory.
+    /// Decides what an image does to the row in memory.
     fn fold(
         &self,
         follow: &Follow,
@@ -180,9 +182,9 @@ impl Table {
             }
             (None, Some(_), _) => {}
         }
-        // What is left will meet a row that memory cannot tell: one that others made again, or one whose
-        // change was refused. It is read again when the database has all of it. What it takes no other row
-        // may take meanwhile.
+        // Memory cannot compute the row that the pending operations produce: others inserted it again, or a
+        // change of it was refused. The row is read again when the database has all of its operations. Until
+        // then it keeps its unique values, so that no other row takes them.
         left.read_again();
         let before = number.map(|number| self.rows.fingerprints_of(slots.get(number)));
         match (left.reset(), image, number) {
@@ -217,7 +219,7 @@ impl Table {
         }
     }
 
-    /// Has a row take its values, known or not; its body is not in memory.
+    /// Has a row take these fingerprints, and leaves its stub: its body is not in memory.
     fn take_stub(
         &self,
         shard: &mut Shard,
@@ -235,8 +237,8 @@ impl Table {
         rows.hollow(shard, number, after);
     }
 
-    /// Makes a row the slot's, or puts in a slot for it. Past the memory limit only its stub, unless its body
-    /// `must` be in memory.
+    /// Stores a row in its slot, or in a new one. Past the memory limit it stores only the stub, unless the
+    /// body `must` be in memory.
     fn take(&self, shard: &mut Shard, hash: KeyHash, number: Option<u32>, row: RowRef<'_>, must: bool) {
         let rows = &*self.rows;
         let after = rows.fingerprints(row);
@@ -269,7 +271,7 @@ impl Table {
     }
 }
 
-/// The image, with what is left of this process's operations.
+/// The image with the pending operations folded over it.
 fn mixed(schema: &forebay_value::Schema, image: RowRef<'_>, memory: RowRef<'_>, left: &Pending) -> Row {
     let pairs = image.values(schema).zip(memory.values(schema)).enumerate();
     let values = pairs.map(|(column, (image, memory))| match (left.fold(column), image) {

@@ -1,4 +1,5 @@
-//! The followed tables as the one who follows sees them: polls that begin, are applied, and end.
+//! The followed tables and their polls, for the follower: a poll begins, is applied table by table, and ends
+//! or fails.
 
 use super::image::Image;
 use crate::embedded::core::Core;
@@ -9,28 +10,29 @@ use forebay_value::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The followed tables of a data folder, for the one who follows.
+/// The followed tables of a data folder, for the follower.
 #[derive(Clone)]
 pub struct Following {
     pub(crate) core: Arc<Core>,
     pub(crate) tables: Vec<Arc<Table>>,
 }
 
-/// One poll under way. Dropped, it has failed.
+/// One poll under way; [`Poll::end`] or [`Poll::fail`] must end it.
 pub struct Poll {
     following: Following,
     number: u64,
-    /// What it is to read beside what others changed: by the tables' places in [`Following::tables`].
+    /// The keys to read besides those that others changed, each with the index of its table in
+    /// [`Following::tables`].
     pub wanted: Vec<(usize, Value)>,
 }
 
 impl Following {
-    /// In the order of their places.
+    /// The followed tables; a table's index here is the number that [`Poll::apply`] takes.
     pub fn tables(&self) -> &[Arc<Table>] {
         &self.tables
     }
 
-    /// Begins a poll of up to `keys_max` wanted keys a table. One at a time.
+    /// Begins a poll of up to `keys_max` wanted keys a table. Only one poll may be under way.
     pub fn begin(&self, keys_max: usize) -> Poll {
         let mut number = 0;
         self.core.waiters.polls.send_modify(|polls| {
@@ -52,46 +54,47 @@ impl Following {
         async move { core.waiters.passed().await }
     }
 
-    /// Resolves when memory has all that was committed before it began to follow, or a poll has failed.
+    /// Resolves when memory has everything that was committed before following began, or a poll has failed.
     pub fn looked(&self) -> impl Future<Output = ()> + Send + use<> {
         let core = self.core.clone();
         async move { core.waiters.looked().await }
     }
 
-    /// Memory has everything up to this place in the database's changes; `None`: it is not known to, while
-    /// rows are read again. So many rows were told since the last call. The place that the database must keep
-    /// what was committed since, for the checkpoint that is there.
+    /// Reports the place in the database's stream of changes up to which memory has everything (`None` while
+    /// that is not known, because rows are read again), and the number of rows that the stream `told` since
+    /// the last call. Returns the place from which on the database must retain its changes, for the last
+    /// checkpoint.
     pub fn reached(&self, place: Option<String>, told: u64) -> Option<Arc<str>> {
         let rows = self.tables.iter().map(|table| table.count().0).sum();
         self.core.stream.reached(place.map(Arc::from), told, rows)
     }
 
-    /// No place from before is one that a start may follow from.
+    /// Invalidates all earlier places: a start may follow from none of them.
     pub fn void(&self) {
         self.core.stream.void();
     }
 
-    /// Resolves after so long, or when a request waits for a poll.
+    /// Resolves after `time`, or when a request waits for a poll.
     pub async fn pause(&self, time: Duration) {
-        // Both ends are as good.
+        // A timeout and a wake-up end the pause alike.
         let _ = tokio::time::timeout(time, self.core.waiters.wake.notified()).await;
     }
 
-    /// Keys that the next polls are to read.
+    /// The number of keys that the next polls are to read.
     pub fn wanted(&self) -> usize {
         self.tables.iter().filter_map(|table| table.follow.as_ref()).map(|follow| follow.len()).sum()
     }
 }
 
 impl Poll {
-    /// Takes what the poll found of one table into memory: the images of one snapshot, in which the database
-    /// had everything of this table up to `at`.
+    /// Applies the poll's images of one table to memory. They are of one snapshot, in which the database had
+    /// all of this table's changes up to `at`.
     pub fn apply(&self, table: usize, images: &[Image], at: Position) -> Result<(), SourceError> {
         self.following.tables[table].apply_images(images, at)
     }
 
-    /// Everything was applied, of all tables, as of a snapshot in which the database had everything up to
-    /// `reached`. `is_last`: of its pass.
+    /// Ends the poll: the images of all tables are applied, as of a snapshot in which the database had
+    /// everything up to `reached`. `is_last`: this poll is the last of its pass.
     pub fn end(self, reached: Position, is_last: bool) {
         let core = &self.following.core;
         core.set_followed(reached);
@@ -104,7 +107,7 @@ impl Poll {
         });
     }
 
-    /// It came to nothing: those who wait for rows are told why.
+    /// Ends the poll as failed: requests that wait for it get `why`, and its keys are wanted again.
     pub fn fail(self, why: &str) {
         for follow in self.following.tables.iter().filter_map(|table| table.follow.as_ref()) {
             follow.put_back();

@@ -3,13 +3,13 @@
 use forebay_value::{Row, Value};
 use std::sync::Arc;
 
-/// A row as the database has it.
+/// A row as the database has it in one snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Image {
-    /// Which row it is.
+    /// The key of the row.
     pub key: Value,
-    /// The row; `None`: there is none.
+    /// The row; `None` when it does not exist or is `unfit`.
     pub row: Option<Row>,
-    /// Why memory cannot hold the row that is there; `row` is `None` then.
+    /// Why memory cannot hold the row that exists; `row` is `None` then.
     pub unfit: Option<Arc<str>>,
 }

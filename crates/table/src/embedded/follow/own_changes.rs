@@ -1,7 +1,7 @@
-//! What this process does to rows of a followed table, noted for the images that come without it.
+//! Notes this process's changes to rows of a followed table, for images that do not contain them yet.
 //!
-//! All of these run under the row's shard's lock, with the change. For a table that is not followed each is
-//! one branch.
+//! All of these run under the lock of the row's shard, together with the change. For a table that is not
+//! followed each costs one branch.
 
 use super::pending::Reset;
 use crate::embedded::shard::{Shard, key_of};
@@ -13,14 +13,14 @@ use crate::record::LogRecord;
 use forebay_log::Position;
 
 impl Table {
-    /// Everything of this table up to here is in the rows that were loaded.
+    /// The loaded rows contain all of this table's changes up to `drained`.
     pub(crate) fn begin_following(&self, drained: Position) {
         if let Some(follow) = &self.follow {
             follow.reached(drained);
         }
     }
 
-    /// A whole row was written.
+    /// Notes that a whole row was written.
     #[inline]
     pub(crate) fn wrote_whole(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>) {
         if self.follow.is_some() {
@@ -28,7 +28,7 @@ impl Table {
         }
     }
 
-    /// A row was deleted.
+    /// Notes that a row was deleted.
     #[inline]
     pub(crate) fn deleted(&self, shard: &mut Shard, hash: KeyHash, key: KeyRef<'_>, position: Position) {
         if self.follow.is_some() {
@@ -36,7 +36,7 @@ impl Table {
         }
     }
 
-    /// Columns of a row were set that memory does not have.
+    /// Notes that columns were set of a row whose body memory does not have.
     pub(crate) fn lost(
         &self,
         shard: &mut Shard,
@@ -52,7 +52,7 @@ impl Table {
         shard.pending.lose(hash, key, whole, columns, position, &self.rows.budget);
     }
 
-    /// Columns of a row are being set; the slot still has the position of the change before.
+    /// Notes that columns of a row are set; the slot must still have the position of the change before.
     #[inline]
     pub(crate) fn set_columns(
         &self,
@@ -70,7 +70,7 @@ impl Table {
         pending.set(hash, key, whole, columns, position, &self.rows.budget);
     }
 
-    /// A column of a row is being counted up; the slot still has the position of the change before.
+    /// Notes an increment of a column; the slot must still have the position of the change before.
     #[inline]
     pub(crate) fn added(&self, shard: &mut Shard, number: u32, added: (usize, i64), position: Position) {
         let Some(follow) = &self.follow else { return };
@@ -82,7 +82,7 @@ impl Table {
         pending.add(hash, key, whole, added, position, &self.rows.budget);
     }
 
-    /// Notes an operation of the log that memory has already, from a checkpoint.
+    /// Notes an operation of the log that the row in memory already contains, from a checkpoint.
     pub(crate) fn had(&self, record: &LogRecord<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
         if self.follow.is_none() {
             return;
@@ -91,7 +91,8 @@ impl Table {
         let pending = &mut self.rows.lock(hash.shard()).pending;
         match *record {
             LogRecord::Insert { .. } | LogRecord::Put { .. } => {
-                // The row in memory may be newer: its position does not say that this one was whole.
+                // The row in memory may be newer, so its position does not show that this record wrote a
+                // whole row.
                 pending.reset(hash, key, position, Reset::Whole, budget);
             }
             LogRecord::Update { columns, row, .. } => {
@@ -106,8 +107,8 @@ impl Table {
         }
     }
 
-    /// Gives up what memory has of a row of which the database refused a change. The next image that has all
-    /// operations of the key says what the row is.
+    /// Drops what memory has of a row of which the database refused a change. The next image that contains
+    /// all operations of the key decides what the row is. Returns the key's last change in memory.
     pub(crate) fn undo_followed(
         &self,
         shard: &mut Shard,
@@ -129,7 +130,8 @@ impl Table {
         own
     }
 
-    /// Forgets the body of a row, or that there is none: the next read asks the database.
+    /// Drops the body of a row, or the knowledge that the row does not exist: the next read asks the
+    /// database.
     pub(super) fn give_up(
         &self,
         shard: &mut Shard,

@@ -1,13 +1,14 @@
-//! Operations of a followed table that the database does not have yet, by key: what is left of them is
-//! folded over each image of the row.
+//! Operations of a followed table that the database does not have yet, by key. They are folded over each
+//! image of the row.
 //!
-//! Values are not kept. An operation is left when its position lies behind the image's, so those that are
-//! left are always the last ones: if one of them set a column, the column's value in memory is theirs. A
-//! whole row needs no entry at all: a row without an entry whose position lies behind the image's was
-//! written as a whole.
+//! Values are not stored. An operation is pending when its position lies behind the image's, so the pending
+//! operations are always the last ones: if one of them set a column, the column's value in memory is the one
+//! that it set. The write of a whole row needs no entry: a row without an entry whose position lies behind
+//! the image's was written as a whole.
 //!
-//! Additions are the only ones of which each counts. Neighbours are merged when a column has too many; an
-//! image whose position falls between merged ones cannot be folded, and is left out.
+//! Only of additions does each one count. Neighbouring additions to a column are merged when a key has too
+//! many operations. An image whose position falls between merged additions cannot be folded; it is skipped,
+//! and the row is read again.
 
 use crate::embedded::budget::{Budget, allocated_bytes};
 use crate::hash::KeyHash;
@@ -17,31 +18,32 @@ use forebay_log::Position;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-/// What stands before the columns that were changed.
+/// The operation before the changes of single columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reset {
-    /// The whole row was written: memory has it, whatever the database shows.
+    /// The whole row was written: the row in memory counts, whatever the image shows.
     Whole,
     /// The row was deleted.
     Deleted,
 }
 
-/// What is left of a key's operations.
+/// The pending operations of a key.
 #[derive(Debug)]
 pub(crate) struct Pending {
     reset: Option<(Position, Reset)>,
     ops: Vec<Op>,
-    /// Memory does not know what the row is: only an image that has everything up to here says.
+    /// When set, memory does not know what the row is: only an image that contains everything up to this
+    /// position decides it.
     unknown: Option<Position>,
-    /// The last operation.
+    /// The position of the last operation.
     last: Position,
-    /// Whether the row is to be read again when nothing is left.
+    /// Whether the row is to be read again when no operation is pending.
     read_again: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Op {
-    /// The first of the operations that were merged into this one.
+    /// The position of the first of the operations that were merged into this one.
     first: Position,
     last: Position,
     column: u16,
@@ -55,7 +57,7 @@ enum Change {
 }
 
 impl Change {
-    /// Both additions as one, if their sum fits.
+    /// Merges two additions into one, if their sum fits.
     fn plus(self, later: Change) -> Option<Change> {
         match (self, later) {
             (Change::Add(sum), Change::Add(delta)) => sum.checked_add(delta).map(Change::Add),
@@ -64,14 +66,14 @@ impl Change {
     }
 }
 
-/// What becomes of one column of an image.
+/// Where the value of one column of an image comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
-    /// The image has it.
+    /// It comes from the image.
     Image,
-    /// Memory has it.
+    /// It comes from the row in memory.
     Memory,
-    /// So much is added to what the image has.
+    /// It is the image's value plus this sum.
     Add(i128),
 }
 
@@ -93,12 +95,12 @@ impl Pending {
         self.last
     }
 
-    /// Whether the image at `at` lies between operations that were merged.
+    /// Whether an image at `at` lies between operations that were merged.
     pub fn is_between(&self, at: Position) -> bool {
         self.ops.iter().any(|op| op.first <= at && at < op.last)
     }
 
-    /// What becomes of a column.
+    /// Where the value of a column comes from.
     pub fn fold(&self, column: usize) -> Fold {
         let mut sum = 0i128;
         let mut is_added = false;
@@ -111,12 +113,12 @@ impl Pending {
         if is_added { Fold::Add(sum) } else { Fold::Image }
     }
 
-    /// Has the row read again when nothing is left.
+    /// Has the row read again when no operation is pending.
     pub fn read_again(&mut self) {
         self.read_again = true;
     }
 
-    /// Forgets what the database has. Whether nothing is left.
+    /// Forgets the operations that the database has. Returns whether none is pending.
     fn pop(&mut self, at: Position) -> bool {
         if self.last <= at {
             return true;
@@ -146,10 +148,10 @@ impl Pending {
         self.ops.push(op);
     }
 
-    /// Makes one of two neighbouring additions to the same column.
+    /// Merges pairs of neighbouring additions to the same column.
     fn merge(&mut self) {
         let mut merged: Vec<Op> = Vec::with_capacity(self.ops.len() / 2 + 1);
-        // Where an addition to a column stands that waits for its neighbour.
+        // For each column, the index in `merged` of an addition that has no partner yet.
         let mut halves: SmallVec<[(u16, usize); 4]> = SmallVec::new();
         for op in self.ops.drain(..) {
             let half = halves.iter().position(|(column, _)| *column == op.column);
@@ -186,18 +188,19 @@ impl Entry {
     }
 }
 
-/// What is left of all keys of a shard.
+/// The pending operations of all keys of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Pendings {
     entries: HashTable<Entry>,
-    /// The last operation of any.
+    /// The position of the last operation of any key.
     end: Position,
-    /// Where it pays to look for what can be forgotten: half of what was left then is in the database.
+    /// The position from which on a sweep pays: the database then has half of what was pending at the last
+    /// one.
     sweep_at: Position,
 }
 
 impl Pendings {
-    /// What is left of a key's operations once the database has everything up to `at`.
+    /// The pending operations of a key, when the database has everything up to `at`.
     pub fn left(
         &mut self,
         hash: KeyHash,
@@ -218,12 +221,13 @@ impl Pendings {
         self.entries.find_mut(hash.spread(), |entry| entry.is(hash, key)).map(|entry| &mut entry.pending)
     }
 
-    /// The last operation of a key that something is left of.
+    /// The position of the last operation of a key that has an entry.
     pub fn last(&self, hash: KeyHash, key: KeyRef<'_>) -> Option<Position> {
         self.entries.find(hash.spread(), |entry| entry.is(hash, key)).map(|entry| entry.pending.last)
     }
 
-    /// The whole row was written: what was before does not count, and the row itself says the rest.
+    /// The whole row was written: earlier operations no longer count, and the row's position replaces the
+    /// entry.
     pub fn whole(&mut self, hash: KeyHash, key: KeyRef<'_>, budget: &Budget) {
         if !self.entries.is_empty() {
             self.remove(hash, key, budget);
@@ -245,8 +249,8 @@ impl Pendings {
         });
     }
 
-    /// Memory does not know the row any more. What was done to it up to `position` still counts, and that
-    /// columns were set there. `whole` as in [`Pendings::set`].
+    /// Memory no longer knows the row. Its operations up to `position` stay pending, with `columns` set at
+    /// `position`. `whole` as in [`Pendings::set`].
     pub fn lose(
         &mut self,
         hash: KeyHash,
@@ -260,8 +264,8 @@ impl Pendings {
         self.change(hash, key, position, budget, |pending, _| pending.unknown = Some(position));
     }
 
-    /// Columns were set. `whole` is the position of the row, when it was written as a whole and the database
-    /// does not have that.
+    /// Columns were set. `whole` is the position of the row if it was written as a whole and the database
+    /// does not have that write yet.
     pub fn set(
         &mut self,
         hash: KeyHash,
@@ -277,7 +281,7 @@ impl Pendings {
         });
     }
 
-    /// A column was counted up. `whole` as in [`Pendings::set`].
+    /// A column was incremented. `whole` as in [`Pendings::set`].
     pub fn add(
         &mut self,
         hash: KeyHash,
@@ -327,7 +331,7 @@ impl Pendings {
         }
     }
 
-    /// Forgets what the database has, when that pays; the keys to be read again.
+    /// Forgets the operations that the database has, when that pays. Returns the keys to be read again.
     pub fn sweep(&mut self, at: Position, budget: &Budget) -> Vec<Key> {
         let mut again = Vec::new();
         if self.entries.is_empty() || at < self.sweep_at {
@@ -353,7 +357,7 @@ impl Pendings {
         again
     }
 
-    /// The keys whose rows are to be read again when nothing is left.
+    /// The keys whose rows are to be read again when no operation is pending.
     pub fn to_read_again(&self) -> impl Iterator<Item = &Key> {
         self.entries.iter().filter(|entry| entry.pending.read_again).map(|entry| &entry.key)
     }
@@ -386,8 +390,8 @@ mod tests {
     }
 
     proptest! {
-        /// Additions to two columns and now and then a set one, merged again and again: an image is folded
-        /// as if none had been merged, or not at all.
+        /// Additions to two columns, some set columns between them, merged repeatedly: an image is folded as
+        /// if none had been merged, or is not folded.
         #[test]
         fn merged_additions_add_up(
             ops in proptest::collection::vec((0u16..2, proptest::option::weighted(0.9, delta())), 1..60),
@@ -401,7 +405,7 @@ mod tests {
                 }
                 pending.last = position;
             }
-            // Two that do not fit together stay two.
+            // Two additions whose sum does not fit stay two.
             let large = ops.iter().filter(|(_, delta)| *delta == Some(i64::MAX)).count();
             prop_assert!(pending.ops.len() <= 8 + large, "{pending:?}");
             let is_done = pending.pop(Position(at));

@@ -1,4 +1,4 @@
-//! Reading rows of a followed table again, by its polls.
+//! Rows of a followed table are read by its polls.
 
 use super::wanted::Follow;
 use crate::embedded::slab::EVICTED;
@@ -11,7 +11,7 @@ use forebay_value::{Value, ValueRef};
 use std::sync::Arc;
 
 impl Table {
-    /// Brings a row of a followed table into memory: by the next poll.
+    /// Has the next poll bring a row of a followed table into memory.
     pub(crate) async fn fetch_followed(&self, follow: &Follow, key: &Key) -> Result<Fetched, SourceError> {
         for attempt in 0..FETCH_TRIES {
             if let Some(known) = self.fetched(key.as_ref()) {
@@ -30,10 +30,10 @@ impl Table {
         self.fetched(key.as_ref()).ok_or_else(|| SourceError::later(what))
     }
 
-    /// Reads rows again, and brings their bodies into memory; resolves when that is done.
+    /// Has polls read rows again, with their bodies; resolves when that is done.
     ///
     /// # Errors
-    /// One that may be retried, when the database is away.
+    /// A retryable error when a poll fails, such as when the database is unreachable.
     pub async fn read_again(&self, keys: Vec<Value>) -> Result<(), SourceError> {
         let Some(follow) = &self.follow else { return Ok(()) };
         self.want(keys.iter().cloned(), true);
@@ -46,18 +46,19 @@ impl Table {
         }
     }
 
-    /// Resolves when everything that was committed before this call is in memory, of a table that is
-    /// followed.
+    /// For a followed table: resolves when everything that was committed before this call is in memory.
+    /// Otherwise resolves at once.
     pub async fn passed(&self) {
         if self.followed() {
             self.core.waiters.passed().await;
         }
     }
 
-    /// The keys of all rows that are not as the database has them, and that it will not tell again.
+    /// The keys of all rows that differ from the database's and that its stream of changes will not report
+    /// again.
     pub(crate) fn unread_keys(&self) -> Vec<Key> {
         let Some(follow) = &self.follow else { return Vec::new() };
-        // A row that is to be read again is in one of the two lists all the while.
+        // Under this lock no key moves between the two lists, so none is missed.
         let _applying = follow.applying.lock();
         let mut keys = Vec::new();
         for shard in 0..SHARDS {
@@ -67,31 +68,32 @@ impl Table {
         keys
     }
 
-    /// Up to where the database had this table's changes when memory last looked.
+    /// The position up to which the database had this table's changes at the last applied poll.
     pub fn followed_position(&self) -> Position {
         self.follow.as_ref().map(|follow| follow.position()).unwrap_or_default()
     }
 
-    /// The keys of one shard; `None` behind the last.
+    /// The keys of one shard; `None` when `shard` is past the last.
     pub fn keys_of(&self, shard: usize) -> Option<Vec<Value>> {
         let mut keys = Vec::new();
         (shard < SHARDS).then(|| self.for_each_in(shard, &mut |entry| keys.push(entry.key.to_owned())))?;
         Some(keys)
     }
 
-    /// How many rows of a followed table memory cannot hold, and why not one of them.
+    /// How many rows of a followed table memory cannot hold, and the reason for one of them.
     pub fn unfit(&self) -> Option<(usize, Arc<str>)> {
         self.follow.as_ref().and_then(|follow| follow.any_unfit())
     }
 
-    /// Whether memory has a row with this key, or what is left of one.
+    /// Whether memory has a row with this key, or its stub.
     pub fn knows(&self, key: ValueRef<'_>) -> bool {
         let Some(key) = KeyRef::of(key) else { return false };
         let hash = self.rows.hasher.key(key);
         self.rows.lock(hash.shard()).find(self.schema(), hash, key).is_some()
     }
 
-    /// Has the next polls read the rows with these keys again, and those that are `with_body` into memory.
+    /// Has the next polls read the rows with these keys again, and `with_body` also bring their bodies into
+    /// memory.
     pub fn want(&self, keys: impl IntoIterator<Item = Value>, with_body: bool) {
         let Some(follow) = &self.follow else { return };
         for key in keys {
@@ -101,7 +103,7 @@ impl Table {
         }
     }
 
-    /// What memory says of a key, if it says anything.
+    /// The result of a fetch, if memory can give it without the database.
     fn fetched(&self, key: KeyRef<'_>) -> Option<Fetched> {
         let hash = self.rows.hasher.key(key);
         let shard = self.rows.lock(hash.shard());

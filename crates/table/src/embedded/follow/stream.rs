@@ -1,26 +1,26 @@
-//! The place in the database's stream of changes up to which memory has everything: a checkpoint has it, and
-//! a start follows from there.
+//! The place in the database's stream of changes up to which memory has everything. A checkpoint stores the
+//! place, and a start follows from there.
 //!
-//! The database keeps what was committed since the place that is *held*: that of the last checkpoint, or of
-//! the first one while it is written. When more has been told since than rows are followed, several times
-//! over, it is let go: a start then reads the tables anew, which is cheaper.
+//! The database retains its changes since the place that is *held*: that of the last checkpoint, or of the
+//! first one while it is written. When the stream has reported several times as many rows since then as are
+//! followed, the place is released: the next start reads the tables anew, which is cheaper.
 
 use crate::limits::{HELD_TOLD_MIN, HELD_TOLD_TIMES};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// See the module.
+/// The place that memory has reached, and the one that is held: see the module.
 #[derive(Default)]
 pub(crate) struct Stream(Mutex<Places>);
 
 #[derive(Default)]
 struct Places {
-    /// Of memory; `None`: it is not known to have everything up to any.
+    /// The place that memory has reached; `None` while that is not known.
     now: Option<Arc<str>>,
     held: Option<Arc<str>>,
-    /// Rows that were told since the one that is held.
+    /// Rows that the stream reported since the held place.
     told: u64,
-    /// How often places became void.
+    /// How often all places were invalidated.
     voided: u64,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct Mark {
 }
 
 impl Stream {
-    /// Memory came from a checkpoint at this place.
+    /// Memory was loaded from a checkpoint at this place.
     pub fn begin(&self, place: Arc<str>) {
         let mut places = self.0.lock();
         (places.now, places.held) = (Some(place.clone()), Some(place));
     }
 
-    /// Memory has everything up to there, `None`: up to no place that is known; so many rows were told since
-    /// the last call, of `rows`. The place that is to be held.
+    /// Memory has everything up to `place` (`None`: up to no known place); the stream reported `told` rows
+    /// since the last call, and the tables have `rows`. Returns the place that the database is to hold.
     pub fn reached(&self, place: Option<Arc<str>>, told: u64, rows: u64) -> Option<Arc<str>> {
         let mut places = self.0.lock();
         places.told += told;
@@ -51,13 +51,13 @@ impl Stream {
         places.held.clone().or_else(|| places.now.clone())
     }
 
-    /// No place from before is one to go on from.
+    /// Invalidates all earlier places.
     pub fn void(&self) {
         let mut places = self.0.lock();
         *places = Places { voided: places.voided + 1, ..Places::default() };
     }
 
-    /// For a checkpoint that begins: before anything of memory is in it.
+    /// The place for a checkpoint that begins. To be called before anything of memory is written to it.
     pub fn mark(&self) -> Option<Mark> {
         let mut places = self.0.lock();
         let place = places.now.clone()?;
@@ -67,7 +67,7 @@ impl Stream {
         Some(Mark { place, told: places.told, voided: places.voided })
     }
 
-    /// A start may use that checkpoint.
+    /// The checkpoint with this mark is published: a start may use it.
     pub fn published(&self, mark: Mark) {
         let mut places = self.0.lock();
         if places.voided == mark.voided {
@@ -76,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// Whether so much was told since the last checkpoint that it is time for another.
+    /// Whether the stream has reported so many rows since the last checkpoint that another is due.
     pub fn is_due(&self, rows: u64) -> bool {
         let places = self.0.lock();
         places.now.is_some() && places.told > due(rows)

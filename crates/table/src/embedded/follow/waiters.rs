@@ -1,8 +1,8 @@
-//! Those who wait for a poll: for keys that are wanted, and for writes by SQL that are to be seen.
+//! Requests that wait for a poll: for wanted keys, and until memory shows a write made by SQL.
 //!
-//! Polls are numbered. A request that waits notes the number of the poll that began last: what a later one
-//! finds was committed when the wait began. Several polls make a pass (the changes of one snapshot, page by
-//! page); a pass that began after a commit has told it.
+//! Polls are numbered. A request that waits notes the number of the poll that began last: a later poll finds
+//! everything that was committed when the wait began. Several polls make a pass (the changes of one snapshot,
+//! page by page); a pass that began after a commit contains it.
 
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
@@ -19,7 +19,7 @@ pub(crate) struct Polls {
     pub failed: Option<(u64, Arc<str>)>,
 }
 
-/// Who waits for polls. All tables of a folder share one.
+/// Wakes requests that wait for polls. All tables of a folder share one.
 pub(crate) struct Waiters {
     pub polls: watch::Sender<Polls>,
     pub wake: Notify,
@@ -32,7 +32,7 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// Resolves when a poll that began after this call has ended: with why it failed, if it did.
+    /// Resolves when a poll that began after this call has ended; the error says why it failed.
     pub async fn polled(&self, in_a_hurry: bool) -> Result<(), Arc<str>> {
         let mut polls = self.polls.subscribe();
         let after = polls.borrow().begun;
@@ -49,7 +49,7 @@ impl Waiters {
     /// Resolves when any pass has ended, or any poll has failed.
     pub async fn looked(&self) {
         let looked = |polls: &Polls| polls.passed > 0 || polls.failed.is_some();
-        // It fails when the sender is gone, and that is in `self`.
+        // The wait fails only when the sender is dropped, and `self` holds the sender.
         let _ = self.polls.subscribe().wait_for(looked).await;
     }
 
@@ -58,7 +58,7 @@ impl Waiters {
         let mut polls = self.polls.subscribe();
         let after = polls.borrow().begun;
         self.wake.notify_one();
-        // It fails when the sender is gone, and that is in `self`.
+        // The wait fails only when the sender is dropped, and `self` holds the sender.
         let _ = polls.wait_for(|polls| polls.passed > after).await;
     }
 }

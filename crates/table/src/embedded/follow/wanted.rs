@@ -1,4 +1,4 @@
-//! What a followed table has beside a table's own: how far it is, and the keys that are to be read.
+//! The state of following one table: the position that memory has reached, and the keys that are to be read.
 
 use crate::key::{Key, KeyRef};
 use forebay_log::Position;
@@ -9,7 +9,7 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a followed table has beside a table's own.
+/// The state of following one table.
 pub(crate) struct Follow {
     /// The position of the last poll that was applied.
     position: AtomicU64,
@@ -22,9 +22,9 @@ pub(crate) struct Follow {
 
 #[derive(Default)]
 struct Wanted {
-    /// Keys for the next poll, and whether their rows are to be in memory afterwards.
+    /// Keys for the next poll, and whether it is to bring the bodies of their rows into memory.
     next: HashMap<Key, bool, RandomState>,
-    /// Those of the poll under way.
+    /// The keys of the poll under way.
     asked: HashMap<Key, bool, RandomState>,
 }
 
@@ -38,7 +38,7 @@ impl Follow {
         }
     }
 
-    /// Everything of this table up to here was in the database when memory last looked.
+    /// The position up to which the database had this table's changes at the last applied poll.
     pub fn position(&self) -> Position {
         Position(self.position.load(Ordering::Acquire))
     }
@@ -64,12 +64,12 @@ impl Follow {
         wanted.next.keys().chain(wanted.asked.keys()).cloned().collect()
     }
 
-    /// Whether a key waits for the next poll.
+    /// Whether a key is among those for the next poll.
     pub fn is_next(&self, key: KeyRef<'_>) -> bool {
         self.wanted.lock().next.contains_key(&key.to_owned())
     }
 
-    /// Notes whether memory can hold a row, as the last image shows it.
+    /// Notes whether memory can hold the row of the last image: `why` it cannot, or `None`.
     pub fn note_unfit(&self, key: KeyRef<'_>, why: Option<&Arc<str>>) {
         let mut unfit = self.unfit.lock();
         match why {
@@ -84,7 +84,7 @@ impl Follow {
         self.unfit.lock().get(&key.to_owned()).cloned()
     }
 
-    /// How many rows memory cannot hold, and why not one of them.
+    /// How many rows memory cannot hold, and the reason for one of them.
     pub fn any_unfit(&self) -> Option<(usize, Arc<str>)> {
         let unfit = self.unfit.lock();
         unfit.values().next().map(|why| (unfit.len(), why.clone()))

@@ -1,5 +1,5 @@
-//! An intent begins: it is checked against memory as any write, appended to the log, and noted with what it
-//! takes. Memory stays as it is.
+//! Begins an intent: it is checked against memory like any write, appended to the log, and noted with the
+//! values that it takes. The row in memory stays unchanged.
 
 use super::Intent;
 use crate::embedded::core::Charge;
@@ -28,30 +28,32 @@ pub(crate) enum StrictWrite {
 
 /// How far a write got.
 enum Begun {
-    /// It is in the log; its outcome comes later. `row`: as it will be, or of a delete as it was.
+    /// The intent is in the log; its outcome comes later. `row`: the row as it will be, or for a delete as it
+    /// was.
     Waits { outcome: oneshot::Receiver<Result<(), HotError>>, row: Option<Row> },
-    /// There is nothing to write. The row as it is, and what an answer that shows it waits for.
+    /// There is nothing to write. The row as it is, and the position that an answer with it waits for.
     Nothing { row: Row, mark: Position },
 }
 
-/// What an intent is about, and what it changes.
+/// The key of an intent, and what the intent changes.
 struct Subject<'a> {
     key: KeyRef<'a>,
     hash: KeyHash,
-    /// Unique and counted values, as they are and as they will be.
+    /// Fingerprints of unique and counted values, before and after the intent.
     before: Fingerprints,
     after: Fingerprints,
-    /// When it is an addition that does not compete with others.
+    /// Column and addend, when the intent is an addition that does not compete with others.
     added: Option<(usize, i64)>,
 }
 
 impl Table {
-    /// Writes, and resolves when the database has committed it, with the row: as it is then, or of a delete
-    /// as it was. Dropped before, the outcome is as it will be, and no client is told.
+    /// Appends the write, and resolves when the database has committed it, with the row: as it is then, or
+    /// for a delete as it was. `None` for an insert or upsert. If the future is dropped, the write still
+    /// takes its course, and nobody receives the outcome.
     ///
     /// # Errors
-    /// [`HotKind::Refused`] and [`HotKind::Missing`] when the database says so; [`HotKind::UnknownOutcome`];
-    /// those of a write to memory.
+    /// [`HotKind::Refused`] when the database refuses the write; [`HotKind::Missing`] when there is no such
+    /// row; [`HotKind::UnknownOutcome`]; those of a write to memory.
     ///
     /// # Panics
     /// As [`Table::update`] and [`Table::increment`].
@@ -192,7 +194,7 @@ impl Table {
         let mut bytes = Vec::with_capacity(old.0.len());
         encode_changed(schema, old, &[(column, ValueRef::Bigint(sum))], &mut bytes);
         let row = Row(bytes.into());
-        // One that others depend on is a change of the row like any other.
+        // An increment of a tracked column competes, like any other change of the row.
         let added = (!is_tracked).then_some((column, delta));
         if is_tracked {
             record::put_increment(self.id, key, (column, delta), Some(sum), &mut record);
@@ -220,13 +222,14 @@ impl Table {
         Ok(Begun::Waits { outcome, row: Some(row) })
     }
 
-    /// Memory for an intent with so long a record. No shard may be locked by the caller.
+    /// Reserves memory for an intent whose record has `record_bytes`. The caller must not hold a shard's
+    /// lock.
     fn charge(&self, record_bytes: usize) -> Result<(Charge<'_>, usize), WriteError> {
         let bytes = record_bytes + INTENT_BYTES;
         Ok((self.core.reserve(bytes)?, bytes))
     }
 
-    /// Appends an intent, and notes what it takes; its outcome comes over the channel.
+    /// Appends an intent, and notes the values that it takes; the channel delivers its outcome.
     fn begin(
         &self,
         shard: &mut Shard,
@@ -236,7 +239,7 @@ impl Table {
     ) -> Result<oneshot::Receiver<Result<(), HotError>>, WriteError> {
         let Subject { key, hash, before, after, added } = subject;
         if added.is_none() {
-            // Also an addition, when others depend on its column.
+            // This includes an addition to a tracked column.
             shard.unless_intended(key)?;
         }
         record::mark_intent(&mut record);

@@ -23,7 +23,7 @@ impl Awaited {
         *self.count.lock() -= ended;
     }
 
-    /// Blocks until there is one, or so long.
+    /// Blocks until an intent is under way, at most for `time`.
     pub fn wait(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut count = self.count.lock();

@@ -1,27 +1,28 @@
 //! Intents: writes that are answered when the database has committed them (`durability = "database"`).
 //!
-//! **What it promises.** An intent is a record of the log like any other change, marked as one: so it has a
+//! **What it promises.** An intent is a change record in the log that is marked as an intent: it has a
 //! position, and the drain writes it in its turn. Memory shows the row as it was until the drain reports that
-//! the database has taken it ([`Tables::settle`](super::Tables::settle)); then the record is applied as at a
-//! start (`replay`), and the client gets its answer. What the database refuses leaves no trace. No client
-//! waits for an intent of an earlier run, but its outcome is reported and applied all the same.
+//! the database has committed the intent ([`Tables::settle`](super::Tables::settle)); then the record is
+//! applied as at a start (`replay`), and the client gets its answer. An intent that the database refuses
+//! changes nothing in memory. No client waits for an intent of an earlier run, but its outcome is reported
+//! and applied too.
 //!
-//! Until then its key and the unique values that it takes are its own. A competitor waits for the outcome
-//! ([`WriteError::Pending`](super::WriteError::Pending)) and is judged by it. Additions to the same row do
-//! not compete with each other: each adds to what the others will make.
+//! Until then its key and the unique values that it takes are reserved. A competing write waits for the
+//! outcome ([`WriteError::Pending`](super::WriteError::Pending)) and is then checked against it. Additions to
+//! the same row do not compete with each other: each adds to the sum of the others.
 //!
-//! - `begin`: an intent is checked, appended and noted, under its shard's lock.
+//! - `begin`: checks, appends and notes an intent, under its shard's lock.
 //! - `replayed`: intents of an earlier run.
-//! - `of_key`: what is under way of each key of a shard.
+//! - `of_key`: the intents under way of each key of a shard.
 //! - `settle`: outcomes.
-//! - `under_way`: all of a table's, in the order of the log.
-//! - `reports`: what a table says of them, to competitors and to clients that wait in vain.
+//! - `under_way`: the intents of a table, in the order of the log.
+//! - `reports`: tells competing writes an outcome, and clients that no outcome will come.
 //! - `count`: how many intents are under way, so that the drain need not linger.
 //!
 //! **Locks.** `pending` comes after a shard and the stripes of unique values, and is held over the append:
 //! the outcome of an intent cannot be reported before the intent is noted.
 //!
-//! **What it leaves to others.** Writing to the database, and knowing what it said (`forebay-drain`).
+//! **What it leaves to others.** Writing to the database, and finding the outcomes (`forebay-drain`).
 
 mod begin;
 mod count;

@@ -1,4 +1,4 @@
-//! The intents that are under way, by key. One of these in each shard, under its lock.
+//! The intents that are under way, by key. Each shard has one [`KeyIntents`], under its lock.
 
 use crate::key::{Key, KeyRef};
 use forebay_log::Position;
@@ -9,14 +9,15 @@ use std::hash::RandomState;
 
 /// The intents of one key.
 struct OfKey {
-    /// In the order of the log. A replay may note them in another one, and they may end in another one.
+    /// Their positions, ascending. A replay may note them in another order, and they may end in another
+    /// order.
     under_way: VecDeque<Position>,
-    /// The latest image of the row that memory took from the database: intents up to it are in the image, or
-    /// were refused.
+    /// The position of the latest image of the row that was applied to memory: intents up to it are in the
+    /// image, or were refused.
     seen: Position,
-    /// How many of them are additions.
+    /// How many of the intents are additions.
     additions: usize,
-    /// What they add to columns, when they are nothing but additions.
+    /// What the intents add to columns; `None` once one of them is not an addition.
     added: Option<Added>,
 }
 
@@ -46,7 +47,8 @@ impl KeyIntents {
         self.0.get(&key.to_owned()).map(OfKey::last)
     }
 
-    /// What intents will add to a column of a row; an intent that does more is the error, by its position.
+    /// The sum that intents will add to a column of a row. The error is the position of the last intent, when
+    /// one of them is more than an addition.
     pub fn added(&self, key: KeyRef<'_>, column: usize) -> Result<i64, Position> {
         if self.0.is_empty() {
             return Ok(0);
@@ -61,7 +63,7 @@ impl KeyIntents {
         !self.0.is_empty() && self.0.get(&key.to_owned()).is_some_and(|of_key| of_key.additions > 0)
     }
 
-    /// An intent begins; `added` when it is an addition that does not compete with others.
+    /// Notes an intent that begins; `added` when it is an addition that does not compete with others.
     pub fn begin(&mut self, key: Key, position: Position, added: Option<(usize, i64)>) {
         let of_key = self.0.entry(key).or_insert_with(|| OfKey {
             under_way: VecDeque::new(),
@@ -76,7 +78,7 @@ impl KeyIntents {
             of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
     }
 
-    /// Its outcome is known.
+    /// Ends an intent: its outcome is known.
     pub fn end(&mut self, key: &Key, position: Position, added: Option<(usize, i64)>) {
         let Some(of_key) = self.0.get_mut(key) else { return };
         if let Ok(place) = of_key.under_way.binary_search(&position) {
@@ -93,7 +95,7 @@ impl KeyIntents {
         }
     }
 
-    /// Memory took an image of the row that has everything up to `at`.
+    /// Notes that an image of the row with everything up to `at` was applied to memory.
     pub fn saw(&mut self, key: KeyRef<'_>, at: Position) {
         if self.0.is_empty() {
             return;
@@ -103,13 +105,13 @@ impl KeyIntents {
         }
     }
 
-    /// Whether an image that memory took tells already what became of the intent at `position`.
+    /// Whether an applied image already contains the outcome of the intent at `position`.
     pub fn has_seen(&self, key: &Key, position: Position) -> bool {
         self.0.get(key).is_some_and(|of_key| of_key.seen >= position)
     }
 }
 
-/// Sums that were checked one by one fit whatever their order: what wraps wraps back.
+/// Wrapping is safe in any order: each sum was checked before, and an overflow in between wraps back.
 fn plus(mut sums: Added, column: usize, delta: i64) -> Added {
     match sums.iter_mut().find(|(of, _)| *of == column) {
         Some((_, sum)) => *sum = sum.wrapping_add(delta),

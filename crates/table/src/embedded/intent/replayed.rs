@@ -1,5 +1,5 @@
-//! Intents that are in the log when the process starts, behind the drain's position: no client waits for
-//! them, and they hold what they take until the drain has found out what becomes of them.
+//! Intents that are in the log behind the drained position when the process starts. No client waits for them,
+//! and they keep their reservations until the drain has found their outcomes.
 
 use super::Intent;
 use crate::embedded::budget::allocated_bytes;
@@ -50,7 +50,7 @@ impl Table {
         self.core.awaited.begin();
     }
 
-    /// Ends an intent of an earlier run that the log says was committed; its record.
+    /// Ends an intent of an earlier run that was committed according to the log; returns its record.
     pub(crate) fn take_noted(&self, position: Position) -> Option<Box<[u8]>> {
         let intent = self.intents.pending.lock().remove(&position)?;
         self.end(&intent, position);
@@ -58,7 +58,8 @@ impl Table {
         Some(intent.record)
     }
 
-    /// What a record adds to a column, when it does not compete with others that do.
+    /// The column and the addend of a record that is an addition to an untracked column, which competes with
+    /// no other addition.
     pub(crate) fn addition(&self, record: &LogRecord<'_>) -> Option<(usize, i64)> {
         match *record {
             LogRecord::Increment { column, delta, .. } if !self.rows.is_tracked(column) => {
@@ -68,7 +69,7 @@ impl Table {
         }
     }
 
-    /// Notes an intent of a table that has other columns now: what the row is only the database will know,
+    /// Notes an intent of a table that has other columns now. Only the database will know what the row is,
     /// once it has decided about this position.
     pub(crate) fn doubt_intent(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {
         let mut shard = self.rows.lock(hash.shard());

@@ -1,4 +1,4 @@
-//! What a table says of its intents: to those who compete, and to clients that wait in vain.
+//! Reports of a table's intents: to competing writes, and to clients for which no outcome will come.
 
 use crate::embedded::table::Table;
 use crate::error::{HotError, HotKind};
@@ -33,8 +33,8 @@ impl Table {
         self.rows.lock(hash.shard()).intents.last(key).is_some()
     }
 
-    /// Says why the database takes none of the table's changes for now, or that it does. Clients that wait
-    /// are told; new intents are refused.
+    /// Notes why the drain has stopped the table, or with `None` that the drain writes to it again. While it
+    /// is stopped, new intents are refused; clients that wait get the reason.
     pub fn set_stopped(&self, reason: Option<&str>) {
         let mut stopped = self.intents.stopped.lock();
         if stopped.as_deref() == reason {

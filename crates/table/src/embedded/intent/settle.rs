@@ -1,4 +1,4 @@
-//! Outcomes: the drain has found out what became of intents.
+//! Applies the outcomes of intents that the drain reports.
 
 use super::Intent;
 use crate::embedded::budget::allocated_bytes;
@@ -15,23 +15,24 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What became of an intent.
+/// The outcome of an intent.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// The database has it.
+    /// The database has committed it.
     Committed,
     /// The database has no row that it could change.
     Missing,
     /// The database refused it.
     Refused(Arc<dyn Error + Send + Sync>),
-    /// It is passed by, and whether the database has it was not heard.
+    /// The drain has passed it without learning whether the database has it.
     Unknown,
 }
 
 impl Tables {
-    /// Applies the outcomes of all intents up to where the database has each table's changes, and answers
-    /// those who wait. `outcome` is asked by position, in the order of the log within a table. The rows that
-    /// memory cannot tell afterwards: they were given up ([`Table::undo`]).
+    /// Applies the outcomes of all intents up to the position that the database has `reached` for each table,
+    /// and answers the clients that wait. `outcome` is called with each position, within a table in the order
+    /// of the log. Returns the rows that memory no longer knows: they were dropped ([`Table::undo`]) and are
+    /// to be read again.
     pub fn settle(
         &self,
         reached: impl Fn(&str) -> Position,
@@ -46,7 +47,7 @@ impl Tables {
         self.all().iter().for_each(|table| table.forsake_intents());
     }
 
-    /// Blocks so long, or until a client waits for the database.
+    /// Blocks until an intent is under way, at most for `time`.
     pub fn wait_intent(&self, time: std::time::Duration) {
         self.inner.core.awaited.wait(time);
     }
@@ -62,7 +63,8 @@ impl Table {
         if settled.is_empty() {
             return Vec::new();
         }
-        // No image comes between the look whether one has told the outcome and the outcome itself.
+        // Under this lock no image is applied between the check whether an image contains the outcome and
+        // applying it.
         let _applying = self.follow.as_ref().map(|follow| follow.applying.lock());
         let (count, mut unread) = (settled.len(), Vec::new());
         for (position, mut intent) in settled {
@@ -79,7 +81,7 @@ impl Table {
                 unread.push(self.unheard(intent, position));
             }
             if let Some(answer) = answer {
-                // A client that has gone hears nothing.
+                // Fails only when the client has gone.
                 let _ = answer.send(told(outcome));
             }
         }
@@ -88,9 +90,9 @@ impl Table {
         unread
     }
 
-    /// Only its row can tell what became of an intent: memory gives the row up, and until it has been read
-    /// the key and the unique values stay the intent's own. An addition takes no values, and would keep the
-    /// row from being read.
+    /// The outcome of this intent can only be seen in its row: memory drops the row, and the intent keeps its
+    /// key and unique values until the row has been read. An addition ends at once: it takes no values, and
+    /// would prevent the row from being read.
     fn unheard(self: &Arc<Self>, mut intent: Intent, position: Position) -> Again {
         self.intents.unheard.fetch_add(1, Ordering::SeqCst);
         let from = self.undo_from(intent.key.as_ref(), position);
@@ -106,8 +108,8 @@ impl Table {
         Again { from, table: self.clone(), key, intent: (!is_over).then_some(position) }
     }
 
-    /// Whether memory has since learned what became of the intent at `position`: by an image of the row, or
-    /// because the row `is_read` and was not given up again.
+    /// Whether memory now contains the outcome of the intent at `position`: through an image of the row, or
+    /// because the row `is_read` and was not dropped again.
     pub(crate) fn is_told(&self, key: ValueRef<'_>, position: Position, is_read: bool) -> bool {
         let Some(key) = KeyRef::of(key) else { return true };
         let hash = self.rows.hasher.key(key);
@@ -119,15 +121,16 @@ impl Table {
         shard.intents.has_seen(&key.to_owned(), position) || is_read && is_there()
     }
 
-    /// The row of an unheard intent is known: the unique values are the row's, or free.
+    /// Ends an intent of unknown outcome whose row has been read: the row has its unique values, or they are
+    /// free.
     pub(crate) fn heard(&self, position: Position) {
         let Some(intent) = self.intents.pending.lock().remove(&position) else { return };
         self.end(&intent, position);
-        // For those who wait for this one.
+        // Wakes the writes that wait for this intent.
         self.intents.settled.send_modify(|_| ());
     }
 
-    /// Memory shows a write that was committed; false when it cannot tell what the row is.
+    /// Applies a committed write to memory; false when memory cannot determine what the row is.
     fn reveal(&self, intent: &Intent, position: Position) -> bool {
         let (key, hash) = (intent.key.as_ref(), intent.hash);
         let shard = self.rows.lock(hash.shard());
@@ -135,7 +138,7 @@ impl Table {
             self.log_committed(key, position);
             return true;
         }
-        // Only when the database has lost commits does the log hold later changes of the key.
+        // The log holds later changes of the key only when the database has lost commits.
         let slot = shard.find(self.schema(), hash, key).map(|number| shard.slots.get(number).position());
         let tombstone = shard.tombstone(key).map(|tombstone| tombstone.position);
         if slot.max(tombstone).is_some_and(|last| last > position) {
@@ -150,14 +153,14 @@ impl Table {
         is_shown
     }
 
-    /// For a start from a checkpoint: what that has of the row may be older.
+    /// Logs the outcome for a start from a checkpoint, whose state of the row may be older.
     fn log_committed(&self, key: KeyRef<'_>, position: Position) {
         if self.is_checkpointed() {
             self.core.log_outcome(|record| put_committed(self.id, position, key, record));
         }
     }
 
-    /// What an intent has taken is free, and those who compete may go on.
+    /// Releases the reservations of an intent, so that competing writes may continue.
     pub(super) fn end(&self, intent: &Intent, position: Position) {
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
         let mut shard = self.rows.lock(intent.hash.shard());

@@ -19,25 +19,28 @@ pub(crate) struct Intent {
     pub record: Box<[u8]>,
     /// The unique values that it takes.
     pub reserved: Reserved,
-    /// What was reserved of the memory limit.
+    /// Bytes that it reserved of the memory limit.
     pub charged_bytes: usize,
-    /// Who waits; `None` after a restart, and for those who were told that they wait in vain.
+    /// The client that waits; `None` after a restart, and once the client was told that no outcome will come.
     pub answer: Option<oneshot::Sender<Result<(), HotError>>>,
-    /// The drain has passed it, and what became of it is read from its row.
+    /// The drain has passed it without an outcome, which is to be read from its row.
     pub is_unheard: bool,
 }
 
 /// The intents of one table.
 pub(crate) struct Intents {
-    /// Those without an outcome, in the order of the log.
+    /// The intents without an outcome, in the order of the log.
     pub pending: Mutex<BTreeMap<Position, Intent>>,
-    /// Up to here the drain has told all outcomes. Those that are unheard are pending all the same.
+    /// The position up to which the drain has reported all outcomes. Intents of unknown outcome up to here
+    /// are still `pending`.
     pub settled: watch::Sender<Position>,
-    /// Held while outcomes are told: an intent that stays pending is not in `pending` all the while.
+    /// Locked while outcomes are applied: meanwhile an intent that stays pending may be missing from
+    /// `pending`.
     pub settling: Mutex<()>,
-    /// How many ended unheard: a read that began before may not show what they did.
+    /// How many intents the drain has passed without an outcome. A read that began before the last of these
+    /// may be older than its write.
     pub unheard: AtomicU64,
-    /// Why the database takes none, while the drain has stopped the table.
+    /// Why the drain has stopped the table, while it has.
     pub stopped: Mutex<Option<Arc<str>>>,
 }
 
@@ -57,11 +60,12 @@ impl Intents {
         self.stopped.lock().clone()
     }
 
-    /// Tells all clients that wait why it is in vain. What becomes of their intents is still reported.
+    /// Answers all clients that wait with this error. The outcomes of their intents are still reported and
+    /// applied.
     pub fn answer_all(&self, error: &HotError) {
         for intent in self.pending.lock().values_mut() {
             if let Some(answer) = intent.answer.take() {
-                // A client that has gone hears nothing.
+                // Fails only when the client has gone.
                 let _ = answer.send(Err(error.clone()));
             }
         }

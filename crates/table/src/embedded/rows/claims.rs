@@ -1,5 +1,5 @@
-//! What changes of rows do to the unique values of a table: taken and freed with the row, reserved for an
-//! intent, held beside the row that has them.
+//! How changes of rows affect a table's unique values: taken and freed with the row, reserved for an intent,
+//! held beside the claim of the row that has them.
 
 use super::{Held, Reserved, Rows, UniqueSet, nth};
 use crate::embedded::unique::{Claim, Claims, Taken};
@@ -8,8 +8,8 @@ use forebay_log::Position;
 use smallvec::SmallVec;
 
 impl Rows {
-    /// A row goes from one state to another (empty: not there): refuses when a unique value is taken, else
-    /// calls `append` and on success takes and frees unique values and counts. All or nothing.
+    /// A row changes from one state to another (empty: no row). Refuses when a unique value is taken;
+    /// otherwise calls `append` and on success takes and frees unique values and counts. All or nothing.
     pub fn exchange<E>(
         &self,
         before: &[Fingerprint],
@@ -33,7 +33,7 @@ impl Rows {
         Ok(position)
     }
 
-    /// The same for what has happened already: nothing is refused.
+    /// [`Rows::exchange`] for a change that is already in the log or the database: it refuses nothing.
     pub fn exchange_known(&self, before: &[Fingerprint], after: &[Fingerprint], position: Position) {
         if self.has_unique {
             let claims = self.claims(before, after);
@@ -42,9 +42,10 @@ impl Rows {
         self.recount(before, after, position);
     }
 
-    /// A row is to go from one state to another: refuses when a unique value is taken, else has `append` note
-    /// and append the intent, and keeps the values that it will have from others, also those that it has:
-    /// another image of the row may free them before the intent sets them again. All or nothing.
+    /// An intent will change a row from one state to another. Refuses when a unique value is taken; otherwise
+    /// has `append` note and append the intent, and reserves the values of the row's new state. It also
+    /// reserves those that the row has already, because an image of the row may free them before the intent
+    /// sets them again. All or nothing.
     pub fn reserve<E>(
         &self,
         before: &[Fingerprint],
@@ -65,7 +66,7 @@ impl Rows {
         Ok(position)
     }
 
-    /// The same for an intent that is in the log: nothing is refused.
+    /// [`Rows::reserve`] for an intent that is in the log already: it refuses nothing.
     pub fn reserve_known(&self, after: &[Fingerprint], position: Position) -> Reserved {
         let claims = self.claims_to_take(&[], after);
         self.unique.lock(&claims).reserve(&claims, position);
@@ -85,12 +86,13 @@ impl Rows {
             .collect()
     }
 
-    /// Whether anything beside the key is unique.
+    /// Whether any column or set of columns besides the key is unique.
     pub fn has_unique(&self) -> bool {
         self.has_unique
     }
 
-    /// Holds the unique values that a row is about to take from other rows.
+    /// Adds a second claim to each unique value that a row is about to take from another row;
+    /// [`Rows::release`] ends these claims.
     pub fn hold(&self, before: &[Fingerprint], after: &[Fingerprint], held: &mut Held) {
         for claim in self.claims(before, after) {
             let claim = [Claim { before: NO_VALUE, ..claim }];
@@ -110,7 +112,7 @@ impl Rows {
         }
     }
 
-    /// Whether a row that stays what it is in a unique value is not the only one that has it.
+    /// Whether another row, or an intent, has a unique value that this row keeps.
     pub fn has_twin(&self, before: &[Fingerprint], after: &[Fingerprint]) -> bool {
         let is_kept = |claim: &Claim| claim.before == claim.after && claim.after != NO_VALUE;
         let kept = self.claims_that(is_kept, before, after);

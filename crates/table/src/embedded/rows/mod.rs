@@ -1,9 +1,10 @@
-//! The rows of one table in memory: shards, unique values, counters, lengths. Knows nothing of the log.
+//! The rows of one table in memory: shards, unique values, counters, lengths. This module does not know the
+//! log.
 //!
 //! What must stay true: a row's shard is locked first, then the stripes of its unique values, then (for an
-//! addition each) the stripes of its counters; no call holds two shards but [`Rows::clear`], which takes them
-//! in order. For every row in a shard, stub or not, its unique values are claimed, its indexed values
-//! counted, its key ordered, and the table's length includes it.
+//! addition each) the stripes of its counters; only [`Rows::clear`] holds two shards, and it locks them in
+//! ascending order. For every row in a shard, stub or not, the unique values are claimed, the indexed values
+//! are counted, the key is in the ordered set (if there is one), and the table's length includes the row.
 
 mod claims;
 
@@ -23,27 +24,27 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// On cache lines of its own: shards are locked by different cores at the same time.
+/// Pads a value to whole cache lines, because different cores lock shards at the same time.
 #[repr(align(128))]
 struct Padded<T>(T);
 
 /// The fingerprints of a row's tracked columns, in their order; empty for no row.
 pub(crate) type Fingerprints = SmallVec<[Fingerprint; 4]>;
 
-/// Unique values that are held beside the rows that have them.
+/// Unique values that are claimed a second time, beside the claim of the row that has them.
 pub(crate) type Held = Claims;
 
 /// Unique values that an intent is to take.
 pub(crate) type Reserved = Claims;
 
-/// A column whose value matters beyond its row: it is unique, its rows are counted, or a unique set has it.
+/// A column whose value matters beyond its row: it is unique, it is indexed, or it is part of a unique set.
 struct Tracked {
     column: usize,
     is_unique: bool,
     is_indexed: bool,
 }
 
-/// Tracked columns, by their index among these, of which no two rows have the same values.
+/// Columns that are unique together; `members` are indexes into the tracked columns.
 struct UniqueSet {
     /// As [`Schema::unique_rule`] counts.
     rule: usize,
@@ -62,10 +63,10 @@ pub(crate) struct Rows {
     shards: Box<[Padded<Mutex<Shard>>]>,
     /// The shards' lengths, readable without their locks, four cache lines in all.
     lengths: Padded<[AtomicU32; SHARDS]>,
-    /// A power of two that is at least every length there has been.
+    /// A power of two that no shard's length has exceeded.
     length_bound: AtomicU32,
     total: AtomicU64,
-    /// The last insert or delete.
+    /// The position of the last insert or delete.
     membership: AtomicU64,
     tombstones: AtomicUsize,
     /// The highest bigint key that came from the database or the log.
@@ -129,9 +130,9 @@ impl Rows {
         self.tracked.iter().map(|tracked| (tracked.column, tracked.is_unique, tracked.is_indexed))
     }
 
-    /// All rows, and the last insert or delete.
+    /// The number of rows, and the position of the last insert or delete.
     pub fn count(&self) -> (u64, Position) {
-        // In this order: a position is written before the number that it explains.
+        // The order matters: a writer stores the position before the total that includes its change.
         let total = self.total.load(Ordering::Acquire);
         (total, Position(self.membership.load(Ordering::Acquire)))
     }
@@ -156,7 +157,7 @@ impl Rows {
         fingerprints
     }
 
-    /// The same of a slot, which may be a stub.
+    /// Fingerprints of a slot's row, which may be a stub.
     pub fn fingerprints_of(&self, slot: &Slot) -> Fingerprints {
         if !slot.has(EVICTED) {
             return self.fingerprints(RowRef(&slot.bytes));
@@ -179,12 +180,12 @@ impl Rows {
         changed.collect()
     }
 
-    /// The fingerprints of a row of which nothing is known.
+    /// The fingerprints of a row of which nothing is known: [`NO_VALUE`] for each tracked column.
     pub fn no_fingerprints(&self) -> Fingerprints {
         SmallVec::from_elem(NO_VALUE, self.tracked.len())
     }
 
-    /// Leaves a slot's stub, with these fingerprints.
+    /// Replaces a slot's row by a stub with these fingerprints.
     pub fn hollow(&self, shard: &mut Shard, number: u32, fingerprints: &[Fingerprint]) {
         let slot = shard.slots.get(number);
         let stub = self.stub(key_of(slot, &self.schema), fingerprints);
@@ -194,7 +195,7 @@ impl Rows {
         slot.set(EVICTED);
     }
 
-    /// What stays of an evicted row: its key as in a log record, then its fingerprints, 16 bytes each.
+    /// The stub of an evicted row: its key as in a log record, then its fingerprints, 16 bytes each.
     pub fn stub(&self, key: KeyRef<'_>, fingerprints: &[Fingerprint]) -> Box<[u8]> {
         let mut stub = Vec::with_capacity(32 + 16 * fingerprints.len());
         put_key(key, &mut stub);
@@ -222,7 +223,7 @@ impl Rows {
         }
     }
 
-    /// The rows that have a value in an indexed column, and the last change of that number.
+    /// The number of rows with a value in an indexed column, and the position of that number's last change.
     pub fn count_by(&self, column: usize, value: ValueRef<'_>) -> (u64, Position) {
         match self.hasher.fingerprint(column, value) {
             NO_VALUE => (0, Position(0)),
@@ -230,7 +231,7 @@ impl Rows {
         }
     }
 
-    /// Puts a row into its locked shard; its bytes and its values were counted before.
+    /// Inserts a row into its locked shard; the caller has counted its bytes and its values.
     pub fn insert(&self, shard: &mut Shard, hash: KeyHash, slot: Slot) {
         let position = slot.position();
         if shard.has_tombstones() {
@@ -240,7 +241,8 @@ impl Rows {
         self.joined_or_left(hash, shard.slots.len(), position, 1);
     }
 
-    /// Gives a slot of a locked shard another row with the same key; its values were exchanged before.
+    /// Replaces the row in a slot of a locked shard by another with the same key; the caller has exchanged
+    /// the values.
     pub fn set(&self, shard: &mut Shard, slot: u32, row: RowRef<'_>, position: Position) {
         let slot = shard.slots.get_mut(slot);
         if slot.bytes.len() == row.0.len() {
@@ -252,7 +254,7 @@ impl Rows {
         slot.changed(position, REFERENCED);
     }
 
-    /// Takes a row out of its locked shard, and gives back its bytes. Its values were freed before.
+    /// Removes a row from its locked shard, and releases its bytes. The caller has freed its values.
     pub fn remove(&self, shard: &mut Shard, hash: KeyHash, slot: u32, position: Position) {
         shard.remove(&self.schema, &self.hasher, hash, slot, &self.budget);
         self.joined_or_left(hash, shard.slots.len(), position, -1);
@@ -267,7 +269,7 @@ impl Rows {
         self.total.fetch_add(change as u64, Ordering::Release);
     }
 
-    /// Notes a key that came from the database or the log.
+    /// Raises the highest key to a key that came from the database or the log.
     pub fn saw_key(&self, key: KeyRef<'_>) {
         if let KeyRef::Bigint(key) = key
             && key > self.highest_key.load(Ordering::Relaxed)
@@ -276,7 +278,7 @@ impl Rows {
         }
     }
 
-    /// The same of a bigint.
+    /// [`Rows::saw_key`] for a bigint.
     pub fn saw_number(&self, key: i64) {
         self.highest_key.fetch_max(key, Ordering::Relaxed);
     }
@@ -286,7 +288,7 @@ impl Rows {
         self.highest_key.load(Ordering::Relaxed)
     }
 
-    /// Remembers that a key is not in memory.
+    /// Leaves a tombstone for a key that is not in memory.
     pub fn bury(&self, shard: &mut Shard, key: KeyRef<'_>, position: Position, absence: Absence) {
         self.tombstones.fetch_add(1, Ordering::Relaxed);
         shard.bury(key, Tombstone { position, absence }, &self.budget);
@@ -303,11 +305,11 @@ impl Rows {
         }
     }
 
-    /// The locked shard and slot of a row, each row as likely as any other; `None` when there is none.
+    /// The locked shard and slot of a random row, each row equally likely; `None` when there is no row.
     ///
-    /// A shard is drawn and a number below a bound of all lengths, until the number is below the shard's
-    /// length: rows are then equally likely, whatever the lengths. When most rows were deleted the bound is
-    /// far off, and the lengths are walked instead.
+    /// It draws a shard and a number below the bound of all lengths, until the number is below the shard's
+    /// length: rows are then equally likely, whatever the lengths. When most rows were deleted, the bound is
+    /// far above the lengths; after `RANDOM_DRAWS` draws it walks the lengths instead.
     pub fn random(&self) -> Option<(MutexGuard<'_, Shard>, u32)> {
         loop {
             for _ in 0..RANDOM_DRAWS {
@@ -345,7 +347,7 @@ impl Rows {
         (slot < shard.slots.len()).then_some((shard, slot))
     }
 
-    /// Forgets everything, unless a change after `drained` would be lost.
+    /// Forgets everything and returns true; returns false when that would lose a change after `drained`.
     pub fn clear(&self, drained: Position) -> bool {
         let mut shards: Vec<_> = (0..SHARDS).map(|shard| self.lock(shard)).collect();
         if shards.iter().any(|shard| shard.has_undrained(drained)) {
