@@ -1,26 +1,27 @@
-//! The bound of the shared level: on servers that evict nothing, which queues need, it evicts by itself.
+//! The bound of the shared level: on servers that evict nothing, as queues require, the cache evicts entries
+//! itself.
 //!
-//! Entries are spread over [`PLACES`](limits::SHARED_PLACES), each in one slot of a cluster, and each has its
-//! part of the bound. Beside the entries of a place stand
+//! Entries are spread over [`PLACES`](limits::SHARED_PLACES), each in one slot of a cluster, and each with
+//! its share of the bound. Beside its entries each place has these keys:
 //!
 //! | key | holds |
 //! |---|---|
 //! | `fb:NAME:c:o:{PLACE}` | a sorted set: the keys of its entries, by when they expire |
 //! | `fb:NAME:c:b:{PLACE}` | a hash: the bytes of each entry by its key, and of all of them under an empty field |
 //!
-//! What is stored makes room for itself in the same script: first goes what has expired, then what would
-//! expire first. A server that evicts keys by a policy of its own has a bound already, and no such keys.
+//! The script that stores an entry also makes room for it: it first deletes expired entries, then those that
+//! would expire first. A server with its own eviction policy has a bound already, and no such keys.
 //!
-//! What must stay true: all entries together take no more than the bound, also while the queues fill the
-//! server, and a server that is full takes none (the script begins with what a full server refuses).
+//! What must stay true: all entries together take no more than the bound, even while the queues fill the
+//! server, and a full server stores no entry (the script begins with a command that a full server refuses).
 
 use crate::limits;
 use forebay_redis::{Client, Role, Script};
 
-/// Stores an entry, makes room for it and gives the lease up.
+/// Stores an entry, makes room for it and releases the lease.
 pub(crate) static STORE: Script = Script::new("cache/store_bounded", include_str!("store.lua"));
 
-/// What all entries together may take, in bytes; `None`: the servers evict what is too much.
+/// The bound of all entries together, in bytes; `None`: the servers evict entries themselves.
 ///
 /// # Errors
 /// When a server does not answer.
@@ -33,7 +34,7 @@ pub(crate) async fn of(client: &Client, limit_bytes: u64) -> Result<Option<u64>,
     {
         let part = match facts.maxmemory_bytes {
             0 => limit_bytes,
-            // Should all of them be on this one.
+            // All of the entries may be on this server.
             bytes => limit_bytes.min(bytes / limits::SHARED_MEMORY_PART),
         };
         bound = Some(bound.map_or(part, |bound: u64| bound.min(part)));

@@ -16,12 +16,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a cache is made with.
+/// The options of a cache.
 #[derive(Debug)]
 pub struct Options {
     /// Memory limit for the entries of this process, in bytes.
     pub local_bytes: u64,
-    /// The source of all times; tests turn it.
+    /// The source of all times; tests set it.
     pub clock: Clock,
     /// The shared level; `None` for a cache in this process only.
     pub shared: Option<Shared>,
@@ -115,8 +115,8 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         self.inner.clock.clone()
     }
 
-    /// Looks a key up in this process at this time ([`Cache::now_ms`]). The hit or miss is counted
-    /// for `worker`.
+    /// Looks a key up in this process at this time ([`Cache::now_ms`]). The hit or miss is counted for
+    /// `worker`.
     #[inline]
     pub fn find(&self, key: &[u8], rules: &Rules, worker: usize, now_ms: u64) -> Found {
         let inner = &*self.inner;

@@ -1,4 +1,4 @@
-//! Time, in milliseconds since a moment of its own: a parameter of everything that expires.
+//! Time, in milliseconds since a clock's start: a parameter of everything that expires.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ impl fmt::Debug for Clock {
 }
 
 impl Clock {
-    /// The machine's.
+    /// The machine's monotonic clock.
     pub fn real() -> Clock {
         Clock(Kind::Real(Instant::now()))
     }
 
-    /// One that shows what was last put there, for tests.
+    /// A clock that returns the stored value, for tests.
     pub fn set_by(time_ms: Arc<AtomicU64>) -> Clock {
         Clock(Kind::Set(time_ms))
     }
 
-    /// What it shows.
+    /// The clock's present time.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         match &self.0 {

@@ -1,4 +1,4 @@
-//! Bodies compressed: gzip, Brotli, Zstandard; and bodies of requests decoded.
+//! Compresses bodies with gzip, Brotli or Zstandard, and decodes the bodies of requests.
 
 use crate::conditions::Coding;
 use crate::limits;
@@ -36,15 +36,15 @@ pub fn encode(coding: Coding, body: &[u8]) -> Option<Vec<u8>> {
 /// Why a body was not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecoded {
-    /// It would be longer than it may be.
+    /// It would be longer than permitted.
     TooLong,
-    /// It is not in this coding, or not whole.
+    /// It is not in this coding, or not complete.
     Malformed,
-    /// Bodies in this coding are not read.
+    /// Bodies in this coding are not supported.
     Unsupported,
 }
 
-/// A body in gzip or Zstandard as it was before. What it would be beyond `bytes_max` is never made.
+/// Decodes a body in gzip or Zstandard. Never produces more than `bytes_max` plus one byte.
 ///
 /// # Errors
 /// See [`Undecoded`].

@@ -27,7 +27,7 @@ impl Coding {
         }
     }
 
-    /// All that an Accept-Encoding takes, the one that the client prefers first.
+    /// All codings that an Accept-Encoding accepts, the client's preferred one first.
     pub fn accepted(value: &[u8]) -> Vec<Coding> {
         let mut weighed: Vec<_> = weights(value).into_iter().filter(|(weight, _)| *weight > 0).collect();
         weighed.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
@@ -45,7 +45,7 @@ impl Coding {
     }
 }
 
-/// What one request says.
+/// The conditions of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Conditions<'a> {
     none_match: Option<Cow<'a, [u8]>>,
@@ -53,7 +53,7 @@ pub struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Those of a request.
+    /// Reads the conditions of a request.
     pub fn of(request: &Request<'a>) -> Conditions<'a> {
         let mut conditions = Conditions::default();
         for (name, value) in request.headers() {
@@ -80,7 +80,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// The same, for longer than the request.
+    /// The same conditions, owned.
     pub fn into_owned(self) -> Conditions<'static> {
         let none_match = self.none_match.map(|list| Cow::Owned(list.into_owned()));
         Conditions { none_match, coding: self.coding }
@@ -91,23 +91,23 @@ impl<'a> Conditions<'a> {
         self.coding
     }
 
-    /// Whether it asks only for what none of the validators names.
+    /// Whether the request has If-None-Match.
     pub fn has_none_match(&self) -> bool {
         self.none_match.is_some()
     }
 
-    /// Whether the client has what this validator (`W/"…"`) names, so that 304 will do.
+    /// Whether the client has the answer that this validator (`W/"…"`) names, so that 304 is sufficient.
     #[inline]
     pub fn has(&self, etag: &str) -> bool {
         self.none_match.as_ref().is_some_and(|list| list_has(list, etag))
     }
 }
 
-/// Whether a list of entity tags holds this one, by weak comparison: what stands in quotes counts.
+/// Whether a list of entity tags contains this one, by weak comparison: only the text in quotes counts.
 fn list_has(list: &[u8], etag: &str) -> bool {
     let wanted = etag.strip_prefix("W/").unwrap_or(etag).as_bytes();
     let mut rest = list.trim_ascii();
-    // Nearly always it is the one that this cache gave.
+    // Nearly always the list is the one validator that this cache sent.
     if rest == b"*" || (rest == etag.as_bytes() && wanted.starts_with(b"\"")) {
         return true;
     }
@@ -122,7 +122,7 @@ fn list_has(list: &[u8], etag: &str) -> bool {
     false
 }
 
-/// The best of what Accept-Encoding takes; `None` when nothing is better than the plain body.
+/// The best coding that Accept-Encoding accepts; `None` when nothing is better than the plain body.
 fn best_coding(value: &[u8]) -> Option<Coding> {
     let mut best = (0, None);
     for (weight, coding) in weights(value) {
@@ -133,7 +133,7 @@ fn best_coding(value: &[u8]) -> Option<Coding> {
     best.1
 }
 
-/// How much an Accept-Encoding likes each coding, in thousandths; 0: it does not take it.
+/// The weight of each coding in an Accept-Encoding, in thousandths; 0: not accepted.
 fn weights(value: &[u8]) -> [(u16, Coding); Coding::ALL.len()] {
     let mut weights = [None; Coding::ALL.len()];
     let mut any = None;
@@ -155,7 +155,7 @@ fn weights(value: &[u8]) -> [(u16, Coding); Coding::ALL.len()] {
     weighed
 }
 
-/// `q=0.5` in thousandths. What is no weight counts as none at all.
+/// `q=0.5` in thousandths. An invalid weight counts as none.
 fn weight(word: &[u8]) -> Option<u16> {
     let digits = word.strip_prefix(b"q=").or_else(|| word.strip_prefix(b"Q="))?;
     let number: f32 = std::str::from_utf8(digits).ok()?.parse().ok()?;

@@ -29,7 +29,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// A reply, to be kept as the endpoint's rules say.
+    /// A reply that is stored as the endpoint's rules say.
     pub fn new(reply: Reply) -> Filled {
         let Reply { head, extra, body, mark } = reply;
         Filled { head, extra, body, mark, keep: Keep::AsRules, age_ms: 0 }
@@ -181,16 +181,16 @@ impl Entry {
         let mut lines = fields::without(&fields, "ETag");
         let mut add = |name: &str, value: &str| {
             if !value.is_empty() && fields::value(&fields, name).is_none() {
-                // Values from the config were checked there; what is no field is left out.
+                // Values from the config were checked there; an invalid field is left out.
                 let _ = HeaderLines::new(&mut lines).add(name, value);
             }
         };
-        // Where an upstream says by a date until when clients may keep it, that holds.
+        // When an upstream sets a date until which clients may store the answer, that date applies.
         if fields::value(&fields, "Expires").is_none() {
             add("Cache-Control", &rules.cache_control);
         }
         add("Vary", &vary);
-        // An upstream's own is a field as it was read.
+        // An upstream's own validator was read as a valid field.
         let _ = HeaderLines::new(&mut lines).add("ETag", &etag);
         let with = |status: u16, lines: &[u8]| {
             Head::new(status).with_fields(lines).unwrap_or_else(|_| Head::new(status))
@@ -199,8 +199,8 @@ impl Entry {
         let plain_head = with(head.status(), &lines);
         let Times { now_ms, age_ms, lives } = times;
         let left_ms = lives.all_ms.saturating_sub(age_ms);
-        // A server that misses other servers' drops is bounded by the lifetime here, whatever is left
-        // of the lifetime on the shared level.
+        // The local lifetime bounds a server that misses other servers' drops, even if more of the lifetime
+        // on the shared level is left.
         let ends_ms = now_ms + lives.here_ms.min(left_ms);
         let good_until_ms = now_ms + shortened(lives.here_ms).min(left_ms);
         Entry {
@@ -223,17 +223,17 @@ impl Entry {
         }
     }
 
-    /// The same, filled when the shared level's generations were these.
+    /// The same, with the shared level's generations from before the fill.
     pub(crate) fn with_generations(self, shared_generations: Vec<Vec<u8>>) -> Entry {
         Entry { shared_generations, ..self }
     }
 
-    /// Its memory in bytes; encodings that may still be made are counted from the start.
+    /// Its memory in bytes; encodings that may be added later are counted from the start.
     pub(crate) fn weight(&self) -> u64 {
         let body = self.plain.body.len() as u64;
         let codings = if self.is_compressible { Coding::ALL.len() } else { 0 };
         let quarters = limits::COMPRESSED_QUARTERS_MAX * codings;
-        // Each form has a head of its own, and so has 304.
+        // Each form has its own head, and so has the 304.
         let heads = self.plain.head.fields().len() * (2 + codings);
         limits::ENTRY_BYTES + heads as u64 + body + body * quarters as u64 / 4
     }

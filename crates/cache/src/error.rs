@@ -1,4 +1,4 @@
-//! Errors of the shared level. The rest of the cache cannot fail; fills have errors of their own.
+//! Errors of the shared level. The rest of the cache cannot fail; a fill's error is the caller's own type.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The shared level does not answer, or did not a moment ago.
+    /// The shared level does not answer, or did not answer a moment ago.
     Away,
     /// It answered with an error, or with a value that is not in our format.
     Refused,

@@ -1,6 +1,7 @@
-//! Header lines as [`forebay_http::HeaderLines`] writes them: what an answer's own fields say of its forms.
+//! Header lines as [`forebay_http::HeaderLines`] writes them: an answer's own fields, and what they permit.
 
-/// The fields of 200 that 304 has as well (RFC 9110 section 15.4.5), without Date, which is the engine's.
+/// The fields of a 200 that a 304 also has (RFC 9110 section 15.4.5), without Date, which the HTTP engine
+/// writes.
 const OF_UNCHANGED: [&str; 6] =
     ["ETag", "Cache-Control", "Vary", "Expires", "Content-Location", "Last-Modified"];
 

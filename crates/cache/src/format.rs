@@ -68,7 +68,7 @@ pub(crate) fn decode(bytes: &[u8], here_ms: impl FnOnce(u64) -> u64) -> Option<S
     Some(Stored { filled, age_ms: 0, lives, generations })
 }
 
-/// A 16-byte hash of a text; keys begin with one.
+/// A 16-byte hash of a text; cache keys begin with one.
 pub fn fingerprint(text: &[u8]) -> [u8; 16] {
     xxhash_rust::xxh3::xxh3_128(text).to_le_bytes()
 }

@@ -15,7 +15,7 @@
 //! The guarantee is that of the servers: when a primary fails before it has replicated a drop, a
 //! dropped entry can return.
 //!
-//! How much the entries may take, and what else is kept for that, stands at the top of [`crate::bound`].
+//! [`crate::bound`] describes how much the entries may take, and the keys that enforce it.
 
 use crate::bound;
 use crate::clock::Clock;
@@ -39,7 +39,7 @@ static READ: Script =
     Script::new("cache/read", "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}");
 static LEASE: Script = Script::new(
     "cache/lease",
-    // None is taken for longer: one that seems to last so was taken by a clock that was ahead.
+    // No lease lasts longer: a lease that seems to was taken by a server whose clock was ahead.
     "if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[3]) then return 1 end \
      if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end return 0",
 );
@@ -69,23 +69,23 @@ pub(crate) enum Turn {
     },
 }
 
-/// The right to fill, for a while.
+/// The right to fill, for a limited time.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease([u8; 16]);
 
 /// Whether everything up to a mark is durable.
 type IsDurable = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// The shared level as one process sees it.
+/// The shared level as seen by one process.
 pub struct Shared {
     pub(crate) client: Client,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     root: String,
     clock: Clock,
-    /// A request failed and no probe has succeeded since: requests are not tried.
+    /// Whether a request failed and no probe has succeeded since: then no requests are sent.
     is_away: AtomicBool,
     generation_ttl_ms: u64,
-    /// Of each place, in bytes; `None`: the servers evict what is too much.
+    /// The bound of each place, in bytes; `None`: the servers evict entries themselves.
     place_bytes: Option<u64>,
     is_durable: IsDurable,
     pending_tags: Arc<Mutex<BTreeSet<String>>>,
@@ -98,13 +98,13 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The shared level on these servers, for the deployment of that name. `life_ms_max`: the longest that
-    /// any entry may be shown after its fill. `limit_bytes`: the most that all entries may take on servers
-    /// that evict nothing. `is_durable`: whether the gate has passed a mark; an answer that a crash here
-    /// could undo is not shown to others.
+    /// The shared level on these servers, for the deployment of that name. `life_ms_max`: the longest time
+    /// that any entry may be served after its fill. `limit_bytes`: the most that all entries may take on
+    /// servers that evict nothing. `is_durable`: whether the gate has passed a mark; an answer that a crash
+    /// of this process could undo is not shared.
     ///
     /// # Errors
-    /// When a server does not answer, or cannot tell this process of drops by others.
+    /// When a server does not answer, or cannot report other servers' drops to this process.
     pub async fn new(
         client: Client,
         name: &str,
@@ -128,7 +128,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Options for its client: short time-outs, since a fill is always the alternative.
+    /// Options for its client: short timeouts, since a fill is always the alternative.
     pub fn options() -> forebay_redis::Options {
         forebay_redis::Options {
             connect_timeout_ms: limits::SHARED_TIMEOUT_MS,
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    /// Whether it is unavailable, and the number of tags whose drop it has not taken.
+    /// Whether it is unavailable, and the number of tags whose drop it has not accepted.
     pub(crate) fn state(&self) -> (bool, u64) {
         (self.is_away.load(Relaxed), self.pending_tags.lock().len() as u64)
     }
@@ -181,10 +181,10 @@ impl Shared {
         Ok(values.await?.into_iter().map(bytes).collect())
     }
 
-    /// The generations of tags, as they are now.
+    /// The present generations of tags.
     ///
     /// # Errors
-    /// When it does not answer, or has not taken every drop of this server.
+    /// When the level does not answer, or has not accepted every drop of this server.
     pub(crate) async fn generations(&self, tags: &[String], stats: &Stats) -> Result<Vec<Vec<u8>>, Error> {
         self.check_available()?;
         let generations = self.noted(self.read_generations(tags).await);
@@ -388,8 +388,8 @@ fn read(value: Value, rules: &Rules) -> Option<Stored> {
     let mut stored = format::decode(bytes, here_ms)?;
     let lives = stored.lives;
     let shown_ms = lives.all_ms + lives.revalidate_ms.max(lives.error_ms);
-    // One that would be shown for longer has come from a clock that was ahead of this server's: its age is
-    // not known.
+    // An entry that would be served for longer came from a server whose clock was ahead of this one: its age
+    // is unknown.
     stored.age_ms = shown_ms.checked_sub(u64::try_from(*ttl_ms).ok()?)?;
     Some(stored)
 }

@@ -22,12 +22,12 @@ pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Each running fill buffers at most this much.
 pub const UPSTREAM_BYTES: u64 = 1 << 20;
 
-/// Longest that an upstream server's own word lets its answer be shown stale where the rules say
-/// nothing of it, in milliseconds: a day.
+/// The longest time for which an upstream server may declare its answer usable when stale, where the rules
+/// set nothing, in milliseconds: a day.
 pub const UPSTREAM_STALE_MS_MAX: u64 = 86_400_000;
 
-/// Longest time that is read from an upstream's fields, in milliseconds: what is longer means for
-/// ever (RFC 9111 section 1.2.2).
+/// The longest lifetime that is read from an upstream's fields, in milliseconds: a longer one counts as
+/// unlimited (RFC 9111 section 1.2.2).
 pub const UPSTREAM_LIFE_MS_MAX: u64 = 1 << 41;
 
 /// How long requests for a key bypass the shared fill after a private answer, in milliseconds.
@@ -43,17 +43,16 @@ pub const PRIVATE_ANSWER_SLOTS: usize = 8192;
 /// and never serves an old answer.
 pub const GENERATIONS: usize = 1 << 17;
 
-/// An answer's time to live is shortened by up to this part of it, so that what was filled together
-/// does not end together.
+/// The largest part by which an answer's time to live is randomly shortened, so that answers that were filled
+/// together do not expire together.
 pub const JITTER_PART: f64 = 0.1;
 
-/// After a failed fill an entry that may still be shown is shown for so long before the next try,
-/// in milliseconds.
+/// The pause after a failed fill in which a stale entry is served without another try, in milliseconds.
 pub const FAILURE_PAUSE_MS: u64 = 1_000;
 
-/// For this long after that pause the next try runs while the stale entry is still served, in
-/// milliseconds: a server that answers late must not delay a request each second. After it a
-/// request waits for the fill again, because the server may have recovered.
+/// For this long after that pause the next try runs while the stale entry is still served, in milliseconds: a
+/// server that answers late must not delay a request each second. Afterwards a request waits for the fill
+/// again, because the server may have recovered.
 pub const FAILURE_MEMORY_MS: u64 = 10_000;
 
 /// How long the request that refreshes an entry keeps others from refreshing it, in milliseconds:
@@ -67,8 +66,8 @@ pub const COMPRESS_BYTES_MIN: usize = 512;
 /// Largest body that is compressed, in bytes: 10 to 20 ms of a worker, once.
 pub const COMPRESS_BYTES_MAX: usize = 1 << 20;
 
-/// An encoding is kept when it is at most this many quarters of the plain body: what saves less is
-/// not worth its memory. It is also what an entry is charged for each encoding that it may get.
+/// An encoding is stored when it is at most this many quarters of the plain body: a smaller saving is not
+/// worth its memory. An entry is also charged this much for each encoding that it may get.
 pub const COMPRESSED_QUARTERS_MAX: usize = 3;
 
 /// Brotli's quality (0 to 11): the last that is about as fast as gzip.
@@ -80,8 +79,8 @@ pub const GZIP_LEVEL: u32 = 6;
 /// Zstandard's level (1 to 22): its usual one.
 pub const ZSTD_LEVEL: i32 = 3;
 
-/// How long a lease on a key lasts, in milliseconds, and so how long another server waits for one
-/// that died while it filled.
+/// How long a lease on a key lasts, in milliseconds, and so how long another server waits for a server that
+/// died during a fill.
 pub const LEASE_MS: u64 = 5_000;
 
 /// First pause between two reads of an entry that another server fills, in milliseconds; doubled up
@@ -90,14 +89,14 @@ pub const LEASE_POLL_MS: u64 = 5;
 /// Longest pause between two such reads.
 pub const LEASE_POLL_MS_MAX: u64 = 100;
 
-/// How long the shared level may take to answer, in milliseconds: what a database would have taken, and more.
+/// How long the shared level may take to answer, in milliseconds: as long as a database would, or longer.
 pub const SHARED_TIMEOUT_MS: u64 = 1_000;
 
-/// Places that the shared level's entries are spread over: a cluster of 15 primaries has four each.
+/// Places over which the shared level's entries are spread: a cluster of 15 primaries has four each.
 pub const SHARED_PLACES: u64 = 64;
 
-/// On a server that evicts nothing the shared level takes at most this part of its `maxmemory`: queues and
-/// rows have the rest.
+/// The part of `maxmemory` that the shared level takes at most on a server that evicts nothing: the rest is
+/// for queues and rows.
 pub const SHARED_MEMORY_PART: u64 = 4;
 
 /// Pause between two probes of an unavailable shared level, in milliseconds.
@@ -107,15 +106,14 @@ pub const SHARED_PAUSE_MS: u64 = 1_000;
 /// network failure, not a failover. Then the answer says that other servers were not informed.
 pub const STRICT_PATIENCE_MS: u64 = 3_000;
 
-/// A generation is kept on the shared level for longer than any entry that was filled before it, by
-/// this factor.
+/// The factor by which a generation on the shared level outlives any entry that was filled before it.
 pub const GENERATION_TTL_FACTOR: u64 = 2;
 
-/// Tags whose drop is queued while the shared level is unavailable; with more, nothing on it counts
-/// until all queued drops are sent.
+/// Tags whose drop is queued while the shared level is unavailable; with more, no entry on it counts until
+/// all queued drops are sent.
 pub const PENDING_TAGS_MAX: usize = 10_000;
 
-/// Queued tags that are sent at one time.
+/// Queued tags that are sent at a time.
 pub const PENDING_TAGS_BATCH: usize = 256;
 
 /// Counters are spread over this many slots, so that workers do not write to one cache line.

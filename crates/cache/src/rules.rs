@@ -30,7 +30,7 @@ pub struct Rules {
     pub stale_if_error_ms: u64,
     /// A request in this last part of an answer's lifetime starts a refresh in the background.
     pub refresh_ms: u64,
-    /// Whether it is sent compressed to clients that accept it.
+    /// Whether the answer is sent compressed to clients that accept that.
     pub compress: bool,
     /// The value of Cache-Control: what browsers and proxies may do with it.
     pub cache_control: Box<str>,

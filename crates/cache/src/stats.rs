@@ -12,7 +12,7 @@ pub struct Counts {
     pub misses: u64,
     /// Answers requested from the database or upstream.
     pub fills: u64,
-    /// Of them those that failed.
+    /// Fills that failed.
     pub failures: u64,
     /// Found on the shared level.
     pub shared_hits: u64,
@@ -20,7 +20,7 @@ pub struct Counts {
     pub shared_failures: u64,
     /// Whether the last request to the shared level found it unavailable.
     pub shared_away: bool,
-    /// Tags that were dropped here and whose drop the shared level has not taken yet.
+    /// Tags that were dropped here and whose drop the shared level has not accepted yet.
     pub pending_invalidations: u64,
     /// Drops of a tag, by this server or another.
     pub drops: u64,

@@ -45,7 +45,7 @@ impl Generations {
         Snapshot { all: self.all.load(SeqCst), of_tags: tags.iter().map(of_tag).collect() }
     }
 
-    /// Whether none of its tags was dropped since.
+    /// Whether none of the snapshot's tags was dropped since.
     #[inline]
     pub(crate) fn is_current(&self, snapshot: &Snapshot) -> bool {
         self.all.load(SeqCst) == snapshot.all

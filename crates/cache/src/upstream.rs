@@ -5,9 +5,9 @@
 //! (Cache-Control of answers), RFC 5861 (stale answers), RFC 9110 section 15.1 (statuses that are
 //! cacheable by default).
 //!
-//! Promises that in doubt an answer is not stored: a time that cannot be parsed has passed, and of a
-//! repeated directive the strictest value counts. Leaves bodies, their lengths and the requests to
-//! the upstream to others.
+//! Promises that in doubt an answer is not stored: a time that cannot be parsed counts as expired, and of a
+//! repeated directive the strictest value counts. Bodies, their lengths and the requests to the upstream are
+//! handled elsewhere.
 
 use crate::entry::Keep;
 use crate::limits::{UPSTREAM_LIFE_MS_MAX, UPSTREAM_STALE_MS_MAX};
@@ -56,7 +56,7 @@ pub struct Storable {
 /// Whether answers with a status may be stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
-    /// Storable without a word.
+    /// Storable without explicit freshness.
     Good,
     /// Cacheable by default, for the lifetime of a 404.
     Missing,
@@ -132,7 +132,7 @@ impl Policy {
         keep.map(|keep| Storable { keep, age_ms })
     }
 
-    /// Whether a stored answer keeps this field of the upstream's.
+    /// Whether a stored answer contains this field of the upstream's.
     pub fn replays(&self, name: &str) -> bool {
         // Age and Vary are computed here, Set-Cookie is for one client.
         let own = ["age", "vary", "set-cookie", "set-cookie2", "warning"];
@@ -173,7 +173,7 @@ impl Directives {
     }
 
     fn directive(&mut self, name: &[u8], value: Option<&[u8]>) {
-        // What cannot be read has ended; of two the shorter counts.
+        // An unreadable time counts as expired; of two times the shorter counts.
         let time = |known: Option<u64>| {
             let read = value.and_then(seconds).unwrap_or(0);
             Some(known.map_or(read, |known| known.min(read)))
@@ -191,7 +191,7 @@ impl Directives {
         }
     }
 
-    /// For how long the upstream says that it is good, from when it was made.
+    /// The lifetime that the upstream declares, from the creation of the answer.
     fn life_ms(&self) -> Option<u64> {
         if let Some(life_s) = self.shared_age_s.or(self.age_max_s) {
             return Some(life_s * 1000);
@@ -223,8 +223,7 @@ impl Directives {
             let fresh_ms = left_ms.min(rules.missing_ms);
             return Some(Keep::For { fresh_ms, revalidate_ms: 0, error_ms: 0 });
         }
-        // s-maxage forbids it as well (RFC 9111 section 5.2.2.10), unless the upstream says
-        // otherwise in the same breath.
+        // s-maxage forbids it too (RFC 9111 section 5.2.2.10), unless the same answer says otherwise.
         let forbids_stale = self.forbids_stale || self.shared_age_s.is_some();
         let stale_ms = |said_s: Option<u64>, allowed_ms: u64| match said_s.map(|said_s| said_s * 1000) {
             Some(said_ms) if allowed_ms > 0 => said_ms.min(allowed_ms),
@@ -241,9 +240,10 @@ impl Directives {
 }
 
 impl Policy {
-    /// Whether what an answer varies by is part of the question.
+    /// Whether a field that an answer varies by is part of the key.
     fn knows(&self, name: &[u8]) -> bool {
-        // What is sent is asked for in one coding, and Host is keyed where it is the client's.
+        // Answers are requested from the upstream in one coding, and Host is part of the key where the
+        // client's Host is sent.
         let always = ["accept-encoding", "host"];
         let known = self.known.iter().map(String::as_str).chain(always);
         known.into_iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -255,7 +255,7 @@ fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
 }
 
-/// `name` or `name=value` in a list; a comma in quotes is none.
+/// Splits a list into `name` or `name=value`; a comma in quotes does not separate.
 fn directives(value: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     let mut is_quoted = false;
     let parts = value.split(move |byte| {
@@ -268,7 +268,7 @@ fn directives(value: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     })
 }
 
-/// A number of seconds, perhaps in quotes.
+/// A number of seconds, with or without quotes.
 fn seconds(value: &[u8]) -> Option<u64> {
     let value = value.trim_ascii();
     let digits = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);

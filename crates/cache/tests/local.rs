@@ -1,4 +1,4 @@
-//! One process: flights, generations, times, bounds.
+//! The cache of one process: fills, generations, lifetimes, bounds.
 
 use forebay_cache::{Cache, Clock, Filled, Found, Keep, Landed, Options, Rules};
 use forebay_http::{Head, Reply};
@@ -32,7 +32,7 @@ impl Ground {
         self.time_ms.fetch_add(time_ms, SeqCst);
     }
 
-    /// What is found, and whether a new one is to be fetched.
+    /// The body found, and whether the caller must refresh it.
     fn find(&self, key: &str, rules: &Rules) -> Option<(String, bool)> {
         let text = |entry: &forebay_cache::Entry| String::from_utf8_lossy(entry.body()).into_owned();
         match self.cache.find(key.as_bytes(), rules, 0, self.cache.now_ms()) {
@@ -148,7 +148,7 @@ async fn a_fill_that_began_before_a_drop_is_never_shown_after_it() {
             tokio::task::yield_now().await;
         }
         ground.cache.drop_tags(&[tag.to_owned()]).await.expect("nobody has to be told");
-        // Who comes now does not wait for the old one.
+        // A request that arrives now does not wait for the old fill.
         assert_eq!(ground.fill("k", &rules, Ok("new")).await, Ok("new".into()));
         go.send(()).expect("it waits");
         assert_eq!(
@@ -205,7 +205,7 @@ async fn stale_answers_stand_in_for_errors_and_for_what_is_on_its_way() {
     ground.pass(1_500);
     assert_eq!(ground.find("k", &rules), None, "a failure is forgotten with what failed");
     ground.fill("k", &rules, Ok("two")).await.expect("an answer");
-    // What was dropped stands in for nothing.
+    // A dropped entry is not served when a fill fails.
     ground.cache.drop_here(&["a".to_owned()]);
     assert_eq!(ground.fill("k", &rules, Err("away")).await, Err("away".into()));
     ground.fill("k", &rules, Ok("three")).await.expect("an answer");

@@ -1,4 +1,4 @@
-//! What a drain hands to a database, and what it gets back.
+//! The batches that a drain applies to a database, and their results.
 
 use crate::{Cascades, Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
@@ -6,21 +6,21 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One transaction's worth of changes, together with the log position that it reaches.
+/// The changes of one transaction, together with the log position that it reaches.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The id of the log that the changes come from.
     pub log: u128,
-    /// The position that the store must have for this log; `None`: it must have none yet.
+    /// The position that the database must have for this log; `None`: it must not have one yet.
     pub from: Option<u64>,
-    /// The position that the store has afterwards.
+    /// The position that the database has afterwards.
     pub to: u64,
-    /// What the drain keeps beside the position.
+    /// The drain's note beside the position.
     pub note: Note,
-    /// The opening of the log that the store must know as the one that moves the position
+    /// The opening of the log that the database must have stored as the one that moves the position
     /// ([`Claim`](crate::Claim)); empty for a queue without openings.
     pub opening: String,
-    /// The tables that the changes speak of.
+    /// The tables of the changes.
     pub schemas: Vec<Arc<Schema>>,
     /// The changes, executed in this order.
     pub changes: Vec<Change>,
@@ -28,17 +28,17 @@ pub struct Batch {
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
     pub priority: Priority,
-    /// What it has to do with held changes.
+    /// The held changes that the batch adds or settles.
     pub held: Holding,
 }
 
-/// A text of the drain's own beside a position, compared and set together with it. Both are empty unless it
-/// has stopped tables.
+/// A text that the drain stores beside a position, compared and set together with it. Both are empty unless
+/// the drain has stopped tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Note {
-    /// The text that the store must have.
+    /// The text that the database must have.
     pub from: String,
-    /// The text that it has afterwards.
+    /// The text that the database has afterwards.
     pub to: String,
 }
 
@@ -47,32 +47,32 @@ pub struct Note {
 pub struct Change {
     /// The index of the table in [`Batch::schemas`].
     pub table: usize,
-    /// The end of the log record that it comes from (the last one, when several became one change).
+    /// The end of its log record (the last record's, when several were coalesced).
     pub position: u64,
-    /// Whether no client has been told yet that it is done: refused, it is no dead letter
+    /// Whether no client has been answered yet: a refused intent does not become a dead letter
     /// ([`Applied::refused`]).
     pub is_intent: bool,
-    /// What is done.
+    /// The operation.
     pub op: Op,
 }
 
-/// What is done to one row.
+/// An operation on one row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// A plain INSERT: a row with this key or a unique value of it is a conflict.
+    /// A plain INSERT: an existing row with this key or one of its unique values is a conflict.
     Insert(Row),
-    /// The whole row as it shall be, whether it is there or not.
+    /// Writes the whole row, whether it exists or not.
     Put(Row),
-    /// The row with this key shall not be there; that it is not is no error.
+    /// Deletes the row with this key; a missing row is no error.
     Delete(Value),
-    /// Sets columns of the row with this key; a row that is not there is counted ([`Applied::missing`]).
+    /// Sets columns of the row with this key; a missing row is counted ([`Applied::missing`]).
     Update {
         /// The row's key.
         key: Value,
         /// The indexes of the columns, at least one, each once, never the key's, with their new values.
         columns: Vec<(usize, Value)>,
     },
-    /// Adds to a bigint column; a row that is not there is counted ([`Applied::missing`]).
+    /// Adds to a bigint column; a missing row is counted ([`Applied::missing`]).
     Increment {
         /// The row's key.
         key: Value,
@@ -84,7 +84,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The key of the row that it is about.
+    /// The key of the row.
     pub fn key<'a>(&'a self, schema: &Schema) -> ValueRef<'a> {
         match self {
             Op::Insert(row) | Op::Put(row) => row.as_ref().key(schema),
@@ -94,59 +94,59 @@ impl Op {
 }
 
 impl Change {
-    /// Whether it is an intent that is nothing without a row.
+    /// Whether the change is an intent that has no effect without an existing row.
     pub(crate) fn must_meet_row(&self) -> bool {
         self.is_intent && matches!(self.op, Op::Update { .. } | Op::Increment { .. })
     }
 }
 
-/// Which held change: the log that it came from and the end of its record there.
+/// Identifies a held change: its log and the end of its record there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeldId {
-    /// The log that it came from.
+    /// The change's log.
     pub log: u128,
     /// The end of its record.
     pub position: u64,
 }
 
-/// What a batch has to do with held changes.
+/// The held changes of a batch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Holding {
-    /// Changes that are held without being tried: earlier ones of their rows are held, or they are deletes
+    /// Changes that are held without being tried: earlier changes of their rows are held, or they are deletes
     /// that act on other rows.
     pub more: Vec<Change>,
-    /// Held changes that the batch takes instead of moving a position. With
-    /// [`OnError::Fail`] and [`OnError::Sift`] its changes are the sum of these; otherwise each change is the
-    /// one of the same index.
+    /// Held changes that the batch settles instead of moving a position. With [`OnError::Fail`] and
+    /// [`OnError::Sift`] the batch's changes are the sum of these; otherwise each change is the held change
+    /// of the same index.
     pub settles: Vec<HeldId>,
-    /// Rows that deletes of the batch act on by foreign keys are told ([`Applied::differing`]); `None`: they
-    /// are not looked for.
+    /// With this, rows that the batch's deletes act on through foreign keys are reported
+    /// ([`Applied::differing`]); `None`: they are not looked for.
     pub cascades: Option<Arc<Cascades>>,
-    /// The only rows that its deletes may act on ([`Change::key_hash`]), or it is [`Kind::Fenced`]; `None`:
-    /// whichever they are.
+    /// The only rows that the batch's deletes may act on ([`Change::key_hash`]), otherwise the batch is
+    /// [`Kind::Fenced`]; `None`: any rows.
     pub reached: Option<Arc<HashSet<i64>>>,
 }
 
 impl Batch {
-    /// Whether it takes held changes instead of moving its log's position.
+    /// Whether the batch settles held changes instead of moving its log's position.
     pub(crate) fn is_settling(&self) -> bool {
         !self.held.settles.is_empty()
     }
 
-    /// The log that a change comes from.
+    /// The log of a change.
     pub(crate) fn log_of(&self, index: usize) -> u128 {
         self.held.settles.get(index).map_or(self.log, |id| id.log)
     }
 
-    /// The held changes that are gone when it is committed and those of its changes with these indexes were
-    /// refused and stay.
+    /// The held changes that the commit deletes, when the changes with these indexes were refused and stay
+    /// held.
     pub(crate) fn settled(&self, refused: &[usize]) -> Vec<HeldId> {
         let stays: HashSet<&usize> = refused.iter().collect();
         let settles = self.held.settles.iter().enumerate();
         settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
     }
 
-    /// Fails a batch that is sifted when some of its changes, with these indexes, were refused.
+    /// Fails a batch with [`OnError::Sift`] when the changes with these indexes were refused.
     pub(crate) fn sift(&self, refused: &[usize]) -> Result<(), Error> {
         if self.on_error != OnError::Sift || refused.is_empty() {
             return Ok(());
@@ -155,7 +155,7 @@ impl Batch {
         Err(Error::new(Kind::Rows { indexes: refused.to_vec() }, message))
     }
 
-    /// Another drain has taken one of the held changes.
+    /// The error when another drain has settled one of the held changes.
     pub(crate) fn not_held(&self, found: usize) -> Error {
         let wanted = self.held.settles.len();
         let message = format!("another drain settles held changes: {wanted} should be held, {found} are");
@@ -168,52 +168,52 @@ impl Batch {
     }
 }
 
-/// What happens to a batch when one of its changes is refused.
+/// The treatment of a batch when one of its changes is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// Nothing of it is applied; the error names the change.
+    /// Nothing of the batch is applied; the error names the change.
     Fail,
     /// The change goes to `forebay_dead_letter` in the same transaction, unless it is an intent; the others
     /// are applied.
     DeadLetter,
-    /// The change and all later ones of its row go to `forebay_held` in the same transaction, or stay there;
-    /// the others are applied.
+    /// The change and all later changes of its row go to `forebay_held` in the same transaction, or stay
+    /// there; the others are applied.
     Hold,
-    /// Nothing of it is applied; the error names every change that is refused by itself
-    /// ([`Kind::Rows`](crate::Kind::Rows)). For batches that settle.
+    /// Nothing of the batch is applied; the error names every change that is refused by itself
+    /// ([`Kind::Rows`](crate::Kind::Rows)). For batches that settle held changes.
     Sift,
 }
 
-/// Whether a batch gives way.
+/// Whether a batch yields to direct writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// When direct writes wait and its slice is over it is rolled back:
+    /// The batch is rolled back when direct writes wait and its slice is over:
     /// [`Kind::Yielded`](crate::Kind::Yielded).
     Yields,
-    /// It runs to its end: for batches small enough, and for those that gave way before.
+    /// The batch runs to its end: for batches that are small enough, and for those that yielded before.
     Holds,
 }
 
-/// A batch that was applied.
+/// The result of an applied batch.
 #[derive(Debug, Clone)]
 pub struct Applied {
-    /// Changes that were refused: they went to `forebay_dead_letter`, or were kept elsewhere.
+    /// Refused changes: their dead letters went to `forebay_dead_letter`, or were stored elsewhere.
     pub dead: u64,
-    /// Those of them that were kept elsewhere.
+    /// Those of them whose dead letters were stored elsewhere.
     pub unwritten: u64,
-    /// The indexes of the changes that are held: refused ones, and later ones of their rows.
+    /// The indexes of the changes that are held: refused changes, and later changes of their rows.
     pub held: Vec<usize>,
-    /// Updates and increments that met no row: others deleted it.
+    /// Updates and increments whose row did not exist: another program had deleted it.
     pub missing: u64,
-    /// Rows that are not what their changes say: those of refused changes, those of a run of changes in
-    /// which one met no row, and those that deletes acted on ([`Holding::cascades`]). The index of the table
+    /// Rows that may differ from what their changes say: rows of refused changes, rows of a run of changes in
+    /// which one met no row, and rows that deletes acted on ([`Holding::cascades`]). The index of the table
     /// in [`Batch::schemas`], and the key.
     pub differing: Vec<(usize, Value)>,
     /// The intents that were not applied, in the order of the batch.
     pub refused: Vec<Refused>,
-    /// How long it held the writer.
+    /// How long the batch held the writer.
     pub took: Duration,
-    /// Whether direct writes waited for it.
+    /// Whether direct writes waited meanwhile.
     pub others_waited: bool,
 }
 
@@ -222,30 +222,30 @@ pub struct Applied {
 pub struct Refused {
     /// Its [`Change::position`].
     pub position: u64,
-    /// Why; `None`: there is no row that it could change.
+    /// The reason; `None`: the row that the intent would change does not exist.
     pub reason: Option<Error>,
 }
 
 /// A change that the database refused, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Counts up.
+    /// Ascending.
     pub id: i64,
-    /// The log that it came from.
+    /// The change's log.
     pub log: u128,
-    /// The end of its log record.
+    /// The end of the change's log record.
     pub position: u64,
-    /// The table that it was meant for.
+    /// The table of the change.
     pub table: String,
     /// `insert`, `put`, `update`, `delete` or `increment`.
     pub op: String,
-    /// The row as JSON, as far as the database can hold it; for a delete its key alone, for an update the key
-    /// and the columns that it sets, for an increment key, column and amount.
+    /// The row as JSON, as far as the database can store it; for a delete only its key, for an update the key
+    /// and the columns that it sets, for an increment the key, the column and the amount.
     pub row: String,
-    /// The same as bytes; `None` for a letter of an earlier version.
+    /// The same as bytes; `None` for a dead letter of an earlier version.
     pub(crate) change: Option<Vec<u8>>,
-    /// What the store said.
+    /// The database's error.
     pub reason: String,
-    /// When.
+    /// When the change was refused.
     pub at: Timestamp,
 }

@@ -1,47 +1,46 @@
 //! What a delete does to rows of other tables: foreign keys with ON DELETE CASCADE, SET NULL or SET DEFAULT.
 //!
-//! A drain wants to know two things of them: which deletes act on other rows of its tables, so that what was
-//! written before them is in the database first; and which rows those are, so that memory reads them again.
-//! The catalogue gives the foreign keys as edges between tables. Those between two tables of the drain, by
-//! way of tables that are none of its, become one statement each: the keys of the rows that the delete of one
-//! row acts on.
-//! The rows themselves are looked for by `reached`. Of updates it is only told which have actions of that
-//! kind: a drain of several queues cannot do justice to those.
+//! A drain needs to know two things about them: which deletes act on other rows of its tables, so that what
+//! was written before them is in the database first; and which rows those are, so that memory reads them
+//! again. The catalogue gives the foreign keys as edges between tables. Each connection between two tables of
+//! the drain, through tables that are not the drain's, becomes one statement: it returns the keys of the rows
+//! that the delete of one row acts on. `reached` runs these statements. For updates the drain only learns
+//! which ones have such actions: a drain of several queues cannot keep their order.
 
 use forebay_value::Schema;
 use std::sync::Arc;
 
-/// How many tables that are none of the drain's may lie between two that are.
+/// The largest number of tables outside the drain between two of its tables.
 const BETWEEN_MAX: usize = 8;
 
-/// Which deletes of some tables act on rows of which others of them.
+/// Which deletes in a set of tables act on rows of which tables of that set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cascades {
     pub(crate) reaches: Vec<Reach>,
     updates: Vec<UpdateAction>,
 }
 
-/// An update of columns in one table acts on rows of another one.
+/// An update of columns in one table that acts on rows of another table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateAction {
     /// The table that is updated.
     pub from: String,
-    /// Its columns that are referred to; not its key, which stays what it is.
+    /// Its referenced columns, without its key, which never changes.
     pub columns: Vec<String>,
-    /// The table whose rows follow.
+    /// The table whose rows follow the update.
     pub to: String,
 }
 
-/// A delete in one table acts on rows of another one.
+/// A delete in one table that acts on rows of another table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reach {
     pub from: String,
     pub to: Arc<Schema>,
-    /// Gives the keys of `to` for the key of a row of `from`, which is its only parameter.
+    /// Selects the keys of `to` for the key of a row of `from`, which is its only parameter.
     pub sql: String,
 }
 
-/// A foreign key with an action. Everything is as it stands in SQL.
+/// A foreign key with an action. All names are in the form used in SQL.
 #[derive(Debug, Clone)]
 pub(crate) struct Edge {
     pub child: String,
@@ -52,22 +51,22 @@ pub(crate) struct Edge {
     pub on: (bool, bool),
 }
 
-/// A table of the drain's.
+/// A table of the drain.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub schema: Arc<Schema>,
-    /// Its name and its key's as they stand in SQL.
+    /// The names of the table and of its key, as used in SQL.
     pub table: String,
     pub key: String,
 }
 
 impl Cascades {
-    /// `parameter` is how the engine writes the first one, `lock` what stands behind a SELECT that locks.
+    /// `parameter` is the engine's notation of the first parameter, `lock` the suffix of a SELECT that locks.
     pub(crate) fn of(nodes: &[Node], edges: &[Edge], parameter: &str, lock: &str) -> Cascades {
         let mut reaches = Vec::new();
         for from in nodes {
             let rows = format!("{} = {parameter}", from.key);
-            // Tables whose rows are acted on, the condition that those meet, and how far they are.
+            // Tables whose rows are acted on, the condition for those rows, and their distance.
             let mut open = vec![(from.table.as_str(), rows, 0)];
             while let Some((table, rows, between)) = open.pop() {
                 for edge in edges.iter().filter(|edge| edge.parent == table && edge.on.0) {
@@ -93,7 +92,7 @@ impl Cascades {
         &self.updates
     }
 
-    /// Whether deletes of a table act on rows of one of the others, or on other rows of itself.
+    /// Whether deletes in a table act on rows of another of the tables, or on other rows of the same table.
     pub fn has(&self, table: &str) -> bool {
         self.reaches.iter().any(|reach| reach.from == table)
     }
@@ -111,7 +110,7 @@ fn updates(nodes: &[Node], edges: &[Edge]) -> Vec<UpdateAction> {
     edges.iter().filter_map(action).collect()
 }
 
-/// A name that may be quoted.
+/// A name without its quotes, if it has any.
 fn bare(name: &str) -> &str {
     name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(name)
 }

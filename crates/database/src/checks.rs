@@ -1,8 +1,8 @@
-//! Which CHECKs can be judged in memory: those that compare one column with constants.
+//! Decides which CHECK constraints can be evaluated in memory: those that compare one column with constants.
 //!
-//! What is not understood for certain stays with the database. Types decide what is certain: a text is only
-//! equal or not (its order is the collation's), a double is only compared with whole numbers (what a decimal
-//! becomes as a double is the database's business).
+//! A condition that is not understood with certainty is left to the database. Certainty depends on types: a
+//! text is only compared for equality (its order depends on the collation), a double is only compared with
+//! whole numbers (only the database decides how a decimal converts to a double).
 
 use forebay_value::{Comparison, Condition, Schema};
 use sqlparser::ast::{
@@ -18,20 +18,20 @@ pub(crate) enum Compares {
     Whole,
     Decimal,
     Double,
-    /// Byte by byte for equality.
+    /// Compared byte by byte, for equality only.
     Text,
 }
 
-/// What a condition may be about.
+/// The columns that a condition may refer to.
 pub(crate) struct Columns<'a> {
     pub schema: &'a Schema,
-    /// How each column of the schema compares; `None` where that is not certain.
+    /// How each column of the schema compares; `None` where that is uncertain.
     pub compares: &'a [Option<Compares>],
-    /// The column that `VALUE` stands for in a domain's condition.
+    /// The column that `VALUE` means in a domain's condition.
     pub value: Option<usize>,
 }
 
-/// The column that a condition of PostgreSQL is about, and what it asks of it.
+/// The one column of a PostgreSQL condition, and the condition in the form that memory evaluates.
 pub(crate) fn of_postgres(sql: &str, columns: &Columns<'_>) -> Option<(usize, Condition)> {
     understood(&PostgreSqlDialect {}, sql, columns, |ident, name| match ident.quote_style {
         Some(_) => ident.value == name,
@@ -39,7 +39,7 @@ pub(crate) fn of_postgres(sql: &str, columns: &Columns<'_>) -> Option<(usize, Co
     })
 }
 
-/// The same of SQLite, whose names have no case.
+/// The same for SQLite, whose names are case-insensitive.
 pub(crate) fn of_sqlite(sql: &str, columns: &Columns<'_>) -> Option<(usize, Condition)> {
     understood(&SQLiteDialect {}, sql, columns, |ident, name| ident.value.eq_ignore_ascii_case(name))
 }
@@ -60,7 +60,7 @@ fn understood(
     Some((reader.column?, condition))
 }
 
-/// What is compared: the column's value, or the number of its characters.
+/// The left side of a comparison: the column's value, or the number of its characters.
 enum Subject {
     Value(Compares),
     Chars,
@@ -74,7 +74,7 @@ enum Constant {
 struct Reader<'a> {
     columns: &'a Columns<'a>,
     is_named: fn(&Ident, &str) -> bool,
-    /// The one column that the condition is about.
+    /// The only column of the condition.
     column: Option<usize>,
 }
 
@@ -209,7 +209,7 @@ fn none_of(subject: &Subject, list: &[Expr]) -> Option<Condition> {
     different.collect::<Option<_>>().map(Condition::All)
 }
 
-/// What a text is compared with.
+/// The texts with which a text is compared.
 fn texts(subject: &Subject, list: &[Expr]) -> Option<Box<[Box<str>]>> {
     let Subject::Value(Compares::Text) = subject else { return None };
     let texts = list.iter().map(|item| match constant(item)? {
@@ -267,7 +267,7 @@ fn name_of(data_type: &sqlparser::ast::DataType) -> String {
     data_type.to_string().to_ascii_lowercase()
 }
 
-/// Whether it is digits, perhaps with a minus and a point.
+/// Whether the text is digits, optionally with a minus and a point.
 fn is_decimal(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
@@ -275,7 +275,7 @@ fn is_decimal(text: &str) -> bool {
     is_digits(whole) && is_digits(fraction)
 }
 
-/// Whether it is a whole number that a double holds.
+/// Whether the text is a whole number that a double represents exactly.
 fn is_whole(text: &str) -> bool {
     const DIGITS_MAX: usize = 15;
     is_decimal(text) && !text.contains('.') && text.len() <= DIGITS_MAX

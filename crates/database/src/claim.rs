@@ -1,26 +1,26 @@
-//! Who writes to which tables: what a server says of itself beside its positions, and whether others let it.
+//! Claims on tables: what a server stores beside its positions, and whether another server may claim a table.
 //!
-//! A server claims the tables that no other server writes to, while its positions move: each batch, and
-//! a batch without changes every few seconds, sets their time (by the database's clock). Another server that
-//! claims one of these tables is refused until the claim is [`CLAIM_MS`] old or given back (the name stays,
-//! with a `-` before it); then it marks the older positions as taken over, and their next batch finds that
-//! out before it changes anything.
+//! A server claims the tables that no other server writes to. Each batch, and a batch without changes every
+//! few seconds, updates the time of its positions (by the database's clock). Another server that claims one
+//! of these tables is refused until the claim is [`CLAIM_MS`] old or released (the name stays, with a `-`
+//! before it). Then the other server marks the older positions as taken over, and their next batch detects
+//! that before it changes anything.
 //!
-//! What must stay true: claims are made one after the other (a lock of the database), and a claim that is
-//! taken over is looked at again under its row's lock, for which a batch under way is waited.
+//! What must stay true: claims are made one after the other (under a lock of the database), and a claim that
+//! is to be taken over is checked again under its row's lock, which waits for a running batch.
 
 use crate::limits::CLAIM_MS;
 use forebay_value::Timestamp;
 use std::collections::BTreeSet;
 
-/// What stands before the name of a table that was given back.
+/// The prefix of a released table's name.
 pub(crate) const GIVEN_BACK: &str = "-";
 
-/// Marks the tables of a log as given back.
+/// Marks the tables of a log as released.
 pub(crate) const GIVE_BACK: &str = "UPDATE forebay_position SET tables = '-' || replace(tables, ',', ',-') \
      WHERE log = $1 AND history = $2 AND tables <> '' AND tables NOT LIKE '-%'";
 
-/// A claim on tables, and on the positions of the queues that their changes come from.
+/// A claim on tables, and on the positions of the queues whose changes they receive.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The log, or every shard's queue of a tier.
@@ -29,7 +29,7 @@ pub struct Claim {
     pub opening: String,
     /// The tables that no other server may write to.
     pub tables: Vec<String>,
-    /// Where the server is, for people.
+    /// The host and process of the server, for people.
     pub server: String,
 }
 
@@ -38,29 +38,29 @@ pub struct Claim {
 pub struct Queue {
     /// Its id.
     pub log: u128,
-    /// The position that it gets when it has none.
+    /// The position that it is given when it has none.
     pub first: u64,
-    /// What the store must have for it.
+    /// What the database must have stored for it.
     pub expected: Expected,
 }
 
-/// What a store must have for a queue that is claimed.
+/// What a database must have stored for a queue that is claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever it is: servers that share a tier move its positions.
+    /// Anything: servers that share a tier move its positions.
     Any,
     /// No position.
     Nothing,
-    /// This position, moved by this opening last.
+    /// This position, moved last by this opening.
     At(u64, String),
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// It holds.
+    /// The claim holds.
     Done,
-    /// The store has something else for a queue than was expected. Nothing was changed.
+    /// The database has another state for a queue than was expected. Nothing was changed.
     Moved,
     /// Another server writes to one of the tables. Nothing was changed.
     Held(Holder),
@@ -68,20 +68,20 @@ pub enum Claimed {
     TakenOver(String),
 }
 
-/// Who writes to a table.
+/// The server that writes to a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its name.
+    /// The table's name.
     pub table: String,
-    /// Its log, or the queue of a shard.
+    /// The server's log, or a shard's queue.
     pub log: u128,
-    /// Where it is.
+    /// The server's host and process.
     pub server: String,
-    /// When it wrote, or said that it lives.
+    /// When the server last wrote or gave a sign of life.
     pub seen_at: Timestamp,
 }
 
-/// What the store has for one queue.
+/// The stored state of one queue.
 pub(crate) struct Found {
     pub log: u128,
     pub tables: String,
@@ -102,19 +102,20 @@ impl Found {
     }
 }
 
-/// What is to be written.
+/// The rows that a claim writes.
 pub(crate) struct Plan {
-    /// Whose claims are over.
+    /// The holders whose claims have expired.
     pub taken: Vec<Holder>,
-    /// The logs of those who had one of the tables last and gave it back: what they know of it is over, too.
+    /// The logs whose servers last claimed one of the tables and released it: what they have in memory of the
+    /// table is outdated too.
     pub given_back: Vec<u128>,
-    /// The claimed tables as they are stored.
+    /// The claimed tables, in their stored form.
     pub tables: String,
-    /// Those of the claim's queues that do not say so yet.
+    /// The queues of the claim whose stored state differs from it.
     pub own: Vec<Queue>,
 }
 
-/// Compares a claim with what the store has; the error is why it does not hold.
+/// Compares a claim with the stored state; the error is why the claim does not hold.
 pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
     let is_own = |log: u128| claim.queues.iter().any(|queue| queue.log == log);
     let is_shared = claim.queues.iter().any(|queue| queue.expected == Expected::Any);
@@ -132,15 +133,15 @@ pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
         !is_own(found.log) && names.any(|name| tables.contains(name))
     };
     let given_back = found.iter().filter(had).map(|found| found.log).collect();
-    // The newest sign of life says whether a tier of several queues lives. By its age, which is less exact,
-    // it would be now one queue's and now another's, as if there were newer ones.
+    // The newest sign of life shows whether a tier of several queues is alive. Ages are less exact: by age,
+    // the newest would change from queue to queue, as if there were newer signs.
     let newest = others.iter().max_by_key(|(other, _)| other.updated_at);
     if let Some((_, holder)) = newest.filter(|(other, _)| other.age_ms < CLAIM_MS.cast_signed()) {
         return Err(Claimed::Held(holder.clone()));
     }
     let taken = others.into_iter().map(|(_, holder)| holder).collect();
     if is_shared {
-        // Servers that share a tier may have more tables, or fewer.
+        // Servers that share a tier may have different numbers of tables.
         tables.extend(found.iter().filter(|found| is_own(found.log)).flat_map(|found| names(&found.tables)));
     }
     let tables = tables.into_iter().collect::<Vec<_>>().join(",");

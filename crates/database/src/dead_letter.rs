@@ -1,7 +1,7 @@
-//! Dead letters: a refused change as bytes and as text, and the change again from what was kept of it.
+//! Dead letters: encodes a refused change as bytes and as text, and restores the change from them.
 //!
-//! **What is kept.** `row` is JSON for people, as far as the database can hold it. `change` and `seen` are
-//! bytes, which any database holds, and are what a replay reads:
+//! **What is stored.** `row` is JSON for people, as far as the database can store it. `change` and `seen` are
+//! bytes, which any database can store; a replay reads them:
 //! ```text
 //! fields  := version: u8 (1), field*
 //! field   := name, value              name    := length: u32 (little-endian), UTF-8
@@ -17,23 +17,23 @@
 //! delete     the key
 //! increment  the key, and the column with what is added
 //! ```
-//! `seen` is the row with that key when the change was refused: all columns, no field when there was no row,
-//! NULL when it could not be read. A letter of an earlier version has neither; its change is read from the
-//! JSON.
+//! `seen` is the row with that key when the change was refused: all columns, no field when the row did not
+//! exist, NULL when it could not be read. A dead letter of an earlier version has neither; its change is read
+//! from the JSON.
 //!
-//! **What a replay may do.** It applies the change in one transaction with the deletion of the letter, by the
-//! drain's own statements, and only where nothing newer is lost by it ([`replayed`]):
-//! - Of a key that was changed through Forebay since, no letter is applied: the drain marks it
-//!   (`superseded_by`, found by `key_hash`).
-//! - An insert is an insert: a row that is there is not touched.
-//! - A put or an update sets the columns that it changed, if they are as they were when it was refused; a row
-//!   that is gone stays gone.
-//! - A delete deletes the row that it was for, if that is as it was.
-//! - An increment adds to a row that is there.
+//! **What a replay may do.** It applies the change in one transaction with the deletion of the dead letter,
+//! with the drain's own statements, and only where that overwrites nothing newer ([`replayed`]):
+//! - Once a key was changed through Forebay since the refusal, no dead letter of that key is applied: the
+//!   drain marks it (`superseded_by`, found by `key_hash`).
+//! - An insert stays an insert: an existing row is not changed.
+//! - A put or an update sets the columns that it changed, if they are as they were at the refusal; a missing
+//!   row is not created.
+//! - A delete deletes its row, if that is as it was.
+//! - An increment adds to an existing row.
 //!
-//! A replayed letter that changes a row becomes what the later letters of the key have `seen`, where they had
-//! seen the same row. Values are read by the types that the columns have now, so that a row which was refused
-//! for a type that was corrected since is taken.
+//! When a replayed dead letter changes a row, the new row replaces `seen` in the later dead letters of the
+//! key that had seen the same row. Values are read by the present types of the columns, so that a row which
+//! was refused for a type that was corrected since is accepted.
 
 use crate::limits::{LETTER_TEXT_CHARS, LETTERS_LOOKED_AT};
 use crate::{Change, DeadLetter, Error, Kind, Op};
@@ -47,7 +47,7 @@ const VERSION: u8 = 1;
 /// Columns by name, with their values.
 pub(crate) type Fields = Vec<(String, Value)>;
 
-/// A change as a dead letter keeps it.
+/// A change as stored in a dead letter.
 pub(crate) struct Kept {
     pub(crate) op: &'static str,
     /// JSON, for people.
@@ -56,9 +56,9 @@ pub(crate) struct Kept {
     pub(crate) key_hash: i64,
 }
 
-/// What there was of a row when a change of it was refused.
+/// The row as it was when a change of it was refused.
 pub(crate) enum Seen {
-    /// It could not be read.
+    /// The row could not be read.
     Unknown,
     Row(Fields),
     Nothing,
@@ -89,7 +89,7 @@ fn named<'a>(schema: &'a Schema, row: &'a Row) -> Vec<(&'a str, ValueRef<'a>)> {
     schema.columns.iter().map(|column| column.name.as_str()).zip(row.as_ref().values(schema)).collect()
 }
 
-/// A row as `seen` has it.
+/// A row as stored in `seen`.
 pub(crate) fn image(schema: &Schema, row: Option<&Row>) -> Vec<u8> {
     encode(&row.map(|row| named(schema, row)).unwrap_or_default())
 }
@@ -112,15 +112,15 @@ impl Change {
     }
 }
 
-/// The keys of letters that a change may still supersede.
+/// The keys of dead letters that a change may still supersede.
 pub(crate) enum Outstanding {
     Keys(HashSet<i64>),
-    /// More than are looked through.
+    /// More than the limit: not listed.
     Many,
 }
 
 impl Seen {
-    /// From the column `seen` of a letter.
+    /// From the column `seen` of a dead letter.
     pub(crate) fn of(bytes: Option<&[u8]>) -> Seen {
         match bytes.and_then(decode) {
             Some(fields) if fields.is_empty() => Seen::Nothing,
@@ -139,13 +139,13 @@ impl Outstanding {
         matches!(self, Outstanding::Keys(keys) if keys.is_empty())
     }
 
-    /// Those that were found by a look for at most [`LETTERS_LOOKED_AT`].
+    /// The keys found by a query for at most [`LETTERS_LOOKED_AT`].
     pub(crate) fn of(found: Vec<i64>) -> Outstanding {
         let is_all = found.len() < LETTERS_LOOKED_AT;
         if is_all { Outstanding::Keys(found.into_iter().collect()) } else { Outstanding::Many }
     }
 
-    /// Those of the changes whose keys have letters, as far as is known.
+    /// The key hashes of the changes whose keys have dead letters, or may have.
     pub(crate) fn hit(&self, schemas: &[Arc<Schema>], changes: &[Change]) -> Vec<i64> {
         let hashes = || changes.iter().map(|change| key_hash(&schemas[change.table], &change.op));
         match self {
@@ -162,7 +162,7 @@ impl Outstanding {
     }
 }
 
-/// Text that a database of any encoding can hold: no NUL, and with `is_ascii` nothing but ASCII.
+/// Text that a database of any encoding can store: no NUL, and with `is_ascii` only ASCII.
 pub(crate) fn plain(text: &str, is_ascii: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().take(LETTER_TEXT_CHARS) {
@@ -230,7 +230,7 @@ fn encode_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads fields; `None` when the bytes are none.
+/// Reads fields; `None` when the bytes are not valid fields.
 fn decode(bytes: &[u8]) -> Option<Fields> {
     let mut rest = bytes.strip_prefix(&[VERSION])?;
     let mut fields = Vec::new();
@@ -276,8 +276,7 @@ fn decode_value(rest: &mut &[u8]) -> Option<Value> {
 }
 
 impl DeadLetter {
-    /// The change that was refused, for the table as `schema` has it now. [`Kind::Type`] when its values do
-    /// not fit that any more.
+    /// The refused change, for the present form of the table. [`Kind::Type`] when its values no longer fit.
     pub fn change(&self, schema: &Schema) -> Result<Op, Error> {
         let refused = |what: String| {
             let message =
@@ -319,7 +318,7 @@ impl DeadLetter {
                 };
                 let mut columns: Vec<(usize, Value)> =
                     fields.iter().filter_map(set).collect::<Result<_, _>>()?;
-                // A letter of an earlier version is a JSON object, which keeps no order.
+                // A dead letter of an earlier version is a JSON object, whose members have no order.
                 columns.sort_by_key(|(index, _)| *index);
                 Ok(Op::Update { key: key()?, columns })
             }
@@ -338,7 +337,7 @@ impl DeadLetter {
     }
 }
 
-/// The fields of a letter that is nothing but JSON.
+/// The fields of a dead letter that has only JSON.
 fn from_earlier(row: &str, schema: &Schema) -> Result<Fields, String> {
     let fields: HashMap<String, &RawValue> =
         serde_json::from_str(row).map_err(|source| format!("its row is no JSON object ({source})"))?;
@@ -350,7 +349,7 @@ fn from_earlier(row: &str, schema: &Schema) -> Result<Fields, String> {
     fields.into_iter().map(read).collect()
 }
 
-/// A value as one of a type, where nothing is lost by it.
+/// Converts a value to a type, where that loses nothing.
 fn as_type(value: &Value, ty: Type) -> Result<Value, String> {
     if value.as_ref().fits(ty) {
         return Ok(value.clone());
@@ -361,12 +360,12 @@ fn as_type(value: &Value, ty: Type) -> Result<Value, String> {
     from_json(ty, &text).map_err(|invalid| invalid.to_string())
 }
 
-/// A replay must not come before changes of its row that are held.
+/// The error when held changes of the row are newer than the dead letter.
 pub(crate) fn newer_is_held() -> Error {
     Error::new(Kind::Newer, "changes of its row are held, and newer: replay it when they are settled")
 }
 
-/// The change that a replay applies to a row that is `now` like this; [`Kind::Newer`] when it must not.
+/// The change that a replay applies to the present row; [`Kind::Newer`] when it must not.
 pub(crate) fn replayed(schema: &Schema, op: Op, seen: &Seen, now: Option<&Row>) -> Result<Op, Error> {
     let newer = |what: &str| Err(Error::new(Kind::Newer, format!("{what}: what is newer is kept")));
     let now = match (&op, now) {
@@ -399,8 +398,8 @@ pub(crate) fn replayed(schema: &Schema, op: Op, seen: &Seen, now: Option<&Row>) 
     if is_newer { newer("the row was changed since") } else { Ok(op) }
 }
 
-/// The values of a row by the columns of now; `None` for a column that it did not have, or not as such a
-/// value.
+/// The values of a row by the present columns; `None` for a column that the row did not have, or whose value
+/// does not fit.
 fn by_column(schema: &Schema, fields: &Fields) -> Vec<Option<Value>> {
     let value = |column: &Column| {
         let (_, value) = fields.iter().find(|(name, _)| *name == column.name)?;

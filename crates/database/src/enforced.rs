@@ -1,5 +1,5 @@
-//! What a database enforces on a table: what can be told from the values of one row, and what only the
-//! database can judge, listed for people.
+//! What a database enforces on a table: rules that can be evaluated from the values of one row, and rules
+//! that only the database can evaluate, listed for people.
 
 use crate::checks::{Columns, Compares};
 use forebay_value::{Check, Column, Condition, Rule, Rules, Schema};
@@ -10,42 +10,42 @@ use std::fmt;
 /// The most characters of a definition that are shown.
 const DEFINITION_CHARS: usize = 100;
 
-/// What is enforced on one table. Two that are equal enforce the same.
+/// The rules of one table. Equal values enforce the same.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Enforced {
-    /// What the value of each column can be judged by.
+    /// The rules for each column's value.
     pub rules: Rules,
-    /// Columns, by their index, of which no two rows may have the same values together.
+    /// Sets of columns, by index, whose combined values must be unique.
     pub unique: Vec<Vec<usize>>,
-    /// The columns, by their index, whose value in a row that is there may not be set.
+    /// The columns, by index, that must not be set in an existing row.
     pub fixed: Vec<usize>,
-    /// What the database alone judges or does.
+    /// What only the database evaluates or does.
     pub listed: Vec<Listed>,
 }
 
-/// One thing that the database alone judges or does.
+/// One thing that only the database evaluates or does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listed {
-    /// What it is, by name and definition.
+    /// Its name and definition.
     pub what: String,
-    /// What it means for hot writes.
+    /// Its consequence for hot writes.
     pub means: Means,
 }
 
-/// What something that the database alone judges means for hot writes.
+/// The consequence for hot writes of something that only the database evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Means {
     /// Rows are refused after the answer.
     Refused,
     /// Deletes are refused after the answer.
     DeletesRefused,
-    /// Something else is done, and perhaps refused.
+    /// The database does something more, and may refuse the write.
     Acts,
-    /// Rows are hidden or refused by who asks.
+    /// Rows are hidden or refused, depending on the role.
     Policies,
     /// A default that hot inserts do not compute.
     Default,
-    /// Uniqueness that memory knows too little of.
+    /// A uniqueness that memory cannot check completely.
     Unique,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Listed {
     }
 }
 
-/// The rest of a sentence that begins with what it is about.
+/// The rest of a sentence that begins with the thing's name.
 impl fmt::Display for Means {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -79,20 +79,20 @@ impl fmt::Display for Means {
     }
 }
 
-/// What is known of one column when the catalogue has been read.
+/// What the catalogue says about one column.
 #[derive(Debug, Default)]
 pub(crate) struct ColumnFacts {
     pub rule: Rule,
-    /// How its values compare; `None` where that is not certain.
+    /// How its values compare; `None` where that is uncertain.
     pub compares: Option<Compares>,
     pub is_fixed: bool,
 }
 
-/// What was found, put together for a schema.
+/// The findings for one table, before they are matched with a schema.
 #[derive(Default)]
 pub(crate) struct Found {
     pub columns: HashMap<String, ColumnFacts>,
-    /// Indexes over columns alone, by their columns' names.
+    /// The column names of each unique index that is over columns alone.
     pub unique: Vec<Vec<String>>,
     pub listed: Vec<Listed>,
 }
@@ -102,7 +102,7 @@ impl Found {
         self.listed.push(Listed { what: shortened(&what), means });
     }
 
-    /// Makes a CHECK a rule of its column when it can be judged in memory; whether it is one now. `value`:
+    /// Makes a CHECK a rule of its column if it can be evaluated in memory; returns whether it did. `value`:
     /// the column that `VALUE` means.
     pub fn judge(
         &mut self,
@@ -121,7 +121,7 @@ impl Found {
         true
     }
 
-    /// Those of the columns that a schema has.
+    /// Matches the findings with the columns of a schema.
     pub fn of(mut self, schema: &Schema) -> Enforced {
         let mut fixed = Vec::new();
         let mut rules = Vec::with_capacity(schema.columns.len());
@@ -134,7 +134,7 @@ impl Found {
         for names in std::mem::take(&mut self.unique) {
             let columns = names.iter().map(|name| schema.position(name)).collect::<Option<Vec<usize>>>();
             match columns {
-                // Rows whose keys differ cannot have the same values.
+                // Rows with different keys always differ in these columns.
                 Some(columns) if columns.contains(&schema.key) => {}
                 Some(mut columns) => {
                     columns.sort_unstable();
@@ -152,7 +152,7 @@ impl Found {
     }
 }
 
-/// A definition in one line, not too long.
+/// A definition in one line, shortened.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(DEFINITION_CHARS) {

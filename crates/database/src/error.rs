@@ -1,11 +1,11 @@
-//! What can go wrong with a database: a kind to match on, a sentence for people, the source kept.
+//! Database errors: a kind to match on, a sentence for people, and the source.
 //!
 //! The same kinds serve every engine; each engine has one place that maps its own codes to them.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What went wrong, as far as a caller can act on it.
+/// The kind of failure, as far as a caller can act on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A unique value or a key exists already.
@@ -20,42 +20,42 @@ pub enum Kind {
     },
     /// A CHECK, a foreign key or a trigger refused the row.
     Check,
-    /// The SQL is wrong, or names what does not exist.
+    /// The SQL is wrong, or names something that does not exist.
     Syntax,
-    /// A value is not of the type that its column or function wants.
+    /// A value does not have the type of its column or function argument.
     Type,
     /// The table is not what this operation needs (no single key, no AUTOINCREMENT, an unknown column type).
     Schema,
-    /// The statement ran longer than its time-out, or waited longer than that to be run. It changed nothing.
+    /// The statement ran longer than its timeout, or waited longer than that to be run. It changed nothing.
     Timeout,
-    /// Too much is waiting already, it waited too long for a connection, or another session holds a lock that
-    /// it needs. Nothing was changed.
+    /// Too many requests are waiting already, this one waited too long for a connection, or another session
+    /// holds a lock that it needs. Nothing was changed.
     Busy,
     /// The result is larger than the store's result limit.
     TooLarge,
-    /// The store cannot be reached: its file is gone, cannot be opened, or cannot be read; its server is
-    /// away, refuses the connection, or has none left. Nothing was changed.
+    /// The database cannot be reached: its file does not exist, cannot be opened, or cannot be read; its
+    /// server is unreachable, refuses the connection, or has none left. Nothing was changed.
     Unavailable,
-    /// The connection or the disk failed while committing: the change may be there or not.
+    /// The connection or the disk failed while committing: whether the change was committed is unknown.
     UnknownOutcome,
     /// The drain position in the store is not the expected one: another drain has taken over. Nothing was
     /// changed.
     Fenced,
     /// One change of a batch was refused. Nothing of the batch was applied.
     Row {
-        /// Which change, counted from 0.
+        /// The index of the change, counted from 0.
         index: usize,
-        /// Why, as it would have been had it stood alone.
+        /// The reason, as it would be if the change were alone.
         reason: Box<Kind>,
     },
     /// These changes of a batch were refused ([`OnError::Sift`](crate::OnError::Sift)). Nothing of the batch
     /// was applied.
     Rows {
-        /// Which changes, counted from 0.
+        /// The indexes of the changes, counted from 0.
         indexes: Vec<usize>,
     },
-    /// The table is not as the batch needs it (gone, a column dropped, no permission): that concerns each of
-    /// its rows. Nothing of the batch was applied.
+    /// The table is not as the batch needs it (dropped, a column dropped, no permission): this affects each
+    /// of its rows. Nothing of the batch was applied.
     Table {
         /// The table's name.
         table: String,
@@ -65,23 +65,24 @@ pub enum Kind {
     /// One change of a batch was refused, and not even its dead letter could be written. Nothing of the batch
     /// was applied.
     DeadLetter {
-        /// Which change, counted from 0.
+        /// The index of the change, counted from 0.
         index: usize,
-        /// The table that the change is of.
+        /// The table of the change.
         table: String,
     },
     /// `forebay_dead_letter` cannot be made, read or changed. Nothing of the batch was applied.
     NoLetters,
-    /// A dead letter is not applied: its row was changed since.
+    /// A dead letter was not applied: its row was changed since.
     Newer,
-    /// The server failed in itself: neither the row nor the statement is at fault. Nothing was changed.
+    /// The server had an internal failure: neither the row nor the statement is at fault. Nothing was
+    /// changed.
     Internal,
-    /// A batch gave way to direct writes that had waited. Nothing of it was applied.
+    /// A batch yielded to waiting direct writes. Nothing of the batch was applied.
     Yielded {
-        /// How many of its changes the slice had had time for.
+        /// How many of its changes were executed within the slice.
         done: usize,
     },
-    /// The database file is damaged, or no database.
+    /// The database file is damaged, or is not a database.
     Corrupt,
     /// The database or its folder may not be written.
     ReadOnly,
@@ -107,35 +108,35 @@ impl Error {
         Error { kind, message: message.into(), column: None, constraint: None, source: None }
     }
 
-    /// Adds what caused it.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// Says which column it is about, beside what the kind says.
+    /// Adds the column at fault, for kinds that do not name it.
     #[must_use]
     pub(crate) fn with_column(mut self, column: Option<String>) -> Error {
         self.column = column.map(String::into);
         self
     }
 
-    /// Says which constraint refused the data.
+    /// Adds the constraint that refused the data.
     #[must_use]
     pub(crate) fn with_constraint(mut self, constraint: Option<String>) -> Error {
         self.constraint = constraint.map(String::into);
         self
     }
 
-    /// The same failure, told as that of one change of a batch.
+    /// The same failure, as that of one change of a batch.
     #[must_use]
     pub(crate) fn at_row(self, index: usize) -> Error {
         let message = format!("change {index} of the batch: {}", self.message);
         Error { kind: Kind::Row { index, reason: Box::new(self.kind) }, message, ..self }
     }
 
-    /// A change was refused, and writing its letter failed.
+    /// A change was refused, and writing its dead letter failed.
     pub(crate) fn no_letter(index: usize, table: &str, refused: &Error, failed: impl fmt::Display) -> Error {
         let message = format!(
             "has a change that the database refuses ({}), and its dead letter cannot be kept ({failed})",
@@ -144,20 +145,20 @@ impl Error {
         Error::new(Kind::DeadLetter { index, table: table.to_owned() }, message).with_source(refused.clone())
     }
 
-    /// The same failure, told as that of a whole table.
+    /// The same failure, as that of a whole table.
     #[must_use]
     pub(crate) fn of_table(self, table: &str) -> Error {
         let message = format!("table {table}: {}", self.message);
         Error { kind: Kind::Table { table: table.to_owned(), reason: Box::new(self.kind) }, message, ..self }
     }
 
-    /// The same failure as one of another kind.
+    /// The same failure with another kind.
     #[must_use]
     pub(crate) fn with_kind(self, kind: Kind) -> Error {
         Error { kind, ..self }
     }
 
-    /// The same failure of a row that is so many further along.
+    /// The same failure, with the row's index increased by `by`.
     #[must_use]
     pub(crate) fn moved(self, by: usize) -> Error {
         match self.kind {
@@ -169,26 +170,26 @@ impl Error {
         }
     }
 
-    /// The same failure with more behind it.
+    /// The same failure with `what` after the message.
     #[must_use]
     pub(crate) fn append(mut self, what: impl fmt::Display) -> Error {
         self.message = format!("{}{what}", self.message);
         self
     }
 
-    /// The same failure with where it happened in front.
+    /// The same failure with `what`, the place of the failure, before the message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// What went wrong.
+    /// The kind of failure.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// The column or parameter that the data is at fault in, as far as the store names it, whatever the kind.
+    /// The column or parameter at fault, as far as the database names it, whatever the kind.
     pub fn column(&self) -> Option<&str> {
         match &self.kind {
             Kind::Conflict { column } | Kind::NotNull { column } => column.as_deref(),
@@ -196,7 +197,7 @@ impl Error {
         }
     }
 
-    /// The name of the constraint that refused the data, as far as the store names it.
+    /// The name of the constraint that refused the data, as far as the database names it.
     pub fn constraint(&self) -> Option<&str> {
         self.constraint.as_deref()
     }
@@ -206,7 +207,7 @@ impl Error {
         &self.message
     }
 
-    /// Whether the same operation may succeed later without anybody changing it.
+    /// Whether the same operation may succeed later without any change by the caller.
     pub fn may_retry(&self) -> bool {
         matches!(
             self.kind,
@@ -221,7 +222,7 @@ impl Error {
         )
     }
 
-    /// Whether the data is at fault (a constraint, a type), not the store: such a change is refused each
+    /// Whether the data is at fault (a constraint, a type), not the database: such a change is refused each
     /// time.
     pub fn is_data(&self) -> bool {
         matches!(

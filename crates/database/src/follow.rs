@@ -1,15 +1,15 @@
-//! Following: what others commit to tables that are served from memory.
+//! Following: changes that other programs commit to tables that are served from memory.
 //!
-//! Triggers tell the keys of changed rows, and nothing else. A [`Follower`](crate::Follower) polls: in one
-//! snapshot it reads the log's position, the keys that are visible now and were not at the last poll, and the
-//! present rows of these keys and of those that its caller wants. So all rows that a server takes of a
-//! followed table come from one connection, in the order of their snapshots, and the position that belongs to
+//! The database reports the keys of changed rows, and nothing else. A [`Follower`](crate::Follower) polls: in
+//! one snapshot it reads the log's position, the keys that are visible now and were not at the last poll, and
+//! the present rows of these keys and of those that its caller requests. So all rows of a followed table that
+//! reach a server come from one connection, in the order of their snapshots, and the position that belongs to
 //! a row is known exactly.
 //!
-//! What must stay true: a committed change is told at least once, whatever order transactions commit in; what
-//! is told twice is read twice, which is harmless. Other programs' writes never fail because of the triggers,
-//! and what the triggers write is deleted once every follower has passed it; when no follower has been heard
-//! of for an hour they write nothing.
+//! What must stay true: a committed change is reported at least once, in whatever order transactions commit;
+//! a change that is reported twice is read twice, which is harmless. Other programs' writes never fail
+//! because of the triggers, and what the triggers write is deleted once every follower has passed it. When no
+//! follower has reported for an hour, the triggers write nothing.
 
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use std::sync::Arc;
 /// A table to follow.
 #[derive(Debug, Clone)]
 pub struct Follow {
-    /// What the table is. Its key is its PRIMARY KEY, or UNIQUE and NOT NULL.
+    /// The table's schema. Its key is its PRIMARY KEY, or UNIQUE and NOT NULL.
     pub schema: Arc<Schema>,
-    /// The columns whose previous values are told with each change.
+    /// The columns whose previous values are reported with each change.
     pub old: Vec<usize>,
-    /// Whether the drain's own writes are told too. They are in any case where the database may store
-    /// something else than it is sent (triggers, rounding).
+    /// Whether the drain's own writes are reported too. They always are where the database may store other
+    /// values than those sent (triggers, rounding).
     pub own: bool,
 }
 
-/// What one poll has found.
+/// The result of one poll.
 #[derive(Debug, Default)]
 pub struct Followed {
     /// The position of the log in the snapshot of the rows.
     pub position: Option<u64>,
-    /// What the drain keeps beside it.
+    /// The drain's note beside the position.
     pub note: String,
-    /// Each key once: those that changed and those that were wanted.
+    /// Each key once: those that changed and those that were requested.
     pub rows: Vec<FollowedRow>,
-    /// Tables of which any row may have changed: every key of theirs is to be wanted. They hold for snapshots
-    /// from this one on.
+    /// Tables of which any row may have changed: the caller must request all of their keys. Their reads are
+    /// valid from this snapshot on.
     pub reload: Vec<usize>,
-    /// Whether more changes wait: the next poll should not.
+    /// Whether more changes wait: then the next poll should follow at once.
     pub more: bool,
-    /// Whether the follower has joined anew: no place from before
-    /// ([`Follower::place`](crate::Follower::place)) is one to go on from.
+    /// Whether the follower has joined again: it cannot continue from an earlier place
+    /// ([`Follower::place`](crate::Follower::place)).
     pub anew: bool,
 }
 
-/// A row as the database has it.
+/// A row as the database contains it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FollowedRow {
-    /// The table's index in what [`Store::follow`](crate::Store::follow) was given.
+    /// The table's index in the argument of [`Store::follow`](crate::Store::follow).
     pub table: usize,
-    /// Which row it is, whether it is there or not.
+    /// The row's key, whether the row exists or not.
     pub key: Value,
-    /// The row; `None` when there is none with this key.
+    /// The row; `None` when no row has this key.
     pub row: Option<Row>,
-    /// Why a row that is there is not in `row`: a hot table cannot hold one of its values.
+    /// Why an existing row is not in `row`: a hot table cannot store one of its values.
     pub unfit: Option<Arc<str>>,
-    /// The values of [`Follow::old`] before each change that this poll tells.
+    /// The values of [`Follow::old`] before each change that this poll reports.
     pub old: Vec<Vec<Value>>,
-    /// Whether the caller asked for it.
+    /// Whether the caller requested the row.
     pub wanted: bool,
 }

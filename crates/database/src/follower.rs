@@ -1,4 +1,5 @@
-//! The handle of who polls a database for what others commit, and the seam between it and the engines.
+//! The handle with which a server polls a database for other programs' changes, and the seam between it and
+//! the engines.
 
 use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::follow::Follower as SqliteFollower;
@@ -18,8 +19,8 @@ pub(crate) enum Following {
 }
 
 impl Follower {
-    /// Reads what has changed since the last poll, and these rows. After an error, or when this is dropped
-    /// before it ends, the next poll goes on where the last one that ended left off.
+    /// Reads what has changed since the last poll, and the `wanted` rows. After an error, or when the future
+    /// is dropped before it ends, the next poll continues after the last completed one.
     pub async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
         match &mut self.engine {
             Following::Sqlite(follower) => follower.poll(wanted).await,
@@ -27,7 +28,7 @@ impl Follower {
         }
     }
 
-    /// Who tells of changes in this database, in words; and why not a way that would cost less.
+    /// How changes are reported in this database, in words; and why a cheaper way is not used.
     pub fn told_by(&self) -> &str {
         match &self.engine {
             Following::Sqlite(_) => "triggers",
@@ -35,7 +36,7 @@ impl Follower {
         }
     }
 
-    /// As [`Store::idle_slots`], without its own.
+    /// As [`Store::idle_slots`], without this follower's own slot.
     pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
         match &self.engine {
             Following::Sqlite(_) => Ok(Vec::new()),
@@ -43,7 +44,8 @@ impl Follower {
         }
     }
 
-    /// Where it is, for [`Store::follow_from`]: once the caller has everything that was found.
+    /// The place that the follower has reached, for [`Store::follow_from`]: valid once the caller has taken
+    /// everything that was found.
     pub fn place(&self) -> String {
         match &self.engine {
             Following::Sqlite(follower) => follower.place(),
@@ -51,11 +53,11 @@ impl Follower {
         }
     }
 
-    /// Has the database keep what was committed since this place, until it is told another; `None`: what was
-    /// read is not kept.
+    /// Has the database retain what was committed since this place, until another place is given; `None`:
+    /// what was read is not retained.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`]: the place is none of this database.
+    /// [`Kind::Corrupt`]: the place does not belong to this database.
     pub fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
         match &mut self.engine {
             Following::Sqlite(follower) => follower.hold(place),

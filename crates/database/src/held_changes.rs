@@ -1,40 +1,39 @@
-//! Held changes: refused by the database, and not dead yet.
+//! Held changes: changes that the database refused and that may still become valid.
 //!
-//! Queues that are drained side by side (the shards of a memory tier) keep no order between them: a row may
-//! come before the one that it refers to, or before the delete that frees its unique value. A drain of such
-//! queues has a refused change held ([`OnError::Hold`](crate::OnError::Hold)): it goes to `forebay_held` in
-//! the transaction that moves the position past it, and every later change of its row behind it. Held changes
-//! are settled by batches that take them from there ([`Holding::settles`]): applied, or made dead letters.
-//! When that is done is the drain's business.
+//! Queues that are drained concurrently (the shards of a memory tier) have no common order: a row may come
+//! before the row that it refers to, or before the delete that frees its unique value. A drain of such queues
+//! has a refused change held ([`OnError::Hold`](crate::OnError::Hold)): the change goes to `forebay_held` in
+//! the transaction that moves the position past it, and so does every later change of its row. Batches settle
+//! held changes ([`Holding::settles`]): they apply them, or make them dead letters. The drain decides when.
 //!
 //! What must stay true: a change is held, applied or a dead letter, never two of these, because it moves
-//! between them in one transaction, which locks what it takes.
+//! between them in one transaction, which locks its rows of `forebay_held`.
 
 use crate::{Batch, Change, DeadLetter, Error, HeldId, Op};
 use forebay_value::Schema;
 
-/// A change that is held.
+/// A held change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Which one.
+    /// The change's id.
     pub id: HeldId,
     /// The same for all changes of one row ([`Change::key_hash`](crate::Change::key_hash)).
     pub key_hash: i64,
-    /// What its dead letter would be; the letter's id is 0.
+    /// Its dead letter, should it become one; the dead letter's id is 0.
     pub letter: DeadLetter,
 }
 
 impl Held {
-    /// The change, for the table as `schema` has it now.
+    /// The change, for the present form of the table.
     ///
     /// # Errors
-    /// [`Kind::Type`](crate::Kind::Type) when its values do not fit that any more.
+    /// [`Kind::Type`](crate::Kind::Type) when its values no longer fit.
     pub fn change(&self, schema: &Schema) -> Result<Op, Error> {
         self.letter.change(schema)
     }
 }
 
-/// Why one of [`Holding::more`](crate::Holding::more) is held.
+/// The reason recorded for one of [`Holding::more`](crate::Holding::more).
 pub(crate) fn unrefused(batch: &Batch, change: &Change) -> Error {
     let name = &batch.schemas[change.table].name;
     let acts = batch.held.cascades.as_ref().is_some_and(|cascades| cascades.has(name));
@@ -47,7 +46,7 @@ pub(crate) fn unrefused(batch: &Batch, change: &Change) -> Error {
     }
 }
 
-/// Why a change is held that the database did not refuse.
+/// The reason recorded for a held change that the database did not refuse.
 pub(crate) fn behind_held() -> Error {
     Error::new(crate::Kind::Newer, "an earlier change of its row is held")
 }

@@ -1,24 +1,25 @@
-//! Databases: the archive behind the hot tables, and what direct SQL runs on: SQLite and PostgreSQL.
+//! Databases (SQLite and PostgreSQL): the archive behind the hot tables, and the target of direct SQL.
 //!
-//! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and made in
-//! the store, what the store enforces on a table ([`Enforced`]), what of a plan
-//! grows with its table ([`Growing`]), blocks of serial keys, scans,
-//! [`Store::apply`], the drain's transaction, the changes that it holds ([`Held`]) and the dead letters that
-//! it leaves, which [`Store::replay`] applies again; what others commit ([`Store::follow`]). [`Store`] is a
+//! What lives here: statements and their parameters ([`Statement`], [`Rows`]), schemas read from and created
+//! in the database, what the database enforces on a table ([`Enforced`]), the parts of a plan whose cost
+//! grows with the table ([`Growing`]), blocks of serial keys, scans, the drain's transaction
+//! ([`Store::apply`]), the changes that it holds ([`Held`]) and the dead letters that it writes, which
+//! [`Store::replay`] applies again; changes that other programs commit ([`Store::follow`]). [`Store`] is a
 //! thin handle; `sqlite/` and `postgres/` are the engines behind it.
 //!
 //! What must stay true:
-//! - A change is answered only after the store has made it durable (SQLite: WAL with `synchronous = FULL`;
+//! - A change is answered only after the database has made it durable (SQLite: WAL with `synchronous = FULL`;
 //!   PostgreSQL: `synchronous_commit` on, set where the server says off).
-//! - What may have happened is never done again: a connection lost at the commit is [`Kind::UnknownOutcome`].
+//! - A change that may have been committed is never sent again: a connection lost at the commit is
+//!   [`Kind::UnknownOutcome`].
 //! - A batch and the log position that it reaches are one transaction, and the position moves by
-//!   compare-and-set: whatever dies in between, a change is applied once.
+//!   compare-and-set: whichever process dies in between, a change is applied once.
 //! - A statement that fails, stalls or breaks its transaction costs only its own caller.
-//! - Nothing waits without bound: queues are limited, statements have a time-out, locks of other processes
-//!   too.
-//! - Parameters are bound, never pasted.
+//! - Nothing waits without bound: queues are limited, and statements and waits for other processes' locks
+//!   have timeouts.
+//! - Parameters are bound, never inserted into the SQL text.
 //!
-//! What must not move in: memory tables, the log's format, coalescing, HTTP, anything that decides what to
+//! What must not move in: memory tables, the log's format, coalescing, HTTP, any decision about what to
 //! write.
 
 mod batch;

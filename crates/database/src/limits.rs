@@ -1,26 +1,27 @@
 //! Every limit of this crate and where it comes from.
 
-/// How long a commit that others wait behind may take: the drain gives the writer back this often.
+/// How long a commit that other writes wait behind may take: the drain yields the writer this often.
 pub const SLICE_MS: u64 = 20;
 
-/// How long one statement may run inside a transaction that it shares; past it, it is run again, alone.
+/// How long one statement may run inside a shared transaction; a slower statement is run again, alone.
 pub const SHARED_STATEMENT_MS: u64 = SLICE_MS;
 
-/// Statements that share one transaction at most. A group this large has its fsync paid for many times over;
-/// more would only make the first of them wait.
+/// Statements that share one transaction at most. In a group this large the fsync costs a small part of each
+/// statement; a larger group would only make the first statements wait.
 pub const GROUP_STATEMENTS: usize = 1_024;
 
-/// How often a shared transaction is tried again without the statement that broke it, before each runs alone.
+/// How often a shared transaction is retried without the statement that broke it, before each statement runs
+/// alone.
 pub const GROUP_ATTEMPTS: usize = 4;
 
-/// Drain and bulk jobs that may wait for the writer. There is one drain and at most a seed; more is a
+/// Drain and bulk jobs that may wait for the writer. There are one drain and at most one seed; more is a
 /// mistake.
 pub const BULK_QUEUE: usize = 64;
 
-/// Bytes that one result may hold, so that a forgotten LIMIT cannot take the server's memory.
+/// Bytes of one result at most, so that a missing LIMIT cannot use up the server's memory.
 pub const RESULT_BYTES: usize = 64 << 20;
 
-/// SQLite virtual-machine steps between two looks at the clock: 10 to 100 µs, against 25 ns for the look.
+/// SQLite virtual-machine steps between two checks of the clock: 10 to 100 µs, against 25 ns for a check.
 pub const PROGRESS_OPS: i32 = 1_000;
 
 /// How long opening waits for a lock that another process holds.
@@ -31,43 +32,43 @@ pub const OPEN_LOCK_WAIT_MS: u64 = 5_000;
 pub const BULK_LOCK_WAIT_MS: u64 = 500;
 
 /// The page cache of the writer in KiB. A drain batch touches most leaves of a random (UUID) key's index: at
-/// 1,000,000 rows these are 50 MB, and what falls out of the cache is read again for the next batch.
+/// 1,000,000 rows these are 50 MB, and pages that the cache evicts are read again for the next batch.
 pub const WRITER_CACHE_KIB: i64 = 64 << 10;
 
 /// The page cache of each reader in KiB: the inner pages of the indexes; leaves come from the operating
 /// system's cache.
 pub const READER_CACHE_KIB: i64 = 16 << 10;
 
-/// SQLite's memory-mapped reads stay off: a mapped file that another process truncates, or a disk that fails,
-/// kills the process with SIGBUS, where `read` gives an error that can be answered.
+/// SQLite's memory-mapped reads stay off: when another process truncates a mapped file, or a disk fails, the
+/// process is killed with SIGBUS, where `read` returns an error that can be reported.
 pub const MMAP_BYTES: i64 = 0;
 
 /// Pages in the write-ahead log after which a commit copies them into the database file. 16,384 pages are 64
 /// MiB: several drain batches, so that an index page that each of them changes is copied once.
 pub const CHECKPOINT_PAGES: i64 = 16_384;
 
-/// The size in bytes that the write-ahead log's file is cut back to once it was larger.
+/// The size in bytes to which a larger write-ahead log file is truncated.
 pub const WAL_KEPT_BYTES: i64 = 128 << 20;
 
-/// Prepared statements kept per connection; a configuration has far fewer.
+/// Prepared statements cached per connection; a configuration has far fewer.
 pub const STATEMENTS_CACHED: usize = 256;
 
-/// Rows in one message of a scan: enough to make the hand-over free, little enough to be 0.5 MB at 500-byte
-/// rows.
+/// Rows in one message of a scan: enough to make the hand-over cheap, and only 0.5 MB at 500-byte rows.
 pub const SCAN_ROWS: usize = 1_024;
 
-/// Messages of a scan on their way; with [`SCAN_ROWS`] bounds what a slow taker leaves in memory.
+/// Messages of a scan in its channel; together with [`SCAN_ROWS`] this bounds what a slow receiver leaves in
+/// memory.
 pub const SCAN_MESSAGES: usize = 8;
 
-/// Changes between two looks at whether direct writes wait.
+/// Changes between two checks whether direct writes wait.
 pub const YIELD_EVERY: usize = 64;
 
-/// Changes that a batch is always given time for: below it, giving way again would never end.
+/// Changes that a batch may always execute: with fewer, a batch could yield without end.
 pub const YIELD_FLOOR: usize = 256;
 
-/// Connections to PostgreSQL when the URL says nothing: a backend is a process of some 10 MB that wants a
-/// core while it works, and what is pipelined over two connections keeps two cores busy. The rest is for
-/// statements that take their time.
+/// Connections to PostgreSQL when the URL sets no number: a backend is a process of some 10 MB that uses a
+/// core while it works, and pipelines over two connections keep two cores busy. The other connections are for
+/// slow statements.
 pub const POOL_DEFAULT: usize = 16;
 
 /// One connection to read, one to write, one for drain and schema.
@@ -76,139 +77,140 @@ pub const POOL_MIN: usize = 3;
 /// More connections than this make any PostgreSQL slower, not faster.
 pub const POOL_MAX: usize = 500;
 
-/// Connections of PostgreSQL's `max_connections` that are left to others, beside those it keeps for
-/// superusers: a `psql`, a backup, a monitor.
+/// Connections of PostgreSQL's `max_connections` that are left to other clients, beside those that the server
+/// reserves for superusers: a `psql`, a backup, a monitor.
 pub const CONNECTIONS_LEFT: usize = 5;
 
 /// Connections of the pool for drain, seed, keys and schemas, at most; one drain uses one of them.
 pub const BULK_CONNECTIONS_MAX: usize = 4;
 
-/// Scans at the same time, each with a connection beside the pool: they are long, and there are few (warm,
+/// Concurrent scans, each with its own connection beside the pool: scans are long, and there are few (warm,
 /// check).
 pub const SCANS_MAX: usize = 4;
 
-/// The longest statement time-out that a URL may ask for: an hour.
+/// The longest statement timeout that a URL may set: an hour.
 pub const STATEMENT_TIMEOUT_MS_MAX: u64 = 3_600_000;
 
-/// Reads sent down one connection in one flight: 64 answers of 600 bytes fit its socket buffer, and a flight
-/// of them takes the server a millisecond or two.
+/// Reads pipelined on one connection in one flight: 64 answers of 600 bytes fit its socket buffer, and the
+/// server executes such a flight in a millisecond or two.
 pub const PIPELINED_READS: usize = 64;
 
-/// Inserts in one transaction: past it what the commit costs is a few per cent of the inserts themselves.
+/// Inserts in one transaction: beyond this number the commit costs only a few per cent of the inserts.
 pub const PIPELINED_INSERTS: usize = 128;
 
-/// Connections that commit shared inserts at a time: while one waits for its fsync, the next group is being
-/// inserted.
+/// Connections that commit shared inserts at a time: while one waits for its fsync, the other inserts the
+/// next group.
 pub const INSERT_CONNECTIONS: usize = 2;
 
-/// How long an insert in a shared transaction waits for a lock; past it it is run alone, where it may wait as
-/// long as a statement may run.
+/// How long an insert in a shared transaction waits for a lock; after that it is run alone, where it may wait
+/// as long as a statement may run.
 pub const SHARED_LOCK_WAIT_MS: u64 = SHARED_STATEMENT_MS;
 
-/// How often a read, or what has only been prepared, is sent again because its connection was lost: a server
-/// that was restarted leaves several dead ones behind.
+/// How often a read, or a statement that was only prepared, is sent again because its connection was lost: a
+/// restarted server leaves several dead connections.
 pub const SEND_TRIES: u8 = 8;
 
-/// How long a connection may be busy with statements that were sent elsewhere meanwhile, before a new one
-/// takes its place.
+/// How long a connection may be busy with statements that were meanwhile sent on another connection, before a
+/// new connection replaces it.
 pub const LEFTOVERS_MS: u64 = 10 * SHARED_STATEMENT_MS;
 
-/// How often a statement that once held up a pipeline must be quick by itself before it is pipelined again.
+/// How often a statement that once delayed a pipeline must be quick by itself before it is pipelined again.
 pub const QUICK_AGAIN_AFTER: u8 = 16;
 
-/// How long after its time-out a statement that the server does not end is given up, with its connection.
+/// How long after its timeout a statement that the server does not end is abandoned, with its connection.
 pub const SERVER_GRACE_MS: u64 = 2_000;
 
-/// What a pause of this process counts at most towards the time that a server has: little of
-/// [`SERVER_GRACE_MS`], and few wake-ups while a statement is waited for.
+/// How much a pause of this process counts at most towards the server's time: a small part of
+/// [`SERVER_GRACE_MS`], and few wake-ups while waiting for a statement.
 pub const PATIENCE_SLICE_MS: u64 = 250;
 
-/// How long a statement of the drain, or a COPY, may be unanswered before its connection is given up: a batch
-/// takes half a second, one whose rows have slow triggers a few.
+/// How long a statement of the drain, or a COPY, may be unanswered before its connection is abandoned: a
+/// batch takes half a second, or a few seconds with slow triggers.
 pub const BULK_ANSWER_MS: u64 = 30_000;
 
-/// The same for what goes through a whole table (VACUUM), and for a scan that has not found its next row.
+/// The same for statements over a whole table (VACUUM), and for a scan that has not found its next row.
 pub const WHOLE_TABLE_MS: u64 = 3_600_000;
 
-/// How long what is under way may take when the database is closed: then its connections are dropped.
+/// How long running work may take when the database is closed; after that its connections are dropped.
 pub const CLOSE_MS: u64 = 1_000;
 
-/// How long a new connection may take from the first byte to the server's last word, beside
-/// `connect_timeout`.
+/// How long the handshake of a new connection may take, from the first byte to the server's last message,
+/// beside `connect_timeout`.
 pub const HANDSHAKE_MS: u64 = 5_000;
 
-/// How long data may be on its way unacknowledged, and a silent connection unanswered, before the system
-/// gives it up, on both ends: of a server that is gone without a word no lock must be left for long.
+/// How long sent data may stay unacknowledged, and a silent connection unanswered, before the operating
+/// system closes the connection, on both ends: a server that vanished must not hold locks for long.
 pub const TCP_USER_TIMEOUT_MS: u64 = 15_000;
-/// See [`TCP_USER_TIMEOUT_MS`]: after so long a silence a connection is asked whether it is there.
+/// See [`TCP_USER_TIMEOUT_MS`]: the silence after which the system probes a connection.
 pub const KEEPALIVE_IDLE_S: u64 = 10;
-/// See [`TCP_USER_TIMEOUT_MS`]: how often, and how many times.
+/// See [`TCP_USER_TIMEOUT_MS`]: the interval between probes.
 pub const KEEPALIVE_INTERVAL_S: u64 = 5;
-/// See [`KEEPALIVE_INTERVAL_S`].
+/// See [`KEEPALIVE_INTERVAL_S`]: the number of probes.
 pub const KEEPALIVE_PROBES: u32 = 3;
 
-/// How long after its last use a connection is taken for a batch without asking whether it is still there.
+/// How long after its last use a connection is used for a batch without a check that it is still open.
 pub const SESSION_WARM_MS: u64 = 1_000;
 
-/// How long a COMMIT of unknown outcome is asked after before the drain is told that it is unknown.
+/// How long the outcome of an unanswered COMMIT is looked up before the drain is told that it is unknown.
 pub const OUTCOME_MS: u64 = 10_000;
 
 /// The first and the longest pause between two attempts to connect.
 pub const RECONNECT_FIRST_MS: u64 = 50;
-/// See [`RECONNECT_FIRST_MS`]. A server that starts again after a crash takes seconds; it must be found soon
+/// See [`RECONNECT_FIRST_MS`]. A server that restarts after a crash takes seconds, and must be found soon
 /// after.
 pub const RECONNECT_LAST_MS: u64 = 1_000;
 
-/// After a failed attempt to connect, how long calls are refused without another one; and how long an attempt
-/// may take for calls to wait for its outcome. A server that is there takes some 10 ms.
+/// After a failed attempt to connect, how long calls are refused without another attempt; and how long an
+/// attempt may take for calls to wait for its outcome. A reachable server takes some 10 ms.
 pub const CONNECT_AGAIN_MS: u64 = 100;
 
-/// How often waiting statements are looked through for those whose time is up.
+/// How often waiting statements are searched for those that have timed out.
 pub const SWEEP_MS: u64 = 100;
 
-/// Changes of one kind to one table from which on they go by COPY; fewer are sent as statements, which costs
-/// less than a COPY's two round trips.
+/// The number of changes of one kind to one table from which on COPY is used; fewer are sent as statements,
+/// which cost less than a COPY's two round trips.
 pub const COPY_ROWS_MIN: usize = 32;
 
-/// Changes at most in a batch that is sent as one flight, COMMIT included. In a larger one round trips count
-/// for little, and COPY costs less a row.
+/// Changes at most in a batch that is sent as one flight, COMMIT included. In a larger batch round trips
+/// matter little, and COPY costs less a row.
 pub const FLIGHT_CHANGES: usize = 128;
 
-/// For how long a connection knows whether triggers or rules of a table may skip rows or put them elsewhere:
-/// as often as the catalogue is looked at for what a table enforces.
+/// How long a connection caches whether triggers or rules of a table may skip rows or redirect them: as often
+/// as the catalogue is read for what a table enforces.
 pub const SKIPPING_KNOWN_MS: u64 = 5_000;
 
-/// Rows at most that one INSERT of such a batch has. A statement has 65,535 parameters at most, and a table
-/// of the config 1,000 columns.
+/// Rows at most in one INSERT of such a batch. A statement has 65,535 parameters at most, and a table of the
+/// config 1,000 columns.
 pub const INSERTED_TOGETHER: usize = 32;
 
-/// Bytes of encoded rows handed to a COPY at once: large enough that the hand-over is free, small enough that
-/// the server works on the first while the next is encoded.
+/// Bytes of encoded rows given to a COPY at once: large enough that the hand-over is cheap, small enough that
+/// the server works on the first part while the next is encoded.
 pub const COPY_CHUNK_BYTES: usize = 128 << 10;
 
-/// Changes in one savepoint when each may become a dead letter: a refused one has at most so many run again.
+/// Changes in one savepoint when each may become a dead letter: a refused change causes at most this many to
+/// run again.
 pub const SAVEPOINT_CHANGES: usize = 64;
 
-/// Changes in one flight, each behind a savepoint of its own, after one was refused. What is sent behind the
-/// next refused one is sent in vain.
+/// Changes in one flight, each with its own savepoint, after one was refused. The changes sent behind the
+/// next refused one are discarded.
 pub const APART_CHANGES: usize = 8;
 
-/// Characters of a dead letter's row, and of its reason, that are kept as text: for people; the change itself
-/// is kept in bytes.
+/// Characters of a dead letter's row, and of its reason, that are stored as text: for people; the change
+/// itself is stored as bytes.
 pub const LETTER_TEXT_CHARS: usize = 1 << 20;
 
-/// Dead letters whose keys are read before each batch, to see which of them it supersedes. With more, the
-/// database looks for each key.
+/// Dead letters whose keys are read before each batch, to see which of them the batch supersedes. When there
+/// are more, the database looks up each key.
 pub const LETTERS_LOOKED_AT: usize = 1_000;
 
-/// Keys taken one by one from a sequence at most; a larger step sets it.
+/// Keys taken one by one from a sequence at most; a larger step uses `setval`.
 pub const SEQUENCE_STEPS_MAX: i64 = 1_000_000;
 
-/// How old a claim on tables is when another server may take them over: several times the seconds between
-/// two signs of life, and more than a batch takes.
+/// The age of a claim on tables at which another server may take them over: several times the seconds between
+/// two signs of life, and longer than a batch takes.
 pub const CLAIM_MS: u64 = 20_000;
 
-/// The oldest PostgreSQL that can be followed: `pg_current_snapshot()` is there since 13
+/// The oldest PostgreSQL that can be followed: `pg_current_snapshot()` exists since 13
 /// (`server_version_num`).
 pub const FOLLOW_SERVER_MIN: i64 = 130_000;
 
@@ -216,39 +218,39 @@ pub const FOLLOW_SERVER_MIN: i64 = 130_000;
 /// trips are spread over thousands of rows.
 pub const FOLLOW_PAGE: usize = 4_000;
 
-/// How long a lock on a table that is to be followed is waited for. Other writers wait behind
-/// us meanwhile.
+/// How long to wait for a lock on a table that is to be followed. Other writers wait behind this request
+/// meanwhile.
 pub const FOLLOW_LOCK_WAIT_MS: u64 = 2_000;
 
-/// How often it is tried, and the pause between two tries, in which those who waited get their turn.
+/// How often the lock is tried, and the pause between two tries, in which the waiting writers proceed.
 pub const FOLLOW_LOCK_TRIES: usize = 15;
 /// See [`FOLLOW_LOCK_TRIES`].
 pub const FOLLOW_LOCK_PAUSE_MS: u64 = 500;
 
-/// How long the creation of a replication slot waits for the transactions that are open.
+/// How long the creation of a replication slot waits for open transactions.
 pub const SLOT_WAIT_MS: u64 = 10_000;
 
-/// How far a stream may be behind, beside what its tables' sizes allow: beyond it they are read again.
+/// How far a stream may lag, beside what its tables' sizes allow: beyond that the tables are read again.
 pub const FOLLOW_LAG_BYTES: u64 = 256 << 20;
 
-/// How long a poll waits for a stream that has not come as far as the database is: a pause between two polls.
+/// How long a poll waits for a stream that lags behind the database: a pause between two polls.
 pub const FOLLOW_STREAM_WAIT_MS: u64 = 50;
 
-/// A stream on which nothing comes for so long, though each poll asks for an answer, is given up. A large
-/// transaction of other tables may be decoded for as long without a word.
+/// A stream on which nothing arrives for this long, though each poll requests an answer, is closed. The
+/// server may decode a large transaction of other tables for as long without a message.
 pub const FOLLOW_DEAF_MS: u64 = 60_000;
 
-/// Room for what one read of a stream takes.
+/// Buffer space for one read of a stream.
 pub const REPLICATION_READ_BYTES: usize = 256 << 10;
 
-/// How often a follower notes how far it is.
+/// How often a follower stores its progress.
 pub const FOLLOW_NOTE_MS: u64 = 5_000;
 
-/// The same when there was nothing to read, on SQLite, where each note is a commit: well within the half hour
-/// after which a follower is unknown.
+/// The same when there was nothing to read, on SQLite, where each such note is a commit: well within the half
+/// hour after which a follower counts as unknown.
 pub const FOLLOW_IDLE_NOTE_MS: u64 = 300_000;
 
-/// Changes that are deleted in one transaction: a few milliseconds' work.
+/// Changes that are deleted in one transaction: this takes a few milliseconds.
 pub const FOLLOW_DELETE_ROWS: u64 = 10_000;
 
 const _: () = assert!(INSERTED_TOGETHER.is_power_of_two() && INSERTED_TOGETHER * 1_000 < 65_535);

@@ -1,30 +1,30 @@
-//! How a store is used: what its opener decides.
+//! The options with which a database is opened.
 
 use serde::{Deserialize, Serialize};
 
-/// How a store is used.
+/// The options of a database.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that run reads, each with a connection of its own. SQLite only: PostgreSQL's pool has its size
-    /// in the URL.
+    /// Threads that run reads, each with its own connection. SQLite only: the URL sets the size of
+    /// PostgreSQL's pool.
     pub readers: usize,
     /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
     pub queue: usize,
-    /// How long a statement may run, unless the URL says `statement_timeout`. A read may wait as long for
-    /// its turn, a write twice as long: there is one writer, and a request that arrives while a statement
-    /// uses up its time-out must outlive it.
+    /// How long a statement may run, unless the URL sets `statement_timeout`. A read may wait as long for its
+    /// turn, a write twice as long: there is one writer, and a request that arrives while a statement uses up
+    /// its timeout must outlive that statement.
     pub statement_timeout_ms: u64,
-    /// What the server said of itself when it was last opened: one that is away is then opened all the same,
-    /// and connections to it are made when it is back.
+    /// The server's facts from the last time it was opened: with them, a database whose server is unreachable
+    /// opens all the same, and connects when the server is back.
     pub known: Option<ServerFacts>,
 }
 
-/// What a PostgreSQL server says of itself.
+/// Facts about a PostgreSQL server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {
-    /// The connections that it allows.
+    /// The connections that the server allows.
     pub connections: usize,
-    /// Whether its commits are durable only when that is asked for.
+    /// Whether its commits are durable only when that is requested.
     pub is_asynchronous: bool,
 }
 

@@ -1,42 +1,42 @@
-//! What of a statement's plan grows with its table: a scan, a sort of everything.
+//! The parts of a statement's plan whose cost grows with its table: a scan, or a sort of all rows.
 //!
-//! The engines read their own plans (`postgres/query_plan`, `sqlite/query_plan`); here is what they have in
-//! common. A plan is asked for without values, so that it holds for every request, and nothing is run.
+//! The engines read their own plans (`postgres/query_plan`, `sqlite/query_plan`); their common types are
+//! here. A plan is requested without values, so that it applies to every request, and nothing is run.
 
-/// Which plan is asked for.
+/// The kind of plan that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planning {
-    /// The one that the database would choose now, with the rows that it has now.
+    /// The plan that the database would choose for its present rows.
     AsItIs,
-    /// The one that uses every index that it can use: what it still scans, it scans at every size.
+    /// The plan that uses every usable index: what it still scans, it scans at every size.
     WithEveryIndex,
 }
 
 /// A part of a statement's plan whose cost grows with a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growing {
-    /// By its own name, whatever alias the statement gives it.
+    /// The table's own name, whatever alias the statement uses.
     pub table: String,
-    /// What is done with all of its rows.
+    /// The work on all of its rows.
     pub work: Work,
-    /// The statement that makes the index that is missing, as far as the plan shows which.
+    /// The statement that creates the missing index, if the plan shows which.
     pub index: Option<String>,
 }
 
-/// What is done with all rows of a table.
+/// The work on all rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// They are read.
     Scan,
-    /// They are read and put in order.
+    /// They are read and sorted.
     Sort,
-    /// They are read and put in a random order.
+    /// They are read and put into random order.
     Shuffle,
 }
 
 impl Work {
-    /// About how long it takes with so many rows in memory, in milliseconds. Measured on PostgreSQL 15 with
-    /// 1,000,000 rows of 40 bytes on one core: 93 ns a row read, 487 sorted, 184 for one of them at random;
+    /// About how long the work takes with `rows` rows in memory, in milliseconds. Measured on PostgreSQL 15
+    /// with 1,000,000 rows of 40 bytes on one core: 93 ns for a row read, 487 sorted, 184 for one at random;
     /// SQLite is within a factor of two (the test `work_takes_what_is_estimated` prints both).
     pub fn estimated_ms(self, rows: u64) -> u64 {
         let a_row_ns = match self {

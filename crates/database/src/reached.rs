@@ -1,7 +1,8 @@
-//! The rows that deletes act on by foreign keys, found table by table (`cascades` says by which statements).
+//! Finds the rows that deletes act on through foreign keys, table by table, with the statements of
+//! `cascades`.
 //!
-//! What must stay true: it is asked in the transaction of the delete, before it, with the rows that it finds
-//! locked, so that no row is missed that comes in between.
+//! What must stay true: the search runs in the transaction of the delete, before the delete, and locks the
+//! rows that it finds, so that no row is missed that is inserted in between.
 
 use crate::cascades::{Cascades, Reach};
 use crate::dead_letter::key_hash;
@@ -10,7 +11,7 @@ use forebay_value::{Schema, Value};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The rows that deletes act on, table by table.
+/// A search for the rows that deletes act on, table by table.
 pub(crate) struct Search<'c> {
     cascades: &'c Cascades,
     schemas: &'c [Arc<Schema>],
@@ -28,7 +29,7 @@ impl<'c> Search<'c> {
         Search { cascades, schemas, open: Vec::new(), seen: HashSet::new(), found: Vec::new() }
     }
 
-    /// From the deletes of a batch; `None`: none of them acts on other rows.
+    /// A search that starts from the deletes of a batch; `None`: none of them acts on other rows.
     pub fn of(batch: &'c Batch) -> Option<Search<'c>> {
         let mut search = Search::new(batch.held.cascades.as_deref()?, &batch.schemas);
         for change in &batch.changes {
@@ -39,7 +40,7 @@ impl<'c> Search<'c> {
         (!search.open.is_empty()).then_some(search)
     }
 
-    /// What the deletes of a batch act on, if that is what they may.
+    /// The rows that the deletes of a batch act on; an error if the batch may not act on all of them.
     pub fn of_batch(self, batch: &Batch) -> Result<Reached, Error> {
         match &batch.held.reached {
             Some(known) if !self.seen.is_subset(known) => {
@@ -50,19 +51,19 @@ impl<'c> Search<'c> {
         }
     }
 
-    /// Begins at this row.
+    /// Starts at this row.
     pub fn from(&mut self, table: usize, key: &Value) {
         let name = &self.schemas[table].name;
         let reaches = self.cascades.reaches.iter().filter(|reach| reach.from == *name);
         self.open.extend(reaches.map(|reach| (reach, key.clone())));
     }
 
-    /// What is to be asked next, and with which key.
+    /// The statement to run next, and its key.
     pub fn next(&mut self) -> Option<(&'c Reach, Value)> {
         self.open.pop()
     }
 
-    /// The answer to what was asked.
+    /// Takes the result of a statement.
     pub fn take(&mut self, reach: &Reach, keys: impl IntoIterator<Item = Value>) {
         let Some(table) = self.schemas.iter().position(|schema| schema.name == reach.to.name) else { return };
         for key in keys {

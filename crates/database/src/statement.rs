@@ -1,40 +1,39 @@
-//! A checked statement and what running it gives.
+//! A checked statement and its result.
 
 use forebay_value::{Type, Value};
 use std::sync::Arc;
 
-/// A statement that the store has checked: it parses, and all that it names is there.
+/// A statement that the database has checked: it parses, and everything that it names exists.
 #[derive(Debug, Clone, Default)]
 pub struct Statement {
-    /// As it is prepared; PostgreSQL's has `$1`, `$2` … for the parameters.
+    /// The text that is prepared; PostgreSQL's has `$1`, `$2` … for the parameters.
     pub sql: Arc<str>,
     /// The names of its parameters without the `$`, in the order in which values are given.
     pub params: Vec<String>,
-    /// Whether it may change the database, and so goes to the writer.
+    /// Whether the statement may change the database, and so goes to the writer.
     pub writes: bool,
-    /// The types of its parameters, in that order; `None` where the store takes whatever comes (SQLite,
+    /// The types of its parameters, in that order; `None` where the database accepts any type (SQLite,
     /// always). A value of another type is converted where that loses nothing (a text of digits to a number),
-    /// else refused.
+    /// otherwise refused.
     pub param_types: Vec<Option<Type>>,
-    /// Not to share a transaction with what arrives at the same time, although it could: for an INSERT whose
+    /// Whether the statement must not share a transaction with others, although it could: for an INSERT whose
     /// triggers or defaults must not see, or be run again for, another caller's. (SQLite shares all the same;
     /// each statement has a savepoint there.)
     pub alone: bool,
-    /// Its result's columns; empty when it gives no rows.
+    /// The columns of its result; empty when it returns no rows.
     pub columns: Arc<[ResultColumn]>,
 }
 
 /// One column of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultColumn {
-    /// As the statement's `AS` or the database gives it; the member in JSON.
+    /// The name given by the statement's `AS` or by the database; the member in JSON.
     pub name: String,
-    /// The type of the table column that it comes from; `None` for expressions, whose values have the type
-    /// they come with.
+    /// The type of its table column; `None` for expressions, whose values have their own type.
     pub ty: Option<Type>,
 }
 
-/// What a statement gave.
+/// The result of a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
     /// In the order of the values of a row.

@@ -1,6 +1,6 @@
-//! The handle that all callers hold, and the seam between it and the engines.
+//! The handle that all callers use, and the seam between it and the engines.
 //!
-//! Every method says what any engine must do; `Engine` is matched here and nowhere else.
+//! Every method describes what each engine must do; `Engine` is matched here and nowhere else.
 
 use crate::follower::{Follower, Following};
 use crate::postgres::Postgres;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Which SQL a store understands.
+/// The SQL dialect of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// SQLite's.
@@ -27,7 +27,7 @@ pub enum Dialect {
     Postgres,
 }
 
-/// A database. Cheap to clone; the last clone that is dropped finishes what is queued and closes the
+/// A database. Cheap to clone; when the last clone is dropped, it finishes what is queued and closes the
 /// database.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -40,7 +40,7 @@ enum Engine {
     Postgres(Arc<Postgres>),
 }
 
-/// The same call on whichever engine there is.
+/// Makes the same call on either engine.
 macro_rules! on {
     ($store:expr, $engine:ident => $call:expr) => {
         match &$store.engine {
@@ -51,10 +51,10 @@ macro_rules! on {
 }
 
 impl Store {
-    /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is taken as the process
-    /// has it), or connects to `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first connection is
-    /// there, or has failed: [`Kind::Url`] when the server refuses what the URL says, [`Kind::Unavailable`]
-    /// when it is away.
+    /// Opens `sqlite:PATH` (created when missing, with its folders; a relative path is relative to the
+    /// working directory), or connects to `postgres://USER:PASSWORD@HOST/DATABASE`. Blocks until the first
+    /// connection is open or has failed: [`Kind::Url`] when the server refuses the URL, [`Kind::Unavailable`]
+    /// when the server is unreachable.
     pub fn open(url: &str, options: Options) -> Result<Store, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
         match scheme {
@@ -89,7 +89,7 @@ impl Store {
         }
     }
 
-    /// What the server has said of itself; `None`: there is no server.
+    /// The server's facts; `None`: there is no server.
     pub fn facts(&self) -> Option<ServerFacts> {
         match &self.engine {
             Engine::Sqlite(_) => None,
@@ -97,12 +97,12 @@ impl Store {
         }
     }
 
-    /// Whether it was away when it was opened ([`Options::known`]).
+    /// Whether the server was unreachable when the database was opened ([`Options::known`]).
     pub fn was_away(&self) -> bool {
         matches!(&self.engine, Engine::Postgres(postgres) if postgres.was_away)
     }
 
-    /// Which SQL it understands.
+    /// The database's SQL dialect.
     pub fn dialect(&self) -> Dialect {
         match &self.engine {
             Engine::Sqlite(_) => Dialect::Sqlite,
@@ -110,7 +110,7 @@ impl Store {
         }
     }
 
-    /// How long a statement goes on at most once [`Store::run`] has begun it, whether or not a caller waits
+    /// How long a statement runs at most after [`Store::run`] has started it, whether or not a caller waits
     /// for it.
     pub fn statement_limit(&self) -> Duration {
         on!(self, engine => engine.statement_limit())
@@ -124,38 +124,38 @@ impl Store {
         }
     }
 
-    /// Whether requests reach it, as far as is known without asking it: for SQLite, whether its file is where
-    /// it was; for PostgreSQL, whether a connection for requests can be had.
+    /// Whether requests can reach the database, without asking it: for SQLite, whether its file is still in
+    /// place; for PostgreSQL, whether a connection for requests is open or may be opened.
     ///
     /// # Errors
-    /// Why they do not.
+    /// Why requests cannot reach it.
     pub fn availability(&self) -> Result<(), Error> {
         on!(self, engine => engine.availability())
     }
 
-    /// Reads a table's schema from the store; `None` when there is no such table.
+    /// Reads a table's schema from the database; `None` when there is no such table.
     pub async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         on!(self, engine => engine.describe(table).await)
     }
 
-    /// What the store enforces on a table, as it is now; nothing when there is no such table.
+    /// What the database enforces on a table at present; empty when there is no such table.
     pub async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
         on!(self, engine => engine.enforced(schema).await)
     }
 
-    /// Makes a table (and its indexes), with types and defaults such that plain SQL works on it.
-    /// [`Kind::Schema`] when a table of that name is there.
+    /// Creates a table (and its indexes), with types and defaults such that plain SQL works on it.
+    /// [`Kind::Schema`] when a table of that name exists.
     pub async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
         on!(self, engine => engine.create_table(schema).await)
     }
 
-    /// Checks a statement: one, with `$name` parameters, that names nothing which is not there.
+    /// Checks a statement: exactly one, with `$name` parameters, that names only existing things.
     pub async fn prepare(&self, sql: &str) -> Result<Statement, Error> {
         on!(self, engine => engine.prepare(sql).await)
     }
 
-    /// Runs a statement with one value for each of its parameters. It is queued at once, not at the first
-    /// poll; when the future is dropped before the statement began, it is not run.
+    /// Runs a statement with one value for each of its parameters. The statement is queued at once, not at
+    /// the first poll; when the future is dropped before the statement started, it is not run.
     ///
     /// Writes that arrive together share a transaction; each is atomic by itself and answered after the
     /// commit.
@@ -170,20 +170,19 @@ impl Store {
         }
     }
 
-    /// The names of all tables that statements find without a schema's name, in order; Forebay's own are left
-    /// out.
+    /// The names of all tables that statements find without a schema's name, in order; without Forebay's own.
     pub async fn tables(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.tables().await)
     }
 
-    /// What of a statement's plan grows with a table. Runs nothing.
+    /// The parts of a statement's plan whose cost grows with a table. Runs nothing.
     pub async fn growing(&self, sql: &str, planning: Planning) -> Result<Vec<Growing>, Error> {
         on!(self, engine => engine.growing(sql, planning).await)
     }
 
-    /// Has statements that are asked for on this thread run on this thread's runtime, which is asked at its
-    /// start: thread `thread` of `threads`. A statement then wakes no other thread, which is most of what it
-    /// costs when there are few. For PostgreSQL; SQLite's calls block and keep their own threads.
+    /// Runs the statements that are requested on this thread on this thread's runtime, which must be the
+    /// current one: thread `thread` of `threads`. A statement then wakes no other thread, which is most of
+    /// its cost under little load. For PostgreSQL; SQLite's calls block and keep their own threads.
     pub fn serve_here(&self, thread: usize, threads: usize) {
         match &self.engine {
             Engine::Sqlite(_) => {}
@@ -191,7 +190,7 @@ impl Store {
         }
     }
 
-    /// Reserves `count` serial keys (at least 1), durably, that neither this nor plain SQL will hand out
+    /// Reserves `count` serial keys (at least 1), durably: neither this function nor plain SQL hands them out
     /// again.
     pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {
         on!(self, engine => engine.next_keys(schema, count).await)
@@ -207,8 +206,8 @@ impl Store {
         on!(self, engine => engine.fetch(schema, key).await)
     }
 
-    /// As [`Store::fetch`], as of a moment at which everything of `log` before `position` is in the store:
-    /// [`Kind::Unavailable`] when it is not, because the store has lost commits.
+    /// As [`Store::fetch`], as of a moment at which everything of `log` before `position` is in the database:
+    /// [`Kind::Unavailable`] when it is not, because the database has lost commits.
     pub async fn fetch_at(
         &self,
         schema: &Schema,
@@ -224,8 +223,8 @@ impl Store {
         Err(Error::new(Kind::Unavailable, message))
     }
 
-    /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order the
-    /// store reads fastest, on a thread of its own; dropping the receiver ends it.
+    /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order that
+    /// the database reads fastest, on a separate thread; dropping the receiver ends the scan.
     pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<Vec<Row>, Error>> {
         on!(self, engine => engine.scan(schema, filter))
     }
@@ -235,11 +234,11 @@ impl Store {
         on!(self, engine => engine.scan_at(schema, filter, log).await)
     }
 
-    /// What these rows become when the table takes them and gives them back: its columns may pad, round, or
-    /// put in order what they are given. A row that it would refuse stays as it is. Changes nothing.
+    /// The form in which the table stores these rows and returns them: its columns may pad, round, or sort
+    /// their values. A row that the table would refuse stays as it is. Changes nothing.
     pub async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
         match &self.engine {
-            // Columns here are made for our texts, and keep them.
+            // SQLite columns are declared for our texts, and store them unchanged.
             Engine::Sqlite(_) => Ok(rows),
             Engine::Postgres(engine) => engine.as_stored(schema, rows).await,
         }
@@ -250,8 +249,7 @@ impl Store {
         on!(self, engine => engine.count(schema).await)
     }
 
-    /// About how many rows the table has, by what the database knows without counting them; `None`: it does
-    /// not know.
+    /// The approximate number of rows, from the database's statistics; `None`: there are none.
     pub async fn rows_estimated(&self, schema: &Schema) -> Result<Option<u64>, Error> {
         on!(self, engine => engine.rows_estimated(schema).await)
     }
@@ -266,37 +264,38 @@ impl Store {
         Ok(self.positions().await?.iter().find(|stored| stored.log == log).map(|stored| stored.position))
     }
 
-    /// As [`Store::position`], after any transaction that is moving it has ended: what a
-    /// drain must ask before it goes on. [`Kind::Busy`] when one does not end.
+    /// As [`Store::position`], after any transaction that is moving the position has ended: a drain must ask
+    /// this before it continues. [`Kind::Busy`] when such a transaction does not end.
     pub async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
         on!(self, engine => engine.settled_position(log).await)
     }
 
-    /// Gives a log the opening `after` if it has `before` (empty: none yet), after a transaction that is
-    /// moving its position has ended: its position and note from then on, which no batch of `before` moves
-    /// any more. `None`: it has another opening. [`Kind::Busy`] when that transaction does not end.
+    /// Replaces a log's opening `before` (empty: none yet) by `after`, once a transaction that is moving its
+    /// position has ended. Returns position and note from then on, which no batch of `before` can move any
+    /// more. `None`: the log has another opening. [`Kind::Busy`] when that transaction does not end.
     pub async fn fence(&self, log: u128, before: &str, after: &str) -> Result<Option<(u64, String)>, Error> {
         on!(self, engine => engine.fence(log, before, after).await)
     }
 
-    /// Claims tables and the positions of the queues that their changes come from, in one transaction.
+    /// Claims tables and the positions of the queues that carry their changes, in one transaction.
     pub async fn claim(&self, claim: Claim) -> Result<Claimed, Error> {
         on!(self, engine => engine.claim(claim).await)
     }
 
-    /// Gives a log's claim on tables back, if it is that of `opening`: another server may claim them at once.
+    /// Releases a log's claim on tables, if the claim is that of `opening`: another server may claim them at
+    /// once.
     pub async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
         on!(self, engine => engine.give_back(log, opening).await)
     }
 
-    /// Applies a batch in one transaction with its position; durable when it returns. Errors leave nothing of
-    /// it behind, except [`Kind::UnknownOutcome`]: then the store's position tells.
+    /// Applies a batch in one transaction with its position; durable when it returns. An error leaves nothing
+    /// of the batch behind, except [`Kind::UnknownOutcome`]: then the stored position shows the outcome.
     pub async fn apply(&self, batch: Batch) -> Result<Applied, Error> {
         self.apply_keeping(batch, None).await
     }
 
-    /// The same; a letter that `forebay_dead_letter` does not take is kept in `elsewhere`. Without that, the
-    /// batch fails ([`Kind::DeadLetter`]).
+    /// The same; a dead letter that `forebay_dead_letter` does not accept is stored in `elsewhere`. Without
+    /// `elsewhere` the batch fails ([`Kind::DeadLetter`]).
     pub async fn apply_keeping(
         &self,
         batch: Batch,
@@ -305,21 +304,21 @@ impl Store {
         on!(self, engine => engine.apply(batch, elsewhere).await)
     }
 
-    /// Writes letters that were kept elsewhere into `forebay_dead_letter`, in one transaction; one that is
-    /// there already stays as it is.
+    /// Writes dead letters that were stored elsewhere into `forebay_dead_letter`, in one transaction; one
+    /// that exists already stays as it is.
     pub async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
         on!(self, engine => engine.write_letters(letters).await)
     }
 
-    /// Inserts rows in bulk: one transaction when no writer waits, else commits between slices, so that
-    /// after an error a first part of the rows may be there.
+    /// Inserts rows in bulk: in one transaction when no writer waits, otherwise with commits between slices,
+    /// so that an error may leave a first part of the rows in the table.
     pub async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
         on!(self, engine => engine.insert_many(schema, rows).await)
     }
 
-    /// Tells the store that the inserting is over. PostgreSQL marks the rows as seen by all and counts them
-    /// (`VACUUM (ANALYZE)`): otherwise the first to read the table does the one, page by page, and queries
-    /// are planned for an empty table until the other has happened.
+    /// Ends a bulk insert. PostgreSQL marks the rows as visible to all and updates its statistics (`VACUUM
+    /// (ANALYZE)`): otherwise the first reader of the table does the former, page by page, and queries are
+    /// planned for an empty table until the latter has happened.
     pub async fn settle(&self, schema: &Schema) -> Result<(), Error> {
         match &self.engine {
             Engine::Postgres(postgres) => postgres.settle(schema).await,
@@ -342,41 +341,40 @@ impl Store {
         on!(self, engine => engine.dead_letters_after(after, limit).await)
     }
 
-    /// Applies a dead letter's change again, to the table as `schema` has it, and deletes the letter: one
-    /// transaction, both or neither. False when the letter is gone: another process has replayed it. What is
-    /// refused again ([`Error::is_data`]) leaves the letter where it is.
+    /// Applies a dead letter's change again, to the table as `schema` describes it, and deletes the dead
+    /// letter, in one transaction. False when the dead letter no longer exists: another process has replayed
+    /// it. A change that is refused again ([`Error::is_data`]) leaves the dead letter in place.
     pub async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
         on!(self, engine => engine.replay(schema, letter).await)
     }
 
-    /// What tells this database from others: drawn at random when it is first asked for, and kept in it. A
-    /// copy of the database has the same.
+    /// Distinguishes this database from others: drawn at random at the first call, and stored in the
+    /// database. A copy of the database has the same identity.
     pub async fn identity(&self) -> Result<String, Error> {
         on!(self, engine => engine.identity().await)
     }
 
-    /// All held changes: those of one log in the order of that log.
+    /// All held changes: those of one log in that log's order.
     pub async fn held(&self) -> Result<Vec<Held>, Error> {
         on!(self, engine => engine.held().await)
     }
 
-    /// Which changes of one log are held, with the hashes of their keys ([`Change::key_hash`]); in the order
-    /// of the log.
+    /// The held changes of one log, with the hashes of their keys ([`Change::key_hash`]); in the log's order.
     pub async fn held_of(&self, log: u128) -> Result<Vec<(HeldId, i64)>, Error> {
         on!(self, engine => engine.held_of(log).await)
     }
 
-    /// How many changes are held, of whichever log, and since when; `None`: none is.
+    /// The number of held changes of all logs, and when the oldest was held; `None`: there are none.
     pub async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
         on!(self, engine => engine.held_count().await)
     }
 
-    /// Which deletes of these tables act on rows of which others of them, by foreign keys.
+    /// Which deletes in these tables act, through foreign keys, on rows of which of the tables.
     pub async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
         on!(self, engine => engine.cascades(schemas).await)
     }
 
-    /// For each of some rows, the rows of these tables that its delete would act on. A row is the index of
+    /// For each of some rows, the rows of these tables on which its delete would act. A row is the index of
     /// its table, and its key.
     pub async fn reached(
         &self,
@@ -388,26 +386,26 @@ impl Store {
         on!(self, engine => engine.reached(cascades, schemas, rows).await)
     }
 
-    /// How many dead letters there are.
+    /// The number of dead letters.
     pub async fn dead_letter_count(&self) -> Result<u64, Error> {
         on!(self, engine => engine.dead_letter_count().await)
     }
 
-    /// How many dead letters of one table there are, from one log.
+    /// The number of dead letters of one table, from one log.
     pub async fn dead_letter_count_of(&self, log: u128, table: &str) -> Result<u64, Error> {
         on!(self, engine => engine.dead_letter_count_of(log, table).await)
     }
 
-    /// Begins to follow tables for the server whose log this is: makes the triggers that are missing and
-    /// takes the first snapshot. What is committed from then on is told by [`Follower::poll`]; rows that are
+    /// Starts to follow tables for the server with this log: creates what is missing in the database and
+    /// takes the first snapshot. [`Follower::poll`] reports what is committed from then on; rows that are
     /// read after this returns are no older.
     pub async fn follow(&self, log: u128, tables: Vec<Follow>) -> Result<Follower, Error> {
         Ok(self.follow_from(log, tables, None).await?.0)
     }
 
-    /// The same; from a place that an earlier follower of this log had ([`Follower::place`]), as far as the
-    /// database has kept what was committed since. For each table, whether it goes on from there: of the
-    /// others, what is committed from now on is told.
+    /// The same, from a place of an earlier follower of this log ([`Follower::place`]), as far as the
+    /// database has retained what was committed since. Returns, for each table, whether it continues from
+    /// there: for the others, only what is committed from now on is reported.
     pub async fn follow_from(
         &self,
         log: u128,
@@ -427,8 +425,8 @@ impl Store {
         Ok((Follower { engine }, goes_on))
     }
 
-    /// How these tables would be followed, in words: who would tell of changes, and why not a way that would
-    /// cost less. Makes nothing.
+    /// How these tables would be followed, in words: how changes would be reported, and why a cheaper way is
+    /// not used. Changes nothing.
     pub async fn could_follow(&self, tables: Vec<Follow>) -> Result<String, Error> {
         match &self.engine {
             Engine::Sqlite(_) => Ok("triggers".into()),
@@ -436,7 +434,7 @@ impl Store {
         }
     }
 
-    /// The replication slots of servers that do not run: each in words. The database keeps WAL for them.
+    /// The replication slots of servers that do not run, each in words. The database retains WAL for them.
     pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
         match &self.engine {
             Engine::Sqlite(_) => Ok(Vec::new()),
@@ -444,7 +442,8 @@ impl Store {
         }
     }
 
-    /// Removes what following has made in the database, once no server follows; what that was.
+    /// Removes the objects that following created in the database, once no server follows; returns their
+    /// names.
     pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.unfollow().await)
     }

@@ -1,8 +1,8 @@
-//! Letters that the database does not take: what is kept of them elsewhere, and the way back.
+//! Dead letters that the database does not accept: how they are stored elsewhere, and restored.
 //!
-//! The table may be gone, a permission revoked, a trigger may refuse. The drain then hands over a place of
-//! its own ([`KeepLetters`]), which has the letter for good before the position passes it. Such a letter is
-//! one line of JSON:
+//! The table may have been dropped, a permission revoked, a trigger may refuse. The drain then supplies other
+//! storage ([`KeepLetters`]), which stores the dead letter durably before the position passes it. Such a dead
+//! letter is one line of JSON:
 //! ```text
 //! {"at":"2026-…Z","table":"codes","op":"insert","row":{…},"reason":"…","not_written":"…",
 //!  "log":"…","position":123,"key_hash":-5,"change":"hex","seen":"hex" or null}
@@ -18,12 +18,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// A letter that the database does not take.
+/// A dead letter that the database does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnwrittenLetter {
-    /// The log that it came from.
+    /// The change's log.
     pub log: u128,
-    /// The end of its log record.
+    /// The end of the change's log record.
     pub position: u64,
     pub(crate) table: String,
     pub(crate) op: String,
@@ -36,26 +36,27 @@ pub struct UnwrittenLetter {
     pub(crate) at: Timestamp,
 }
 
-/// Keeps letters that the database does not take.
+/// Storage for dead letters that the database does not accept.
 pub trait KeepLetters: fmt::Debug + Send + Sync {
-    /// Has it for good when it returns. May be given a letter again, whose batch was not committed.
+    /// Stores a dead letter durably before it returns. May receive a dead letter again, if its batch was not
+    /// committed.
     ///
     /// # Errors
-    /// It cannot be kept: the batch fails then.
+    /// The dead letter cannot be stored: then the batch fails.
     fn keep(&self, letter: &UnwrittenLetter) -> io::Result<()>;
 }
 
-/// Where the letters of a batch go.
+/// The destination of a batch's dead letters.
 pub(crate) struct Letters {
-    /// Those that its changes may supersede.
+    /// The existing dead letters that its changes may supersede.
     pub outstanding: Outstanding,
-    /// Why the database takes none.
+    /// Why the database accepts no dead letter.
     pub broken: Option<Error>,
     pub elsewhere: Option<Arc<dyn KeepLetters>>,
 }
 
 impl Letters {
-    /// The letter of a change that was refused is kept elsewhere, because the database does not take it.
+    /// Stores the dead letter of a refused change elsewhere, because the database does not accept it.
     pub(crate) fn keep(
         &self,
         batch: &Batch,
@@ -90,8 +91,7 @@ impl Letters {
     }
 }
 
-/// A failure of `forebay_dead_letter` itself, if that is what it is: not of the connection, nor of anything
-/// that passes.
+/// Marks an error of `forebay_dead_letter` itself: one that is neither the connection's nor transient.
 pub(crate) fn of_letters(error: Error) -> Error {
     if error.may_retry() { error } else { error.with_kind(Kind::NoLetters) }
 }
@@ -118,7 +118,7 @@ impl UnwrittenLetter {
         format!("{{{}}}", fields.join(","))
     }
 
-    /// From such a line; `None` when it is none.
+    /// Reads such a line; `None` when it is not one.
     pub fn from_json(line: &str) -> Option<UnwrittenLetter> {
         let fields: HashMap<String, &RawValue> = serde_json::from_str(line).ok()?;
         let raw = |name: &str| fields.get(name).map(|raw| raw.get());

@@ -1,5 +1,5 @@
-//! The path of a batch, from whichever queue it comes: read, make one change a key, apply it with the
-//! position that it reaches, release.
+//! The path of a batch, from either queue: read, coalesce to one change a key, apply with the position that
+//! the batch reaches, release.
 //!
 //! ```text
 //! locate ─▶ prepare ─▶ coalesce ─▶ apply ─▶ committed ─▶ release
@@ -10,15 +10,15 @@
 //!    or held │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
-//! A change that is an intent (`durability = "database"`) is no dead letter when it is refused: nothing was
-//! acknowledged. What became of each is told to the queue with the position that the batch has reached. While
-//! intents are refused, batches of nothing but intents are applied one by one at once.
+//! A refused intent (`durability = "database"`) does not become a dead letter: nothing was acknowledged. The
+//! queue is told the outcome of each intent together with the position that the batch has reached. While
+//! intents are refused, batches that contain only intents are applied one by one at once.
 //!
-//! Whatever goes wrong, the next batch begins by asking the database where it stands, and the records are
-//! read from there again: a crash or a lost answer anywhere repeats nothing and skips nothing. When a COMMIT
-//! was not answered, its transaction may still be under way: a position that such a batch would have reached
-//! is never taken for another drain's. When a batch may be taken, how long a small one waits for others and
-//! what a pace allows is decided by the callers (`embedded`, `remote`).
+//! After any failure the next batch begins by reading the database's position, and the records are read from
+//! that position again: a crash or a lost answer anywhere repeats nothing and skips nothing. When a COMMIT
+//! was not answered, its transaction may still be running: a position that such a batch would have reached is
+//! never attributed to another drain. The callers (`embedded`, `remote`) decide when a batch may be taken,
+//! how long a small batch lingers, and what a pace allows.
 
 use crate::Error;
 use crate::claim::sign_of_life;
@@ -40,53 +40,52 @@ pub(crate) struct Batcher<Q> {
     database: Store,
     schemas: Schemas,
     rows_limit: usize,
-    /// The size of the next batch, between the limits by how long the last one took.
+    /// The size of the next batch, within the limits, from the duration of the last batch.
     rows_now: usize,
-    /// `None`: to be asked of the database.
+    /// `None`: to be read from the database.
     place: Option<Place>,
-    /// The batch behind the one that the database was given last, or why there is none.
+    /// The batch behind the one that the database is applying, or the error that prevented it.
     ahead: Option<Result<Prepared, Error>>,
-    /// A batch was refused: up to here the records are applied one by one.
+    /// A batch was refused: the records up to here are applied one by one.
     uncoalesced_until: Option<Position>,
-    /// The last batch had intents that the database refused: so may the next one.
+    /// The last batch contained intents that the database refused: the next one may too.
     refuses_intents: bool,
     stopped: StoppedTables,
-    /// Where letters go that the database does not take.
+    /// Stores dead letters that the database does not accept.
     letters: Option<Arc<dyn KeepLetters>>,
-    /// What batches would have reached whose outcome is unknown, and their rows when changes may have been
-    /// refused.
+    /// The positions of batches whose outcome is unknown, with their rows when changes may have been refused.
     uncertain: Vec<(Reached, Vec<RowKey>)>,
 }
 
 /// A batch that is ready to be applied.
 pub(crate) struct Prepared {
-    /// `None`: the records do not add up to one change a key.
+    /// `None`: the records cannot be combined into one change a key.
     changes: Option<Vec<Change>>,
-    /// Those of rows that have held changes.
+    /// Changes of rows that have held changes.
     held: Vec<Change>,
     on_error: OnError,
-    /// Records in it.
+    /// Records in the batch.
     pub rows: usize,
     /// Whether records of stopped tables were left out.
     is_passing: bool,
-    /// Whether no more are there now.
+    /// Whether the queue has no more records now.
     pub is_end: bool,
-    /// The stopped table that it catches up with; `None`: it is of all others.
+    /// The stopped table that the batch catches up with; `None`: the batch is of all others.
     of: Option<String>,
     bytes: u64,
-    /// The end of the last record that was read, of whichever table.
+    /// The end of the last record that was read, of any table.
     to: Option<Position>,
     next: Position,
 }
 
 impl Prepared {
-    /// Whether there is nothing to be applied.
+    /// Whether nothing is to be applied.
     pub(crate) fn is_empty(&self) -> bool {
-        // That a stopped table has caught up, or was passed by the others, is written down.
+        // A commit must store that a stopped table has caught up, or that the others passed it.
         self.rows == 0 && !self.is_passing && !(self.of.is_some() && self.is_end)
     }
 
-    /// How far the tables are when it is in the database.
+    /// How far the tables are once the batch is in the database.
     fn reached(&self, before: &Reached) -> Reached {
         let mut reached = before.clone();
         match &self.of {
@@ -98,13 +97,13 @@ impl Prepared {
     }
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 pub(crate) enum Outcome {
-    /// It is in the database.
+    /// The batch is in the database.
     Committed(Committed),
-    /// To be tried again at once: smaller, one by one, or without a table.
+    /// The batch is to be tried again at once: smaller, one by one, or without a table.
     Again,
-    /// The position in the database is another drain's.
+    /// Another drain has moved the position in the database.
     Fenced(forebay_database::Error),
 }
 
@@ -115,11 +114,11 @@ pub(crate) struct Committed {
     /// After coalescing.
     pub changes: usize,
     pub dead: u64,
-    /// Those of them whose letters are in the file.
+    /// Dead letters among them that are in the file.
     pub unwritten: u64,
     /// Intents that were not applied.
     pub refused: u64,
-    /// Whether the queue has released it; false: another drain has the queue now.
+    /// Whether the queue has released the batch; false: another drain has the queue now.
     pub released: Result<bool, Error>,
 }
 
@@ -128,7 +127,7 @@ pub(crate) struct Committed {
 pub(crate) struct Drained {
     /// Everything before it is in the database, of all tables.
     pub all: Position,
-    /// The same without the stopped tables.
+    /// The same for the tables that are not stopped.
     pub others: Position,
 }
 
@@ -158,30 +157,30 @@ impl<Q: Queue> Batcher<Q> {
         }
     }
 
-    /// How far the queue is drained, as far as is known.
+    /// How far the queue is drained; `None` until the position was read.
     pub(crate) fn drained(&self) -> Option<Drained> {
         self.place.as_ref().map(|place| Drained { all: place.all(), others: place.drained })
     }
 
-    /// The stopped tables; the queue is told as well.
+    /// The stopped tables; also passes them to the queue.
     pub(crate) fn stopped(&self) -> Vec<StoppedTable> {
         let stopped = self.stopped.list();
         self.queue.set_stopped(&stopped);
         stopped
     }
 
-    /// Whether a stopped table is to be tried again, or catches up.
+    /// Whether a stopped table is due for a retry, or is catching up.
     pub(crate) fn has_stopped_due(&self) -> bool {
         self.stopped.is_due()
     }
 
-    /// Has the database asked where it stands before anything else is done: after an error.
+    /// Forgets the position, so that the database is asked for it before anything else: after an error.
     pub(crate) fn forget_place(&mut self) {
         self.place = None;
         self.ahead = None;
     }
 
-    /// Where the database stands: asks it, unless that is known.
+    /// The position that the database has reached: reads it, unless it is known.
     pub(crate) async fn locate(&mut self) -> Result<Place, Error> {
         if let Some(place) = &self.place {
             return Ok(place.clone());
@@ -190,7 +189,8 @@ impl<Q: Queue> Batcher<Q> {
         let own = self.uncertain.extract_if(.., |(reached, _)| *reached == place.reached);
         let own: Vec<Vec<RowKey>> = own.map(|(_, rows)| rows).collect();
         if !own.is_empty() {
-            // Which changes were refused was in the answer that was lost; without a list of rows none was.
+            // The lost answer contained which changes were refused; a batch without a list of rows had none
+            // refused.
             let rows: Vec<RowKey> = own.into_iter().flatten().collect();
             let verdict = if rows.is_empty() { Verdict::But(Vec::new()) } else { Verdict::Unknown };
             self.queue.settle(&place.reached, &verdict).await;
@@ -204,11 +204,11 @@ impl<Q: Queue> Batcher<Q> {
         Ok(place)
     }
 
-    /// The next batch, of no more rows than the pace allows at a time. Empty when there is nothing.
+    /// The next batch, of no more rows than the pace allows at a time. Empty when the queue has no records.
     pub(crate) async fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
         let place = self.locate().await?;
         if self.stopped.try_due(&self.database, &self.schemas.list).await? {
-            // The records of the others are as they were read, and wait.
+            // The records of the others wait in the queue.
             self.uncoalesced_until = None;
         }
         if let Some(table) = self.stopped.catching_up() {
@@ -221,8 +221,8 @@ impl<Q: Queue> Batcher<Q> {
         }
     }
 
-    /// There is nothing in it. Not worth a commit: the database's position stays where it is, and the queue
-    /// can be read from there again. Whether it reached further than what was known.
+    /// Skips an empty batch. It is not worth a commit: the database's position stays, and the queue can be
+    /// read from there again. Returns whether the known position has moved.
     pub(crate) fn pass(&mut self, empty: &Prepared) -> bool {
         let Some(place) = &mut self.place else { return false };
         let before = (place.drained, place.reached.clone());
@@ -236,7 +236,7 @@ impl<Q: Queue> Batcher<Q> {
         before != (place.drained, place.reached.clone())
     }
 
-    /// Reads and coalesces what lies behind `after`: of a stopped table, or of all others.
+    /// Reads and coalesces the records behind `after`: of a stopped table, or of all others.
     async fn read(
         &mut self,
         of: Option<String>,
@@ -272,8 +272,8 @@ impl<Q: Queue> Batcher<Q> {
         Ok(Prepared { changes, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
     }
 
-    /// Makes the next batch ready, when there is much behind the one in hand: at most twice as many rows, so
-    /// that the database does not wait for a large one while a small one would do.
+    /// Prepares the next batch, when the backlog behind the current batch is long: at most twice as many
+    /// rows, so that the database does not wait for a large batch while a small one would do.
     async fn prepare_ahead(&mut self, rows: usize, next: Position, pace: Option<f64>) {
         if self.uncoalesced_until.is_some()
             || self.stopped.catching_up().is_some()
@@ -311,10 +311,10 @@ impl<Q: Queue> Batcher<Q> {
             held: Holding { more: held, cascades: self.queue.cascades(), ..Holding::default() },
         };
         let is_holding = !batch.held.more.is_empty();
-        // Which of them are refused is in the answer, and the answer to a commit can be lost.
+        // The answer contains which of them are refused, and the answer to a commit can be lost.
         let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let (database, letters) = (self.database.clone(), self.letters.clone());
-        // Polled in this order: the batch is on its way before the next one is made ready.
+        // Polled in this order: the batch is sent before the next one is prepared.
         let ahead = async {
             if of.is_none() {
                 self.prepare_ahead(rows, next, pace).await;
@@ -341,8 +341,8 @@ impl<Q: Queue> Batcher<Q> {
         self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached.clone()) });
         let (dead, unwritten, refused) = (applied.dead, applied.unwritten, applied.refused.len() as u64);
         self.tell(&reached, applied, is_holding).await;
-        // What the database has, and not the padding behind it: a log that begins there would seem to lack
-        // what lies between.
+        // Up to the stored position, and not the padding behind it: if the log began behind the padding, the
+        // bytes between would seem to be missing.
         let released = self.queue.release(stored).await;
         if !matches!(released, Ok(true)) {
             self.forget_place();
@@ -351,7 +351,7 @@ impl<Q: Queue> Batcher<Q> {
         Ok(Outcome::Committed(committed))
     }
 
-    /// Tells the queue what a batch has made of its changes.
+    /// Reports the outcome of a batch's changes to the queue.
     async fn tell(&mut self, reached: &Reached, applied: Applied, is_holding: bool) {
         let Applied { held, differing, refused, .. } = applied;
         if is_holding || !held.is_empty() {
@@ -374,13 +374,13 @@ impl<Q: Queue> Batcher<Q> {
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
         let rows_now = self.rows_now;
         if self.ahead.as_ref().is_some_and(|ahead| ahead.as_ref().is_ok_and(|ahead| ahead.rows > rows_now)) {
-            // It would only give way: smaller ones are read from where the database is now.
+            // It would only have to yield: smaller batches are read from the database's present position.
             self.ahead = None;
         }
         self.place = Some(place);
     }
 
-    /// Has the queue release what it could not while changes were held.
+    /// Has the queue release what it could not release while changes were held.
     pub(crate) async fn release_again(&mut self) -> Result<(), Error> {
         let Some(stored) = self.place.as_ref().and_then(|place| place.stored) else { return Ok(()) };
         if !self.queue.release(stored).await? {
@@ -389,8 +389,7 @@ impl<Q: Queue> Batcher<Q> {
         Ok(())
     }
 
-    /// Tells the database that this drain lives, by a batch without changes: its position stays. Whether it
-    /// was told.
+    /// Sends the database a sign of life of this drain, as a batch without changes: the position stays.
     pub(crate) async fn beat(&mut self) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let batch = sign_of_life(self.queue.id(), place.stored, &place.note, self.queue.opening());
@@ -433,8 +432,8 @@ impl<Q: Queue> Batcher<Q> {
         }
         match self.uncoalesced_until {
             None => Ok(self.one_by_one(to)),
-            // Refused at the commit (a deferred foreign key), which names no change: split until the guilty
-            // record is the only one.
+            // Refused at the commit (a deferred foreign key), which names no change: split until the
+            // violating record is the only one.
             Some(_) if rows > 1 => {
                 self.rows_now = rows / 2;
                 Ok(Outcome::Again)
@@ -450,25 +449,25 @@ impl<Q: Queue> Batcher<Q> {
         let stored = positions.iter().find(|stored| stored.log == self.queue.id());
         let reached = stored.map(Reached::stored).transpose()?;
         if self.uncertain.iter().any(|(own, _)| Some(own) == reached.as_ref()) {
-            // A batch of this drain, whose outcome was unknown.
+            // The position was moved by a batch of this drain whose outcome was unknown.
             return Ok(Outcome::Again);
         }
         let is_own = Q::IS_OWN && stored.is_none_or(|stored| stored.opening == self.queue.opening());
         let now = stored.map(|stored| Position(stored.position));
         if !Q::IS_OWN && stored.is_some_and(|stored| stored.opening != self.queue.opening()) {
-            // The queue was repaired: another drain has it only if it has the lease.
+            // The queue was repaired: another drain owns it only if that drain has the lease.
             return Ok(Outcome::Again);
         }
         if !Q::IS_OWN || is_own && now > before.stored {
             return Ok(Outcome::Fenced(error));
         }
-        // The database has lost commits, or the queue is no longer this drain's: its error says why.
+        // Either the database has lost commits, or the queue no longer belongs to this drain: then `locate`
+        // fails with the reason.
         let now = self.locate().await?.stored;
         if now < before.stored { Ok(Outcome::Again) } else { Err(error.into()) }
     }
 
-    /// Has everything up to `to` applied again as it stands in the queue; refused changes become dead
-    /// letters.
+    /// Has everything up to `to` applied again, uncoalesced; refused changes become dead letters.
     fn one_by_one(&mut self, to: Option<Position>) -> Outcome {
         self.uncoalesced_until = to;
         self.forget_place();
@@ -485,12 +484,12 @@ fn rows_of(batch: &Batch) -> Vec<RowKey> {
     batch.changes.iter().map(row).collect()
 }
 
-/// The next batch's size from how long `rows` took: as many as fit the slice, growing at most twofold.
+/// The next batch's size, from how long `rows` took: as many as fit the slice, growing at most twofold.
 fn next_size(rows: usize, now: usize, limit: usize, took: Duration, slice_ms: u64) -> usize {
     let fit = rows as f64 * (slice_ms as f64 / 1e3) / took.as_secs_f64().max(1e-6);
     let grown = (fit as usize).min(now.saturating_mul(2));
-    // A small batch says little about a large one: it may not shrink what it did not fill, unless it was too
-    // slow.
+    // A small batch says little about a large one: the size shrinks below what the batch did not fill only
+    // when the batch was too slow.
     let floored =
         if rows < now && grown < now && took < Duration::from_millis(slice_ms) { now } else { grown };
     floored.clamp(BATCH_ROWS_MIN.min(limit), limit)

@@ -1,4 +1,4 @@
-//! Claims: this server, its tables, and why the database does not let it have them.
+//! Claims of this server on its tables, and the reasons for which the database refuses them.
 
 use crate::{Error, Kind};
 use forebay_database::{
@@ -8,14 +8,14 @@ use forebay_log::Position;
 use forebay_table::RemoteTables;
 use forebay_value::Timestamp;
 
-/// Where this server is, for people.
+/// The host and process of this server, for people.
 pub(crate) fn server_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.map_or_else(|_| "unknown host".into(), |name| name.trim().to_owned());
     format!("{host} (process {})", std::process::id())
 }
 
-/// A batch without changes, from where the database stands to there.
+/// A batch without changes, which leaves the position where it is.
 pub(crate) fn sign_of_life(log: u128, at: Option<Position>, note: &str, opening: String) -> Batch {
     Batch {
         log,
@@ -31,7 +31,7 @@ pub(crate) fn sign_of_life(log: u128, at: Option<Position>, note: &str, opening:
     }
 }
 
-/// Another server writes to a table that this one wants for itself.
+/// Another server writes to a table that this server wants to own.
 pub(crate) fn held(holder: Holder) -> Error {
     let seconds = (Timestamp::now().0 - holder.seen_at.0).max(0) / 1_000_000;
     let message = format!(
@@ -45,11 +45,11 @@ pub(crate) fn held(holder: Holder) -> Error {
     Error::claimed(holder, message)
 }
 
-/// Claims the tables of a memory tier that servers share, for all of them.
+/// Claims the tables of a shared memory tier, for all of its servers.
 ///
 /// # Errors
-/// [`Kind::Claimed`] when a server of another tier, or one with a data folder, writes to one of them;
-/// [`Kind::Fenced`] when one has taken them over; [`Kind::Database`].
+/// [`Kind::Claimed`] when a server of another tier, or one with a data folder, writes to one of the tables;
+/// [`Kind::Fenced`] when such a server has taken the tables over; [`Kind::Database`].
 pub async fn claim_remote(tables: &RemoteTables, store: &Store) -> Result<(), Error> {
     let own = tables.all().iter().filter(|table| !table.shared());
     let queue = |shard| Queue { log: tables.queue().log_id(shard), first: 0, expected: Expected::Any };
@@ -66,7 +66,7 @@ pub async fn claim_remote(tables: &RemoteTables, store: &Store) -> Result<(), Er
     }
 }
 
-/// The tables of a tier were taken over while none of its servers gave a sign of life.
+/// The tables of a tier were taken over while none of its servers sent a sign of life.
 pub(crate) fn taken_over(by: &str) -> Error {
     let message = format!(
         "another server (log {by}) has taken over tables of this memory tier, whose servers had given the database \

@@ -4,7 +4,7 @@
 use forebay_database::Holder;
 use std::fmt;
 
-/// What kind of failure it was.
+/// The kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -12,13 +12,13 @@ pub enum Kind {
     Database,
     /// The log cannot be read.
     Log,
-    /// The file of letters cannot be read or written.
+    /// The file of unwritten dead letters cannot be read or written.
     Letters,
-    /// The log holds a record that is none of its tables'.
+    /// The log contains a record of no configured table.
     BadRecord,
-    /// The log had been drained into a database that is not this one.
+    /// The log had been drained into another database.
     DatabaseReplaced,
-    /// The database is at a position that the log has given back already: changes in between are gone.
+    /// The database is at a position that the log has already released: the changes in between are gone.
     PositionBehind,
     /// The database is at a position that the log has never reached.
     PositionAhead,
@@ -28,11 +28,11 @@ pub enum Kind {
     Copied,
     /// Another server writes to one of the tables.
     Claimed,
-    /// The drain was stopped before it got there.
+    /// The drain was stopped before it had finished.
     Stopped,
-    /// The database would refuse every change of a table: they wait.
+    /// The database would refuse every change of a table: its changes wait in the queue.
     TableStopped,
-    /// A table is in use that must not be.
+    /// A table that must not be in use is in use.
     InUse,
 }
 
@@ -63,12 +63,12 @@ impl Error {
         Error { holder: Some(Box::new(holder)), ..Error::new(Kind::Claimed, message) }
     }
 
-    /// Who writes to a table, when that is why.
+    /// The server that writes to a table, when [`Kind::Claimed`] is the failure.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_deref()
     }
 
-    /// Whether the same may succeed later without anyone repairing anything.
+    /// Whether a later attempt may succeed without any repair.
     pub fn is_transient(&self) -> bool {
         let Some(source) = &self.source else { return false };
         if let Some(error) = source.downcast_ref::<forebay_database::Error>() {
@@ -86,7 +86,7 @@ impl Error {
         source.is_some_and(|error| *error.kind() == forebay_database::Kind::Fenced)
     }
 
-    /// What happened, to match on.
+    /// The kind of failure, to match on.
     pub fn kind(&self) -> Kind {
         self.kind
     }

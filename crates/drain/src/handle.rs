@@ -1,4 +1,4 @@
-//! The handle to a running drain: its state, its controls, waiting for it. The same for a log and for the
+//! The handle to a running drain: its state, its controls, and waiting for it. The same for a log and for the
 //! queues on Redis.
 
 use crate::batcher::Batcher;
@@ -31,20 +31,20 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is drained.
+/// The queue that is drained.
 enum Source {
     Log(Log),
-    /// So many shards.
+    /// The number of shards.
     Queues(u16),
 }
 
 impl Drain {
-    /// Starts the drain of a data folder's log on a thread of its own. It finds out by itself where to go on
-    /// (and ends as [`Status::Failed`] when [`reconcile`](crate::reconcile) refuses; call that first to
-    /// refuse to start).
+    /// Starts the drain of a data folder's log on its own thread. The drain finds out where to continue (and
+    /// ends as [`Status::Failed`] when [`reconcile`](crate::reconcile) refuses; call that first to refuse to
+    /// start).
     ///
     /// # Errors
-    /// [`Kind::Stopped`] when no thread can be had.
+    /// [`Kind::Stopped`] when no thread can be started.
     pub fn start(log: Log, tables: Tables, database: Store, settings: Settings) -> Result<Drain, Error> {
         let shared = Arc::new(Shared::new(&settings));
         let is_own = |table: &&Arc<Table>| !table.shared() && !table.followed();
@@ -57,11 +57,11 @@ impl Drain {
         Drain::spawn(shared, Source::Log(log), move || runner.run())
     }
 
-    /// Starts a drain of the queues on Redis on a thread of its own, with connections of its own. Any number
-    /// of these may run: each shard is drained by one of them at a time.
+    /// Starts a drain of the queues on Redis on its own thread, with its own connections. Any number of these
+    /// may run: each shard is drained by one of them at a time.
     ///
     /// # Errors
-    /// [`Kind::Stopped`] when no thread can be had.
+    /// [`Kind::Stopped`] when no thread can be started.
     pub fn start_remote(
         client: &Client,
         tables: &RemoteTables,
@@ -93,7 +93,7 @@ impl Drain {
     ) -> Result<Drain, Error> {
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("drain".into()).spawn(move || {
-            // A bug must reach those who wait, as any other end does.
+            // A panic must reach the callers that wait, like any other end.
             let ended = std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                 own.note("the drain's thread panicked".into());
                 Status::Failed
@@ -104,7 +104,7 @@ impl Drain {
         Ok(Drain { inner: Arc::new(Inner { shared, source, thread: Mutex::new(Some(thread)) }) })
     }
 
-    /// Its state now.
+    /// The drain's present state.
     pub fn state(&self) -> DrainState {
         let shared = &self.inner.shared;
         let Moved { drained, status, since, stopped } = shared.moved.borrow().clone();
@@ -153,29 +153,29 @@ impl Drain {
         }
     }
 
-    /// Lets everything stay in the queue; other drains on Redis go on. Resolves when the batch in hand has
-    /// ended, or after [`crate::limits::PAUSE_WAIT`].
+    /// Pauses the drain: all records stay in the queue; other drains on Redis continue. Resolves when the
+    /// batch in hand has ended, or after [`crate::limits::PAUSE_WAIT`].
     pub async fn pause(&self) {
         self.inner.shared.pause().await;
     }
 
-    /// Goes on after [`Drain::pause`].
+    /// Continues after [`Drain::pause`].
     pub fn resume(&self) {
         self.inner.shared.change(|control| control.paused = false);
     }
 
-    /// Rows a second that are written at most, from the next batch on; `None` (or nothing above 0): as fast
-    /// as the database takes them.
+    /// Sets the rows a second that are written at most, from the next batch on; `None` (or nothing above 0):
+    /// as fast as the database accepts them.
     pub fn set_pace(&self, rows_per_s: Option<f64>) {
         self.inner.shared.change(|control| control.pace_rows_per_s = rows_per_s);
     }
 
-    /// Resolves when everything of the log before `position` is durable in the database, which waits for no
-    /// window.
+    /// Resolves when everything before `position` of the log is durable in the database. The drain does not
+    /// wait for its window.
     ///
     /// # Errors
     /// When the drain ended before: [`Kind::Fenced`] or [`Kind::Stopped`], with its last error.
-    /// [`Kind::TableStopped`] when only changes of stopped tables are not in the database.
+    /// [`Kind::TableStopped`] when only changes of stopped tables are missing in the database.
     pub fn drain_to(&self, position: Position) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let shared = self.inner.shared.clone();
         let mut moved = shared.moved.subscribe();
@@ -194,8 +194,8 @@ impl Drain {
         }
     }
 
-    /// Resolves when everything that was acknowledged before this call is durable in the database, by this
-    /// drain or another, which waits for no window.
+    /// Resolves when everything that was acknowledged before this call is durable in the database, written by
+    /// this drain or another. The drain does not wait for its window.
     ///
     /// # Errors
     /// As [`Drain::drain_to`].
@@ -219,12 +219,12 @@ impl Drain {
         }
     }
 
-    /// Ends the drain and resolves when it has ended, with its last state. Further calls may turn
+    /// Stops the drain and resolves when it has ended, with its last state. A further call may turn
     /// [`Stop::Finish`] into [`Stop::Leave`], when finishing takes too long.
     pub async fn stop(&self, mode: Stop) -> DrainState {
         self.inner.shared.change(|control| control.stop = Some(mode));
         let mut moved = self.inner.shared.moved.subscribe();
-        // Fails only when the sender is gone, and it is part of `self`.
+        // Fails only when the sender is dropped, and `self` owns it.
         let _ = moved.wait_for(|moved| moved.status.has_ended()).await;
         self.state()
     }
@@ -259,7 +259,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.change(|control| control.stop = Some(Stop::Leave));
         if let Some(thread) = self.thread.lock().take() {
-            // A drain that panicked has told so; its position is in the database.
+            // A drain that panicked has reported that; its position is in the database.
             let _ = thread.join();
         }
     }

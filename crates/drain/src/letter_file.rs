@@ -1,8 +1,9 @@
-//! The file of letters that the database does not take: in the data folder, a line each
+//! The file of dead letters that the database does not accept: in the data folder, one line each
 //! (`forebay_database::UnwrittenLetter`), synced before the position passes the change.
 //!
-//! A letter whose batch was not committed may stand there twice after a crash; log and position tell. The
-//! file is locked while it is written and while `drain --replay` takes letters out of it.
+//! A dead letter whose batch was not committed may appear twice after a crash; log id and position identify
+//! the duplicates. The file is locked while it is written and while `drain --replay` takes dead letters out
+//! of it.
 
 use crate::{Error, Kind};
 use forebay_database::{KeepLetters, Store, UnwrittenLetter};
@@ -12,19 +13,19 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Its name in the data folder.
+/// The file's name in the data folder.
 pub const LETTER_FILE: &str = "dead-letters.jsonl";
 
 /// The file, written by one drain.
 #[derive(Debug)]
 pub(crate) struct LetterFile {
     path: PathBuf,
-    /// The letters that this drain has written: log and position.
+    /// The dead letters that this drain has written: log id and position.
     written: Mutex<HashSet<(u128, u64)>>,
 }
 
 impl LetterFile {
-    /// That of a data folder. Made when there is a letter.
+    /// The file of a data folder. It is created with the first dead letter.
     pub(crate) fn new(folder: &Path) -> LetterFile {
         LetterFile { path: folder.join(LETTER_FILE), written: Mutex::default() }
     }
@@ -48,7 +49,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     let is_new = !path.try_exists()?;
     let mut file = File::options().read(true).append(true).create(true).open(path)?;
     file.lock()?;
-    // What a crash left of a line is ended.
+    // Ends a line that a crash left incomplete.
     let end = if ends_a_line(&mut file)? { "" } else { "\n" };
     file.write_all(format!("{end}{line}\n").as_bytes())?;
     file.sync_all()?;
@@ -64,11 +65,11 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
     Ok(text.last().is_none_or(|last| *last == b'\n'))
 }
 
-/// Moves the letters of a data folder's file into `forebay_dead_letter`; how many. What stays: lines that are
-/// no letters, and letters of batches that were not committed.
+/// Moves the dead letters of a data folder's file into `forebay_dead_letter`; returns how many. Lines that
+/// are not dead letters, and dead letters of batches that were not committed, stay in the file.
 ///
 /// # Errors
-/// The file or the database cannot be read or written: then all letters are still in the file.
+/// The file or the database cannot be read or written: then all dead letters are still in the file.
 pub async fn take_letters(folder: &Path, database: &Store) -> Result<usize, Error> {
     let path = folder.join(LETTER_FILE);
     let failed =
@@ -78,7 +79,7 @@ pub async fn take_letters(folder: &Path, database: &Store) -> Result<usize, Erro
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(failed(error)),
     };
-    // The server that runs on the folder waits with its letters meanwhile.
+    // A server that runs on the folder waits meanwhile before it writes a dead letter.
     file.lock().map_err(failed)?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(failed)?;
@@ -95,7 +96,7 @@ pub async fn take_letters(folder: &Path, database: &Store) -> Result<usize, Erro
     }
     let count = letters.len();
     database.write_letters(letters).await?;
-    // Until here a crash leaves letters in both, and the next call finds them written.
+    // Until the truncation a crash leaves the dead letters in both places; the next call finds them written.
     let emptied = file.set_len(0).and_then(|()| file.rewind());
     emptied.and_then(|()| file.write_all(rest.as_bytes())).and_then(|()| file.sync_all()).map_err(failed)?;
     Ok(count)

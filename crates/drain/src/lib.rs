@@ -1,26 +1,26 @@
 //! From the queue to the database, and back: the drain, warming, verifying, seeding.
 //!
-//! **What lives here.** [`Drain`] takes durable records from a queue in order, makes one change of all that
-//! happened to a key in a batch (`coalesce`), and gives the batch to the database together with the
-//! position that it reaches (`batcher`). The queue is the data folder's log (`embedded`) or the streams on
-//! Redis (`remote`); those two decide when a batch is taken, and nothing else. [`reconcile`] decides at
-//! start whether a log and a database belong together. [`warm()`] fills a hot table from the database,
-//! [`verify()`] compares the two row by row, [`seed`] refills a table with generated rows. [`Follow`] takes
-//! into memory what others commit.
+//! **What lives here.** [`Drain`] takes durable records from a queue in order, combines all changes of a key
+//! in a batch into one (`coalesce`), and gives the batch to the database together with the position that it
+//! reaches (`batcher`). The queue is the data folder's log (`embedded`) or the streams on Redis (`remote`);
+//! those two modules only decide when a batch is taken. [`reconcile`] decides at start whether a log and a
+//! database belong together. [`warm()`] fills a hot table from the database, [`verify()`] compares the two
+//! row by row, [`seed`] refills a table with generated rows. [`Follow`] takes into memory what other programs
+//! commit.
 //!
 //! **What must stay true.**
-//! - The database's position is the truth: after every doubt (a lost answer, a restart) the drain asks for
-//!   it and goes on from there, reading the log again. A crash anywhere repeats nothing and skips nothing.
-//! - The log is released only below a position that the database has made durable, and after the tables
-//!   know it.
-//! - Coalescing may fail (a unique value that moved between keys), it may never change what comes out: then
-//!   the same records are applied one by one, in the order of the log. What the database refuses even then
-//!   is in `forebay_dead_letter`, with the reason.
-//! - Two drains of one log cannot both go on, nor can two copies of a data folder, nor two servers with
-//!   memories of their own on one table: one is refused or fenced, and says so.
+//! - The database's position is the truth: after every unknown outcome (a lost answer, a restart) the drain
+//!   reads that position and continues from there. A crash anywhere repeats nothing and skips nothing.
+//! - The log is released only below a position that the database has made durable, and only after the tables
+//!   were told of that position.
+//! - Coalescing may fail (a unique value that moved between keys), but it never changes the result: on
+//!   failure the same records are applied one by one, in the order of the log. What the database refuses even
+//!   then is in `forebay_dead_letter`, with the reason.
+//! - Two drains of one log never both continue, nor do two copies of a data folder, nor two servers with
+//!   separate memory on one table: one of them is refused or fenced, and reports that.
 //!
-//! **What must not move in.** The log's and the rows' formats, SQL, HTTP, progress bars (here are only
-//! their numbers).
+//! **What must not move in.** The log's and the rows' formats, SQL, HTTP, and the display of progress (this
+//! crate only counts it).
 
 mod batcher;
 mod claim;

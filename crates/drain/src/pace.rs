@@ -1,11 +1,11 @@
-//! When the next batch may be: what a configured pace allows, and how long an unreachable database is left
-//! alone.
+//! When the next batch may start: what a configured pace allows, and how long the drain backs off from an
+//! unreachable database.
 
 use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, PACE_PAUSE_S_MAX};
 use rand::RngExt;
 use std::time::{Duration, Instant};
 
-/// What a pace allows. A new pace counts from now on.
+/// The batches that a pace allows. A changed pace counts from the moment of the change.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rows_per_s: Option<f64>,
@@ -26,7 +26,7 @@ impl Pace {
         self.free_at.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
-    /// So many changes were written.
+    /// Records that `changes` changes were written.
     pub(crate) fn spend(&mut self, changes: usize) {
         if let Some(rows_per_s) = self.rows_per_s.filter(|rows_per_s| *rows_per_s > 0.0) {
             let earned = Duration::from_secs_f64((changes as f64 / rows_per_s).min(PACE_PAUSE_S_MAX));
@@ -46,7 +46,7 @@ impl BackOff {
     pub(crate) fn failed(&mut self) -> Duration {
         let doubled = (BACK_OFF_FIRST_MS << self.failures.min(16)).min(BACK_OFF_LAST_MS);
         self.failures += 1;
-        // Half of it at random, so that drains that lost the same database do not come back in step.
+        // Half of the pause is random, so that drains that lost the same database do not retry in step.
         Duration::from_millis(doubled).mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 

@@ -1,4 +1,4 @@
-//! How far a long job is: a number that anyone may read while it runs.
+//! The progress of a long job: a counter that any thread may read while the job runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,11 +20,11 @@ impl Progress {
     }
 }
 
-/// What a loading or warming did.
+/// The result of loading or warming a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loaded {
-    /// Rows read from the database and given to the table.
+    /// Rows read from the database and passed to the table.
     pub rows: u64,
-    /// How long it took.
+    /// The time that the job took.
     pub took: Duration,
 }

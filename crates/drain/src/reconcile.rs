@@ -1,19 +1,19 @@
-//! At start, and whenever it is doubtful: do this log and this database belong together, and where does the
-//! drain go on?
+//! At start, and after every failure: do this log and this database belong together, and where does the drain
+//! continue?
 //!
-//! The database holds, for each log that was ever drained into it, how far, and which opening of the log
-//! moved it there last. The log knows its openings, what it still holds and what it has given back. Where
-//! these do not fit, a folder was copied, or something was deleted, replaced or restored from a backup, and
-//! going on would skip rows or write them twice: it is refused, with what is kept, what is gone and what
-//! can be done. A database that lost its last commits, of which the log still holds the records, is caught
-//! up.
+//! For each log that was ever drained into it, the database stores how far it was drained, and which opening
+//! of the log moved the position last. The log knows its openings, what it still contains and what it has
+//! released. Where these do not fit, a folder was copied, or something was deleted, replaced or restored from
+//! a backup, and continuing would skip rows or write them twice: the start is refused, and the error says
+//! what is kept, what is lost and what can be done. A database that lost its last commits is caught up, if
+//! the log still contains their records.
 //!
-//! **Why opening and position are enough.** The records before an opening's end were written by the
-//! openings before it, those behind it by that opening, until the next one. A database at position `p`,
-//! moved there by opening `n`, has the records before `p` as `n` had them. This folder has the same ones
-//! when it knows `n` and `p` is not behind the end at which the next opening of this folder began: up to
-//! there its log is what `n` wrote. A copy or an older backup of the folder either does not know `n`, or
-//! was opened, as it is, at an end before `p`.
+//! **Why opening and position are enough.** The records before the position at which an opening began were
+//! written by earlier openings, those behind it by that opening, until the next one began. A database at
+//! position `p`, moved there by opening `n`, contains the records before `p` as `n` had them. This folder
+//! contains the same records if it knows `n` and `p` is not behind the end at which the next opening of this
+//! folder began: up to there its log is what `n` wrote. A copy or an older backup of the folder either does
+//! not know `n`, or was opened, as it is, at an end before `p`.
 
 use crate::claim::{held, server_name, sign_of_life};
 use crate::stopped::Reached;
@@ -23,44 +23,45 @@ use forebay_database::{
 };
 use forebay_log::{Log, Position};
 
-/// How often a position that moves under a claim is looked at again.
+/// How often a claim is tried again when the position moves meanwhile.
 const CLAIM_TRIES: usize = 10;
 
-/// Whether a log that was drained into another database may go on with this one.
+/// Whether a log that was drained into another database may be drained into this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NewDatabase {
     /// No: refuse to start.
     #[default]
     Refuse,
-    /// Yes (`--new-database`): what the log still holds goes here, what it gave back is in the other one.
+    /// Yes (`--new-database`): what the log still contains goes here, what it has released is in the other
+    /// database.
     Accept,
 }
 
-/// Where the drain begins.
+/// Where the drain starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// This log was never drained into this database: everything the log holds, from here on.
+    /// This log was never drained into this database: everything in the log is drained.
     Fresh {
         /// The first position of the log.
         from: Position,
         /// Other logs that were drained into this database: data folders that were deleted or moved.
         others: Vec<StoredPosition>,
     },
-    /// The database has everything before this position.
+    /// The database contains everything before this position.
     Continue(Position),
-    /// A table was stopped: the database has more of the others than of it.
+    /// A table was stopped: the database contains more of the others than of this one.
     Uneven(Reached),
-    /// The database has lost commits; the log still holds their records.
+    /// The database has lost commits; the log still contains their records.
     Behind {
-        /// What it has.
+        /// How far the database is now.
         reached: Reached,
-        /// What it had.
+        /// How far it was before.
         before: Position,
     },
 }
 
 impl Start {
-    /// The first position that the database does not have.
+    /// The first position that the database does not contain.
     pub fn position(&self) -> Position {
         match self {
             Start::Fresh { from, .. } => *from,
@@ -77,7 +78,7 @@ impl Start {
         }
     }
 
-    /// What a person should know about it; `None` when it is as it should be.
+    /// What an operator should know about the start; `None` when nothing is unusual.
     pub fn notice(&self, store: &Store) -> Option<String> {
         match self {
             Start::Fresh { others, .. } if !others.is_empty() => {
@@ -103,13 +104,13 @@ impl Start {
     }
 }
 
-/// Decides where to begin, or why not to, and claims position and tables for this opening of the log.
+/// Decides where to start, or why not to, and claims the position and the tables for this opening of the log.
 /// `tables` are those that no other server may write to.
 ///
 /// # Errors
 /// [`Kind::Copied`], [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`],
-/// [`Kind::Claimed`], [`Kind::Fenced`]: nothing was changed. [`Kind::Database`] when the store cannot be
-/// asked.
+/// [`Kind::Claimed`], [`Kind::Fenced`]: nothing was changed. [`Kind::Database`] when the database cannot be
+/// read.
 pub async fn reconcile(
     log: &Log,
     store: &Store,
@@ -117,7 +118,7 @@ pub async fn reconcile(
     new_database: NewDatabase,
 ) -> Result<Start, Error> {
     for _ in 0..CLAIM_TRIES {
-        // A COMMIT may still be under way: of this process, whose connection was lost, or of one that was
+        // A COMMIT may still be running: of this process, whose connection was lost, or of a process that was
         // killed.
         store.settled_position(log.id().0).await?;
         let positions = store.positions().await?;
@@ -144,30 +145,30 @@ pub async fn reconcile(
     Err(DatabaseError::new(DatabaseKind::Busy, message).into())
 }
 
-/// This opening of a log, as the database knows it.
+/// This opening of a log, as it is stored in the database.
 pub(crate) fn opening(log: &Log) -> String {
     let own = log.openings().last().expect("the one that is open");
     format!("{:032x}", own.nonce)
 }
 
-/// What the database lacks is kept from now on.
+/// Lets the log retain from now on what the database lacks.
 fn began(log: &Log, start: Start) -> Result<Start, Error> {
     let unreleased = log.unrelease(start.position());
     unreleased.map_err(|source| Error::caused(Kind::Log, "cannot take back what was released", source))?;
     Ok(start)
 }
 
-/// Tells the database that this opening of the log lives and stands at `reached`.
+/// Sends the database a sign of life of this opening of the log, at position `reached`.
 ///
 /// # Errors
-/// [`Kind::Database`]: also when the position is not there any more.
+/// [`Kind::Database`]: also when the stored position has changed.
 pub async fn beat(log: &Log, store: &Store, reached: &Reached) -> Result<(), Error> {
     let batch = sign_of_life(log.id().0, Some(reached.all()), &reached.note(), opening(log));
     store.apply(batch).await?;
     Ok(())
 }
 
-/// Gives the claim on the tables back: another server may have them.
+/// Releases the claim on the tables: another server may take them.
 ///
 /// # Errors
 /// [`Kind::Database`].
@@ -211,13 +212,13 @@ fn judge(
     })
 }
 
-/// Up to where this log holds what the opening wrote that moved the database's position last. `None`: it does
-/// not know that opening.
+/// The position up to which this log contains the same records as the opening that moved the database's
+/// position last. `None`: this log does not know that opening.
 fn known_end(log: &Log, stored: &StoredPosition) -> Option<Position> {
-    // The durable mark may lie behind the end of what was appended: padding.
+    // The durable mark may lie behind the end of the appended records, because of padding.
     let end = log.end().max(log.durable());
     if stored.opening.is_empty() {
-        // An earlier version knew no openings.
+        // The position was written by a version without openings.
         return Some(end);
     }
     let openings = log.openings();

@@ -1,4 +1,4 @@
-//! Dead letters, applied again: for when what the database had against them was put right.
+//! Applies dead letters again, after the cause of their refusal was corrected.
 
 use crate::{Error, Progress};
 use forebay_database::{DeadLetter, Store};
@@ -6,28 +6,29 @@ use forebay_value::{Schema, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Letters read at a time.
+/// Dead letters read at a time.
 const LETTERS: usize = 1_000;
 
-/// What became of the dead letters.
+/// The outcome of a replay.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// Applied, and gone.
+    /// Applied, and deleted from the dead letters.
     pub applied: u64,
-    /// Their rows: table and key. Memory shows what the database had when it refused the change.
+    /// Their rows: table and key. Memory still shows each row as it was when the database refused the change.
     pub rows: Vec<(String, Value)>,
-    /// Refused again, each with the reason of now: they stay.
+    /// Refused again, each with the present reason: they stay.
     pub refused: Vec<(DeadLetter, String)>,
 }
 
-/// Applies every dead letter again, oldest first, each in a transaction of its own that also deletes it.
+/// Applies every dead letter again, oldest first, each in its own transaction that also deletes it.
 ///
-/// The change goes to the database and not into memory, which gave it up when it was refused: the caller that
-/// this has memory read [`Replayed::rows`] again. `schemas` are the tables by name; a letter of another
+/// The change goes to the database and not into memory, which dropped it when it was refused: a caller that
+/// has this memory reads [`Replayed::rows`] again. `schemas` are the tables by name; a dead letter of another
 /// table stays, with that as its reason.
 ///
 /// # Errors
-/// [`Kind::Database`](crate::Kind::Database) when the store cannot be used; what was applied before is.
+/// [`Kind::Database`](crate::Kind::Database) when the database cannot be used; the dead letters applied
+/// before stay applied.
 pub async fn replay(
     store: &Store,
     schemas: &HashMap<String, Arc<Schema>>,
@@ -52,7 +53,7 @@ pub async fn replay(
                         replayed.rows.push((letter.table, op.key(schema).to_owned()));
                     }
                 }
-                // Another process was faster.
+                // Another process has replayed it first.
                 Ok(false) => {}
                 Err(error) if error.is_data() => replayed.refused.push((letter, error.to_string())),
                 Err(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! Fills a table with generated rows: everything in it is deleted first.
 //!
-//! Rows are generated here while the database's writer inserts the batch before. Each batch is sorted by key
-//! first: random keys then touch each page of the key's index once a batch.
+//! Rows are generated here while the database's writer inserts the previous batch. Each batch is sorted by
+//! key first: random keys then touch each page of the key's index once a batch.
 
 use crate::limits::SEED_ROWS;
 use crate::{Error, Progress};
@@ -9,14 +9,14 @@ use forebay_database::Store;
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 
-/// Deletes all rows and inserts `rows` new ones; `generate` gives the values of row 0, 1, 2, … in column
-/// order, its own key among them (serial keys from 1 on).
+/// Deletes all rows and inserts `rows` new ones; `generate` returns the values of row 0, 1, 2, … in column
+/// order, including the key (serial keys from 1 on).
 ///
-/// A hot table of this name must not be served meanwhile, or be told
-/// ([`Table::clear`](forebay_table::Table::clear), then [`warm`](crate::warm)).
+/// No server may serve a hot table of this name meanwhile; otherwise the caller must call
+/// [`Table::clear`](forebay_table::Table::clear), then [`warm`](crate::warm).
 ///
 /// # Errors
-/// [`Kind::Database`](crate::Kind::Database); the batches before it are in the table.
+/// [`Kind::Database`](crate::Kind::Database); the batches inserted before the failure stay in the table.
 pub async fn seed(
     schema: &Arc<Schema>,
     store: &Store,
@@ -33,7 +33,7 @@ pub async fn seed(
             let (store, schema) = (store.clone(), schema.clone());
             async move { store.insert_many(&schema, waiting).await }
         });
-        // So that it is handed over before this thread is busy with the next.
+        // So that the insert starts before this thread is busy with the next batch.
         tokio::task::yield_now().await;
         waiting = fill(schema, &mut next, rows, &mut generate);
         inserting.await.expect("inserting does not panic and is not cancelled")?;

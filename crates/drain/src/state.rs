@@ -1,4 +1,4 @@
-//! What the drain is told, and what it tells: settings, controls, the state that the admin listener shows.
+//! A drain's settings, its controls, and the state that the admin listener shows.
 
 use crate::batcher::{Committed, Drained};
 use crate::limits::{BATCH_ROWS_DEFAULT, IDLE_MS, LEAVE_WAIT, PAUSE_WAIT};
@@ -14,21 +14,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How a drain begins.
+/// The settings with which a drain starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Rows a second that are written at most, after coalescing; `None`: as fast as the database takes them.
+    /// Rows a second that are written at most, after coalescing; `None`: as fast as the database accepts
+    /// them.
     pub pace_rows_per_s: Option<f64>,
-    /// Whether it begins paused.
+    /// Whether the drain starts paused.
     pub paused: bool,
-    /// When it works; `None`: always.
+    /// The window in which the drain works; `None`: always.
     pub window: Option<Window>,
-    /// Whether other processes drain, and this one only counts what is in the queues. For queues on Redis.
+    /// Whether other processes drain, and this one only counts the records in the queues. For queues on
+    /// Redis.
     pub elsewhere: bool,
     /// Log records in one batch at most.
     pub batch_rows_max: usize,
-    /// The folder for letters that the database does not take. Without it (and on Redis) the table of such a
-    /// change is stopped.
+    /// The folder for dead letters that the database does not accept. Without it (and on Redis) the table of
+    /// such a change is stopped.
     pub letters: Option<PathBuf>,
 }
 
@@ -48,9 +50,9 @@ impl Default for Settings {
 /// How a drain ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// When everything appended until now is in the database, paused or not.
+    /// When everything appended until now is in the database, even if the drain is paused.
     Finish,
-    /// After the batch in hand, if that ends soon: else the next start finds out what became of it. The rest
+    /// After the batch in hand, if that ends soon; otherwise the next start finds out its outcome. The rest
     /// stays in the log.
     Leave,
 }
@@ -58,28 +60,28 @@ pub enum Stop {
 /// What a drain is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// It has not yet found out where the database stands.
+    /// The drain has not yet read the database's position.
     Starting,
-    /// It drains, or waits for something to drain.
+    /// The drain is writing batches, or waits for records.
     Running,
-    /// It was told to wait.
+    /// The drain was told to pause.
     Paused,
-    /// It waits for its window.
+    /// The drain waits for its window.
     Waiting,
     /// Other processes drain, and this one never does.
     Elsewhere,
-    /// The database is away: it tries again by itself. The reason is in `last_error`.
+    /// The database is unreachable: the drain retries by itself. The reason is in `last_error`.
     BackingOff,
-    /// Another drain of this log has taken over; this one has stopped for good.
+    /// Another drain of this log has taken over; this one has stopped and does not restart.
     Fenced,
-    /// It has stopped for good for another reason, which is in `last_error`.
+    /// The drain has stopped for another reason, which is in `last_error`, and does not restart.
     Failed,
-    /// It was stopped.
+    /// The drain was stopped.
     Stopped,
 }
 
 impl Status {
-    /// Whether nothing more will be drained.
+    /// Whether the drain has ended and drains nothing more.
     pub fn has_ended(&self) -> bool {
         matches!(self, Status::Fenced | Status::Failed | Status::Stopped)
     }
@@ -88,34 +90,35 @@ impl Status {
 /// The drain's state at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrainState {
-    /// What it is doing.
+    /// What the drain is doing.
     pub status: Status,
-    /// Everything of the log before it is durable in the database. Each shard on Redis has a position of its
-    /// own; it is 0 there.
+    /// Everything before this position of the log is durable in the database. Always 0 on Redis, where each
+    /// shard has its own position.
     pub position: Position,
-    /// Bytes of the log behind the position; 0 on Redis.
+    /// Bytes of the log behind `position`; 0 on Redis.
     pub backlog_bytes: u64,
-    /// Records that are not in the database. In the log by the mean size of those drained so far, `None`
-    /// before the first; on Redis as counted last.
+    /// Records that are not in the database. For the log an estimate from the mean size of the records
+    /// drained so far, `None` before the first; on Redis the last count.
     pub backlog_rows: Option<u64>,
-    /// Those of them that the database has refused so far and holds, until what they need has arrived; as
-    /// counted last.
+    /// Those of them that the database has refused so far and holds until the rows that they need have
+    /// arrived; the last count.
     pub held_rows: u64,
-    /// Since when, if any.
+    /// When the oldest held change was held, if any is held.
     pub held_since: Option<Timestamp>,
-    /// Queues that there are: 1 for a log, the shards on Redis.
+    /// The number of queues: 1 for a log, the shards on Redis.
     pub shards: u16,
-    /// Those that this drain works on; the others are another drain's.
+    /// Shards that this drain holds; other drains hold the others.
     pub shards_held: u16,
-    /// Who drains instead of this process, when it leaves that to others and has looked.
+    /// The drains that work instead of this process, once it has read their names; `None` when this process
+    /// drains.
     pub workers: Option<Workers>,
     /// Records drained since the start.
     pub rows_total: u64,
-    /// Changes that they were after coalescing.
+    /// Changes written since the start, after coalescing.
     pub changes_total: u64,
     /// Changes that became dead letters since the start.
     pub dead_total: u64,
-    /// Those of them that are in the file of the data folder, because the database did not take the letter.
+    /// Those of them that are in the data folder's file, because the database did not accept the dead letter.
     pub unwritten_total: u64,
     /// Writes with `durability = "database"` that the database refused since the start.
     pub refused_total: u64,
@@ -125,15 +128,15 @@ pub struct DrainState {
     pub rate_rows_per_s: f64,
     /// Rows a second that are written at most.
     pub pace_rows_per_s: Option<f64>,
-    /// Whether it was told to wait.
+    /// Whether the drain was told to pause.
     pub paused: bool,
-    /// Its window of this time or the next, if it has any.
+    /// Its current or next window, if it has one.
     pub opening: Option<Opening>,
-    /// Why it has begun before its window without being asked to, until that begins.
+    /// Why the drain has started before its window on its own, until that window begins.
     pub early: Option<String>,
     /// Whether a batch is being taken or written at this moment.
     pub batch_in_hand: bool,
-    /// Since when it does that.
+    /// When the drain last changed its status by itself; a pause or a window does not count as a change.
     pub status_since: Timestamp,
     /// Tables whose changes wait because the database would refuse all of them.
     pub stopped_tables: Vec<StoppedTable>,
@@ -141,30 +144,30 @@ pub struct DrainState {
     pub last_error: Option<String>,
 }
 
-/// Those who hold leases of queues, as it was looked last.
+/// The holders of the queues' leases, as last read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workers {
-    /// As they call themselves.
+    /// Their names, as they stand in the leases.
     pub names: BTreeSet<String>,
-    /// Since when there are any, or none.
+    /// Since when there have been any, or none.
     pub since: Timestamp,
 }
 
-/// What the drain was told.
+/// The controls of a drain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Control {
     pub paused: bool,
     pub window: Option<Window>,
-    /// What lies before this in the log is drained whatever the window.
+    /// Records before this position of the log are drained regardless of the window.
     pub wanted: Position,
-    /// Whether it works before its window, because too much waits.
+    /// Whether the drain works before its window, because the backlog is too large.
     pub is_early: bool,
     pub elsewhere: bool,
     pub pace_rows_per_s: Option<f64>,
     pub stop: Option<Stop>,
 }
 
-/// What has been drained so far.
+/// Counters of what has been drained so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
     pub rows: u64,
@@ -175,18 +178,18 @@ pub(crate) struct Totals {
     pub refused: u64,
     pub batches: u64,
     pub last_error: Option<String>,
-    /// On Redis, as counted last.
+    /// On Redis: the last count.
     pub backlog_rows: u64,
     pub shards_held: u16,
-    /// How many changes are held, and since when.
+    /// The number of held changes, and since when there are any.
     pub held: Option<(u64, Timestamp)>,
-    /// On Redis, while this drain has no shards.
+    /// On Redis, while this drain holds no shards.
     pub workers: Option<Workers>,
     rate: f64,
     rate_at: Option<Instant>,
 }
 
-/// The rate forgets what is older than about this.
+/// The time constant of the rate: older batches fade.
 const RATE_WINDOW: Duration = Duration::from_secs(2);
 
 impl Totals {
@@ -204,14 +207,14 @@ impl Totals {
         self.rate_at = Some(now);
     }
 
-    /// Notes who holds leases now.
+    /// Records the present holders of leases.
     pub(crate) fn saw_workers(&mut self, names: BTreeSet<String>) {
         let before = self.workers.take().filter(|before| before.names.is_empty() == names.is_empty());
         let since = before.map_or_else(Timestamp::now, |before| before.since);
         self.workers = Some(Workers { names, since });
     }
 
-    /// Rows a second: each row counts fully when it comes and fades with the window.
+    /// Rows a second: each row counts fully when it arrives and fades with [`RATE_WINDOW`].
     pub(crate) fn rate_at(&self, now: Instant) -> f64 {
         match self.rate_at {
             Some(at) => {
@@ -223,7 +226,7 @@ impl Totals {
     }
 }
 
-/// Where a drain is, and what it does.
+/// The drain's position and status.
 #[derive(Debug, Clone)]
 pub(crate) struct Moved {
     pub drained: Drained,
@@ -233,31 +236,31 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    /// Why what waits for a position need not wait longer, if a table is stopped.
+    /// Why callers that wait for a position need not wait longer, if a table is stopped.
     pub(crate) fn stopped_reason(&self) -> Option<&str> {
         self.stopped.first().map(|stopped| stopped.reason.as_str())
     }
 }
 
-/// What the thread and its handles share.
+/// The state that the drain's thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub control: Mutex<Control>,
     pub wake: Condvar,
     pub totals: Mutex<Totals>,
-    /// Where it is and what it does: what `drain_to` and `stop` wait on.
+    /// Position and status: `drain_to` and `stop` wait on it.
     pub moved: watch::Sender<Moved>,
-    /// Why the drain has begun before its window.
+    /// Why the drain has started before its window.
     early: Mutex<Option<String>>,
     /// Whether a batch is in hand: what `pause` waits on.
     in_hand: watch::Sender<bool>,
-    /// How often everything was asked for, and up to which of these requests it is in the database: what
-    /// `drain_all` waits on, on Redis.
+    /// How often a caller asked for everything to be drained, and the last of these requests that is
+    /// fulfilled: `drain_all` waits on them, on Redis.
     asked: AtomicU64,
     answered: watch::Sender<u64>,
 }
 
-/// The thread's right to take records and apply them, until it is dropped.
+/// The thread's permission to take records and apply them, until it is dropped.
 pub(crate) struct InHand<'a>(&'a watch::Sender<bool>);
 
 impl Drop for InHand<'_> {
@@ -302,7 +305,8 @@ impl Shared {
         *self.control.lock()
     }
 
-    /// The window that this drain waits for; `None`: it need not, or was asked for what is in the queue.
+    /// The window that this drain waits for; `None`: it need not wait, or was asked to drain what is in the
+    /// queue.
     pub(crate) fn awaited(&self) -> Option<Opening> {
         let control = self.control();
         let now = Timestamp::now();
@@ -312,17 +316,17 @@ impl Shared {
         (!may).then_some(opening)
     }
 
-    /// Has what lies before this in the log drained whatever the window.
+    /// Has all records before this position of the log drained regardless of the window.
     pub(crate) fn want(&self, position: Position) {
         self.change(|control| control.wanted = control.wanted.max(position));
     }
 
-    /// Why the drain has begun before its window, since the last one.
+    /// Why the drain has started before its window, since the last window.
     pub(crate) fn early(&self) -> Option<String> {
         self.early.lock().clone()
     }
 
-    /// Lets the drain work before its window, and says why until that begins.
+    /// Lets the drain work before its window; `why` is shown until the window begins.
     pub(crate) fn begin_early(&self, why: String) {
         *self.early.lock() = Some(why);
         self.change(|control| control.is_early = true);
@@ -333,7 +337,7 @@ impl Shared {
         self.change(|control| control.is_early = false);
     }
 
-    /// Forgets why the drain has begun early, once its window has begun.
+    /// Clears the reason for an early start, once the window has begun.
     pub(crate) fn look_at_window(&self) {
         let now = Timestamp::now();
         if self.control().window.is_some_and(|window| window.opening(now).has_begun(now)) {
@@ -341,8 +345,8 @@ impl Shared {
         }
     }
 
-    /// What a batch begins with; `None` while paused, unless it is to finish, outside of the window, and when
-    /// others drain. Asked for when there is nothing more to wait for: what is appended after
+    /// Starts a batch. `None` while paused (unless the drain is to finish), outside the window, and when
+    /// other processes drain. Called only when nothing else is to be waited for: what is appended after
     /// [`Shared::pause`] has resolved is in no batch that began before.
     pub(crate) fn begin(&self) -> Option<InHand<'_>> {
         if self.awaited().is_some() {
@@ -356,12 +360,12 @@ impl Shared {
         })
     }
 
-    /// Lets no further batch begin, and resolves when the one in hand has ended, or after [`PAUSE_WAIT`].
+    /// Lets no further batch begin, and resolves when the batch in hand has ended, or after [`PAUSE_WAIT`].
     pub(crate) async fn pause(&self) {
         self.change(|control| control.paused = true);
         let mut in_hand = self.in_hand.subscribe();
-        // It takes longer only with a database that does not answer, which is when people pause: the state
-        // says so then.
+        // Longer than the limit only when the database does not answer, and that is when an operator pauses:
+        // the state still shows the batch in hand.
         let _ = tokio::time::timeout(PAUSE_WAIT, in_hand.wait_for(|is_in_hand| !is_in_hand)).await;
     }
 
@@ -369,7 +373,8 @@ impl Shared {
         *self.in_hand.borrow()
     }
 
-    /// What work gives; [`Kind::Stopped`] when the drain is told to leave and it does not end soon after.
+    /// The result of `work`; [`Kind::Stopped`] when the drain is told to leave and `work` does not end within
+    /// [`LEAVE_WAIT`].
     pub(crate) async fn unless_left<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -392,23 +397,24 @@ impl Shared {
         self.totals.lock().count(committed);
     }
 
-    /// Says what failed, until a batch succeeds.
+    /// Records a failure, shown until a batch succeeds.
     pub(crate) fn note(&self, message: String) {
         self.totals.lock().last_error = Some(message);
     }
 
-    /// Asks for everything that is in the queues now; the number to wait for in [`Shared::answered`].
+    /// Asks for everything in the queues to be drained; returns the number to wait for in
+    /// [`Shared::answered`].
     pub(crate) fn ask_for_all(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The last request for everything, if it is not answered.
+    /// The last request for everything, if it is not yet fulfilled.
     pub(crate) fn unanswered(&self) -> Option<u64> {
         let asked = self.asked.load(Ordering::Acquire);
         (asked > *self.answered.borrow()).then_some(asked)
     }
 
-    /// What was in the queues at this request is in the database.
+    /// Reports that what was in the queues at this request is in the database.
     pub(crate) fn answer(&self, request: u64) {
         self.answered.send_replace(request);
     }
@@ -417,7 +423,7 @@ impl Shared {
         self.answered.subscribe()
     }
 
-    /// Says what it does now.
+    /// Publishes what the drain does now.
     pub(crate) fn set_status(&self, status: Status) {
         self.moved.send_if_modified(|moved| {
             if moved.status == status {
@@ -428,7 +434,7 @@ impl Shared {
         });
     }
 
-    /// Says which tables are stopped.
+    /// Publishes which tables are stopped.
     pub(crate) fn set_stopped(&self, stopped: Vec<StoppedTable>) {
         self.moved.send_if_modified(|moved| {
             if moved.stopped == stopped {
@@ -443,7 +449,7 @@ impl Shared {
         self.moved.send_modify(|moved| moved.drained = drained);
     }
 
-    /// Waits so long, or until it is told something.
+    /// Waits for `time`, or until a control changes.
     pub(crate) fn wait(&self, time: Duration) {
         let mut control = self.control.lock();
         if control.stop.is_none() {

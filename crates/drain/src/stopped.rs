@@ -1,16 +1,17 @@
-//! Stopped tables: what the database would refuse of every row waits in the queue, and the other tables go
-//! on.
+//! Stopped tables: tables of which the database would refuse every row. Their changes wait in the queue, and
+//! the other tables continue.
 //!
-//! When the database refuses a change for another reason than being away or busy, the tables of the batch are
-//! compared with what the records were written for ([`misfit`]). A table that is gone, lost a column, or got
-//! one that must have a value and has no default, would have each of its rows refused: it is stopped, and
-//! none of its changes becomes a dead letter. Its records stay in the queue. Now and then it is compared
-//! again; once it fits, its records are applied from where it was stopped, alone, until it has caught up with
-//! the others.
+//! When the database refuses a change for another reason than being unreachable or busy, the tables of the
+//! batch are compared with the schemas that the records were written for ([`misfit`]). A table that was
+//! dropped, lost a column, or got a column that must have a value and has no default, would have each of its
+//! rows refused: the table is stopped, and none of its changes becomes a dead letter. Its records stay in the
+//! queue. The comparison is repeated at growing intervals; once the table fits, its records are applied
+//! alone, from the position at which it was stopped, until it has caught up with the others.
 //!
 //! **In the database** `forebay_position.position` stays where the first stopped table was stopped:
-//! everything before it is there, of all tables, so that the queue is released and rows are evicted only
-//! below it. `forebay_position.note` says how far the others are, and where each stopped table was stopped:
+//! everything before it is in the database, of all tables, so that the queue is released and rows are evicted
+//! only below it. `forebay_position.note` contains how far the others are, and where each stopped table was
+//! stopped:
 //! ```text
 //! {"reached":5120,"stopped":{"orders":4096}}
 //! ```
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How far each table is in the database, when not all are equally far.
+/// How far each table is in the database, when the tables are at different positions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredNote {
@@ -38,19 +39,19 @@ struct StoredNote {
 /// How far the tables of a queue are in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reached {
-    /// Everything before it is in the database, of each table that is not stopped.
+    /// Everything before it is in the database, of every table that is not stopped.
     pub others: Position,
     /// Where each stopped table was stopped.
     pub stopped: BTreeMap<String, Position>,
 }
 
 impl Reached {
-    /// All tables are equally far.
+    /// All tables are at the same position.
     pub fn even(position: Position) -> Reached {
         Reached { others: position, stopped: BTreeMap::new() }
     }
 
-    /// As the database has it.
+    /// From the database's stored position.
     ///
     /// # Errors
     /// [`Kind::BadRecord`]: the note was written by another version.
@@ -58,7 +59,7 @@ impl Reached {
         Reached::noted(stored.position, &stored.note)
     }
 
-    /// A position and the note beside it.
+    /// From a position and the note beside it.
     ///
     /// # Errors
     /// [`Kind::BadRecord`]: the note was written by another version.
@@ -74,24 +75,24 @@ impl Reached {
         Ok(Reached { others: Position(note.reached), stopped: stopped.collect() })
     }
 
-    /// Everything before it is in the database, of all tables: what is stored as the position.
+    /// Everything before it is in the database, of all tables: this is stored as the position.
     pub fn all(&self) -> Position {
         self.stopped.values().copied().fold(self.others, Position::min)
     }
 
-    /// Everything of this table before it is in the database.
+    /// Everything of this table before this position is in the database.
     pub fn of(&self, table: &str) -> Position {
         self.stopped.get(table).copied().unwrap_or(self.others)
     }
 
-    /// A stopped table is so far.
+    /// Moves a stopped table's position forward.
     pub(crate) fn advance(&mut self, table: &str, to: Option<Position>) {
         if let (Some(own), Some(to)) = (self.stopped.get_mut(table), to) {
             *own = to;
         }
     }
 
-    /// What is stored beside the position.
+    /// The note that is stored beside the position.
     pub(crate) fn note(&self) -> String {
         if self.stopped.is_empty() {
             return String::new();
@@ -107,9 +108,9 @@ impl Reached {
 pub struct StoppedTable {
     /// Its name.
     pub table: String,
-    /// What is wrong with it, as a sentence.
+    /// What is wrong with the table, as a sentence.
     pub reason: String,
-    /// Since when.
+    /// When it was stopped.
     pub since: Timestamp,
 }
 
@@ -117,7 +118,7 @@ pub struct StoppedTable {
 #[derive(Debug, Default)]
 pub(crate) struct StoppedTables {
     tables: BTreeMap<String, Stopped>,
-    /// The one whose records are being applied, because it fits again.
+    /// The table whose records are being applied, because it fits again.
     catching_up: Option<String>,
 }
 
@@ -125,10 +126,10 @@ pub(crate) struct StoppedTables {
 struct Stopped {
     reason: String,
     since: Timestamp,
-    /// Whether the others have gone past the change that stopped it, also in the database. Before, it has
-    /// nothing to catch up with, and would go on only to be stopped again.
+    /// Whether the others have passed the change that stopped it, also in the database. Before that the table
+    /// has nothing to catch up with, and would start only to be stopped again.
     is_passed: bool,
-    /// When it is compared again.
+    /// When the table is compared again.
     retry_at: Instant,
     back_off: BackOff,
 }
@@ -158,10 +159,10 @@ impl StoppedTables {
         self.catching_up.clone()
     }
 
-    /// Brings what is known here and what the database has together, after it was asked.
+    /// Merges the stopped tables of this process with those of the database, after its position was read.
     pub(crate) fn agree(&mut self, reached: &mut Reached) {
         for table in self.tables.keys() {
-            // Stopped since the last commit: nothing behind it was applied.
+            // Stopped since the last commit: nothing behind that commit was applied.
             reached.stopped.entry(table.clone()).or_insert(reached.others);
         }
         for table in reached
@@ -172,23 +173,24 @@ impl StoppedTables {
             .collect::<Vec<_>>()
         {
             self.stop(table.clone(), "was stopped before this drain began".into());
-            // What stopped it lies behind the others, or nothing does.
+            // The change that stopped the table lies before the position of the others, or no such change
+            // exists.
             self.tables.entry(table).and_modify(|stopped| stopped.is_passed = true);
         }
     }
 
-    /// The others were committed without the changes of stopped tables.
+    /// Records that the others were committed without the changes of stopped tables.
     pub(crate) fn passed(&mut self) {
         self.tables.values_mut().for_each(|stopped| stopped.is_passed = true);
     }
 
-    /// After a commit: what has caught up is stopped no more.
+    /// After a commit: tables that have caught up are no longer stopped.
     pub(crate) fn agreed(&mut self, reached: &Reached) {
         self.tables.retain(|table, _| reached.stopped.contains_key(table));
         self.catching_up = self.catching_up.take().filter(|table| self.tables.contains_key(table));
     }
 
-    /// Leaves the changes of `of`, or of all tables that are not stopped.
+    /// Retains only the changes of `of`, or of all tables that are not stopped.
     pub(crate) fn retain(&self, of: Option<&str>, changes: &mut Vec<Change>, schemas: &[Arc<Schema>]) {
         if self.tables.is_empty() {
             return;
@@ -201,7 +203,7 @@ impl StoppedTables {
         changes.retain(|change| is_taken[change.table]);
     }
 
-    /// Has its changes wait. `reason` is the rest of a sentence that begins with its name.
+    /// Stops a table: its changes wait. `reason` is the rest of a sentence that begins with the table's name.
     pub(crate) fn stop(&mut self, table: String, reason: String) {
         if self.catching_up.as_ref() == Some(&table) {
             self.catching_up = None;
@@ -219,7 +221,7 @@ impl StoppedTables {
         stopped.retry_at = now + stopped.back_off.failed();
     }
 
-    /// Compares a stopped table whose time has come; whether one begins to catch up.
+    /// Compares a stopped table whose retry is due; returns whether a table is catching up.
     pub(crate) async fn try_due(&mut self, database: &Store, schemas: &[Arc<Schema>]) -> Result<bool, Error> {
         let now = Instant::now();
         let due = self.tables.iter().find(|(_, stopped)| stopped.is_due(now));
@@ -235,8 +237,8 @@ impl StoppedTables {
         Ok(self.catching_up.is_some())
     }
 
-    /// Stops the first of these tables that does not fit, after the database refused a change; whether there
-    /// was one.
+    /// Stops the first of these tables that does not fit, after the database refused a change; returns
+    /// whether one was stopped.
     pub(crate) async fn stop_misfits(
         &mut self,
         database: &Store,
@@ -245,7 +247,7 @@ impl StoppedTables {
     ) -> Result<bool, Error> {
         let misfit = match (first_misfit(database, schemas, Some(refused.kind())).await?, refused.kind()) {
             (Some(misfit), _) => Some(misfit),
-            // What its columns do not show: a permission that was taken away.
+            // A cause that the columns do not show: a permission that was revoked.
             (None, DatabaseKind::Table { table, .. }) => {
                 let message = refused.message();
                 let what = message.strip_prefix(&format!("table {table}: ")).unwrap_or(message);
@@ -271,7 +273,7 @@ async fn first_misfit(
         let found = match database.describe(&schema.name).await {
             Ok(found) => found,
             Err(error) if error.may_retry() => return Err(error.into()),
-            // It has what no hot table may have: that says nothing of its rows.
+            // The table has a feature that no hot table may have: that says nothing about its rows.
             Err(_) => continue,
         };
         if let Some(reason) = misfit(schema, found.as_ref(), refused) {
@@ -281,9 +283,9 @@ async fn first_misfit(
     Ok(None)
 }
 
-/// Why the database would refuse every row of a table, as the rest of a sentence that begins with its name;
-/// `None`: it fits, and what was refused is the fault of a row. `refused` is what the database said last;
-/// `None` when nothing was tried.
+/// Why the database would refuse every row of a table, as the rest of a sentence that begins with the table's
+/// name; `None`: the table fits, and the refusal is the fault of a row. `refused` is the database's last
+/// refusal; `None` when nothing was tried.
 pub(crate) fn misfit(
     schema: &Schema,
     found: Option<&Schema>,
@@ -309,7 +311,7 @@ pub(crate) fn misfit(
         }
     }
     match refused {
-        // Its default may be an expression that is not understood here: the refusal says that it has none.
+        // Its default may be an expression that the schema does not show: the refusal shows that it has none.
         Some(DatabaseKind::NotNull { column: Some(column) }) if schema.position(column).is_none() => {
             Some(format!("has a new column {column} that must not be null and has no default"))
         }
@@ -317,8 +319,8 @@ pub(crate) fn misfit(
     }
 }
 
-/// Whether a column takes another kind of value than what the records have. How long a text may be is asked
-/// of each row.
+/// Whether a column takes another kind of value than the records contain. The maximum length of a text is
+/// checked for each row.
 fn is_other_type(wanted: Type, found: Type) -> bool {
     let is_text = |ty| matches!(ty, Type::Text { .. });
     wanted != found && !(is_text(wanted) && is_text(found))

@@ -1,31 +1,31 @@
-//! Compares a hot table with the database, row by row: what both tiers share. How each pairs its rows with
-//! the database's while a server goes on is in `embedded/verify.rs` and `remote/verify.rs`.
+//! Compares a hot table with the database, row by row: the part that both tiers share. `embedded/verify.rs`
+//! and `remote/verify.rs` pair memory's rows with the database's while a server is running.
 //!
-//! What a row looks like in the database is the database's own business (a `char(4)` pads, a `numeric(10,2)`
-//! rounds, `jsonb` puts in order): one that differs is compared again as the database would give it back.
+//! The database may store a row in another form (a `char(4)` pads, a `numeric(10,2)` rounds, `jsonb` sorts
+//! its fields): a row that differs is compared again in the form that the database would return.
 
 use crate::Error;
 use crate::limits::{EXAMPLES, STORED_ROWS};
 use forebay_database::Store;
 use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
 
-/// What differs between memory and the database.
+/// The differences between memory and the database.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Differences {
     /// Rows that were compared, value by value.
     pub compared: u64,
-    /// Rows of which memory has only the key, because they were evicted: the database has them.
+    /// Rows of which memory contains only the key, because they were evicted: the database contains them.
     pub evicted: u64,
-    /// Rows that changed after the snapshot's position, or of which changes are held: they are in the log,
-    /// not yet in the database.
+    /// Rows that changed after the snapshot's position, or that have held changes: their changes are in the
+    /// log, not yet in the database.
     pub undrained: u64,
-    /// Rows that only the database has, of a table that others write to (`shared`): as it should be.
+    /// Rows that only the database contains, of a table that other programs write to (`shared`): expected.
     pub only_in_database: u64,
-    /// Rows that memory has and the database has not.
+    /// Rows that memory contains and the database does not.
     pub missing_in_database: u64,
-    /// Rows that the database has and memory has not.
+    /// Rows that the database contains and memory does not.
     pub missing_in_memory: u64,
-    /// Rows that both have, with different values.
+    /// Rows that both contain, with different values.
     pub different: u64,
     /// Changes of this table, from this log, that are in `forebay_dead_letter`.
     pub dead: u64,
@@ -36,25 +36,25 @@ pub struct Differences {
 /// How memory and the database disagree about one key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// Memory has the row, the database has not.
+    /// Memory contains the row, the database does not.
     MissingInDatabase(Value),
-    /// The database has the row, memory has not.
+    /// The database contains the row, memory does not.
     MissingInMemory(Value),
-    /// Both have the row, with another value in a column.
+    /// Both contain the row, with another value in a column.
     Different {
         /// The key of both rows.
         key: Value,
         /// The first column that differs.
         column: String,
-        /// What memory has in that column.
+        /// Memory's value in that column.
         memory: Value,
-        /// What the database has in it.
+        /// The database's value in that column.
         database: Value,
     },
 }
 
 impl Differences {
-    /// Whether memory and database hold the same, as far as it is drained.
+    /// Whether memory and database contain the same, as far as the queue is drained.
     pub fn is_clean(&self) -> bool {
         self.missing_in_database == 0 && self.missing_in_memory == 0 && self.different == 0 && self.dead == 0
     }
@@ -66,11 +66,11 @@ impl Differences {
     }
 }
 
-/// A row as memory has it, and as the store has it.
+/// A row as memory has it, and as the database has it.
 pub(crate) type Pair = (Row, Row);
 
-/// Those of the pairs that also differ when the store has made of memory's row what its columns make of any,
-/// and as it made it.
+/// The pairs that still differ when memory's row is converted as the database's columns would store it, with
+/// memory's row in that form.
 pub(crate) async fn still_different(
     store: &Store,
     schema: &Schema,
@@ -91,7 +91,7 @@ pub(crate) fn is_same(schema: &Schema, memory: &Row, database: &Row) -> bool {
     memory.0 == database.0 || first_difference(schema, memory.as_ref(), database.as_ref()).is_none()
 }
 
-/// What to say of a pair that differs.
+/// Describes how a pair differs.
 pub(crate) fn difference(schema: &Schema, memory: &Row, database: &Row) -> Difference {
     let key = database.as_ref().key(schema).to_owned();
     match first_difference(schema, memory.as_ref(), database.as_ref()) {
@@ -100,7 +100,8 @@ pub(crate) fn difference(schema: &Schema, memory: &Row, database: &Row) -> Diffe
     }
 }
 
-/// By value: stores forget the sign of a zero and how a decimal was written, and that is no difference.
+/// The first column that differs by value: databases drop the sign of a zero and the notation of a decimal,
+/// and neither is a difference.
 pub(crate) fn first_difference(
     schema: &Schema,
     memory: RowRef<'_>,
@@ -121,8 +122,8 @@ fn is_same_value(memory: ValueRef<'_>, database: ValueRef<'_>) -> bool {
     }
 }
 
-/// A decimal as its sign, its digits without zeros around them, and the power of ten that these stand for;
-/// `None` for one that is out of bounds.
+/// A decimal as its sign, its digits without leading and trailing zeros, and the power of ten of its last
+/// digit; `None` for an exponent out of bounds.
 fn decimal(text: &str) -> Option<(bool, String, i64)> {
     let (is_negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));

@@ -1,4 +1,4 @@
-//! The time of day in which a drain works: arithmetic on times, and nothing else.
+//! The time of day in which a drain works. This file only computes with times.
 //!
 //! Times of day are UTC: a day has 1,440 minutes, always.
 
@@ -8,16 +8,16 @@ const MINUTE_US: i64 = 60_000_000;
 const DAY_MIN: i64 = 1_440;
 const DAY_US: i64 = DAY_MIN * MINUTE_US;
 
-/// A time of each day, in minutes after midnight, UTC. It goes past midnight when it ends before it begins.
+/// A time span of each day, in minutes after midnight, UTC. It spans midnight when it ends before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// When it begins.
     pub begins_min: u16,
-    /// When it ends; another minute than that in which it begins.
+    /// When it ends; never the minute in which it begins.
     pub ends_min: u16,
 }
 
-/// The window of one day.
+/// One day's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
     /// When it begins or has begun.
@@ -39,7 +39,7 @@ impl Window {
         let length_min = (i64::from(self.ends_min) - i64::from(self.begins_min)).rem_euclid(DAY_MIN);
         let midnight = now.0.div_euclid(DAY_US) * DAY_US;
         let today = midnight + i64::from(self.begins_min) * MINUTE_US;
-        // That of yesterday may go on, that of today may be over.
+        // Yesterday's window may still be open, today's may be over.
         let begins =
             [today - DAY_US, today].into_iter().find(|begins| begins + length_min * MINUTE_US > now.0);
         let begins = begins.unwrap_or(today + DAY_US);
@@ -51,7 +51,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// What is open, or comes next, at this time: `begins - ends`, each as day and time.
+    /// The window that is open at this time, or the next one: `begins - ends`, each as day and time.
     fn at(window: (u16, u16), now: &str) -> (String, bool) {
         let now = Timestamp::parse(&format!("2026-11-{now}Z")).unwrap();
         let opening = Window { begins_min: window.0, ends_min: window.1 }.opening(now);

@@ -1,4 +1,4 @@
-//! What is kept of what upstreams say, line by line.
+//! How the header fields of upstreams decide what is stored, case by case.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn judge(policy: &Policy, status: u16, lines: &str) -> Option<Storable> {
     policy.judge(&rules(), status, fields.map(|(name, value)| (name.trim(), value.trim().as_bytes())))
 }
 
-/// `None`: not kept; else fresh, stale while revalidating, stale on errors, age.
+/// `None`: not stored; otherwise fresh, stale while revalidating, stale on errors, age.
 #[track_caller]
 fn check(policy: &Policy, status: u16, lines: &str, expected: Option<(u64, u64, u64, u64)>) {
     let kept = judge(policy, status, lines).map(|kept| match kept.keep {
@@ -82,7 +82,7 @@ fn what_is_for_one_client_is_not_kept() {
     ] {
         check(&policy, 200, lines, None);
     }
-    // A comma in quotes ends nothing, and what is in them says nothing.
+    // A comma in quotes does not separate, and quoted text is no directive.
     check(&policy, 200, "Cache-Control: x=\"no-store, private\", max-age=10", fresh(10_000));
     check(&policy, 200, "Vary: accept-encoding, Host", AS_RULES);
     check(&policy, 200, "Content-Encoding: identity", AS_RULES);
@@ -105,7 +105,7 @@ fn what_was_allowed_is_kept() {
     assert!(!policy.replays("set-cookie") && !policy.replays("Age") && policy.replays("Cache-Control"));
     let policy = Policy { replaces_freshness: true, ..policy };
     assert!(!policy.replays("Cache-Control") && !policy.replays("expires") && policy.replays("ETag"));
-    // Whatever is stripped, a cookie is never shown to another client.
+    // Whatever `strip` contains, a cookie is never sent to another client.
     assert!(!Policy::default().replays("Set-Cookie"));
 }
 
@@ -142,7 +142,7 @@ fn how_long_something_stale_may_be_shown() {
         let expected = Some((1_000, revalidate_ms, error_ms, 0));
         check(&policy, 200, &format!("Cache-Control: {control}"), expected);
     }
-    // Where the rules say nothing, the upstream's word counts.
+    // Where the rules set nothing, the upstream's value counts.
     let fields = [("Cache-Control", &b"max-age=1, stale-if-error=99999999"[..])];
     let kept = policy.judge(&Rules::default(), 200, fields.into_iter()).expect("kept");
     let error_ms = UPSTREAM_STALE_MS_MAX;

@@ -1,14 +1,13 @@
-//! The drain's transaction: changes and the position they reach, both or neither; and the bulk insert of
-//! `seed`.
+//! The drain's transaction, which applies changes together with the position that they reach; and the bulk
+//! insert of `seed`.
 //!
-//! The position is moved first, by compare-and-set: a drain that was replaced finds out before it does
-//! anything, and one that runs at the same time waits for the row, then finds it moved. Changes of one kind
-//! to one table that follow each other are one *run*; long runs go in bulk, short ones as statements. A small
-//! batch is tried in one flight first (`one_flight`). A batch
-//! whose refused changes become dead letters goes as statements under savepoints, so that a refused change
-//! undoes only itself; so do those whose refused changes are held. A batch that settles held changes locks
-//! these instead of moving a position. A direct write never waits for a batch as such, only for a row that
-//! both change: a batch does not give way here.
+//! The position is moved first, by compare-and-set: a drain that was replaced detects that before it changes
+//! anything, and a concurrent drain waits for the row, then finds it moved. Consecutive changes of one kind
+//! to one table are one *run*; long runs are written in bulk, short ones as statements. A small batch is
+//! tried in one flight first (`one_flight`). A batch whose refused changes become dead letters, or are held,
+//! is sent as statements under savepoints, so that a refused change undoes only itself. A batch that settles
+//! held changes locks these instead of moving a position. A direct write never waits for a batch as such,
+//! only for a row that both change: a batch does not yield here.
 
 use super::batch_outcome::Done;
 use super::dead_letters::{outstanding, supersede};
@@ -77,7 +76,7 @@ impl Postgres {
 
     pub(crate) async fn settle(&self, schema: &Schema) -> Result<(), Error> {
         let sql = format!("VACUUM (ANALYZE) {}", quoted(&schema.name));
-        // By itself: it runs in no transaction.
+        // By itself: VACUUM runs in no transaction.
         self.job(|bulk| async move { bulk.sessions.lease_for(WHOLE_TABLE_MS).await?.execute(&sql).await })
             .await
     }
@@ -94,7 +93,7 @@ impl Postgres {
     }
 }
 
-/// Rows as a table gives them back, in a transaction that is rolled back.
+/// Rows in the form in which a table returns them, in a transaction that is rolled back.
 async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<Vec<Row>, Error> {
     session.begin_job().await?;
     let stored = bulk::through_stage(session, schema, rows).await;
@@ -114,7 +113,7 @@ async fn apply(
         tries += 1;
         match attempt(bulk, batch, &mut letters, &mut done).await {
             Err(error) if *error.kind() == Kind::NoLetters && letters.broken.is_none() => {
-                // Another client may have dropped the table: it is made again, if that is allowed.
+                // Another client may have dropped the table: it is created again, if that is permitted.
                 bulk.has_drain_tables.store(false, Ordering::Relaxed);
                 letters.broken = (tries > 1).then_some(error);
                 done = Done::default();
@@ -153,12 +152,12 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     }
     let mut further = String::new();
     if batch.on_error == OnError::Fail {
-        // Coalescing orders by kind and key: a row may come before the one it refers to. For constraints that
-        // may be deferred.
+        // Coalescing sorts by kind and key: a row may come before the row that it refers to. For constraints
+        // that may be deferred.
         further += "; SET CONSTRAINTS ALL DEFERRED";
     }
     if batch.on_error == OnError::Sift {
-        // What is refused at the commit names no change.
+        // A refusal at the commit names no change.
         further += "; SET CONSTRAINTS ALL IMMEDIATE";
     }
     let Doubts { may_skip, may_fly } = skipped::doubts(session, batch).await?;
@@ -196,9 +195,9 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     session.end(changed).await
 }
 
-/// Begins the transaction, moves the position or locks what is settled, and looks for the letters that the
-/// batch may supersede. Of a batch that moves the position this is one flight: for small batches round trips
-/// are most of the time.
+/// Begins the transaction, moves the position or locks the held changes, and looks for the dead letters that
+/// the batch may supersede. For a batch that moves the position this is one flight: for small batches round
+/// trips are most of the time.
 async fn begin_changes(
     session: &mut Session,
     batch: &Batch,
@@ -207,7 +206,7 @@ async fn begin_changes(
 ) -> Result<(), Error> {
     let looks = letters.broken.is_none();
     letters.outstanding = Outstanding::none();
-    // So that the triggers of followed tables do not tell the drain what it wrote itself, and so that the
+    // So that the triggers of followed tables do not report the drain's own writes to it, and so that the
     // position is moved in this transaction or not at all (`positions::moving`).
     let further = format!("; SET LOCAL forebay.drain = '{:032x}'{further}", batch.log);
     if batch.is_settling() {
@@ -234,7 +233,7 @@ async fn begin_changes(
     Ok(())
 }
 
-/// Holds what follows held changes, and removes what is settled.
+/// Holds the changes that follow held changes, and removes the settled ones.
 async fn end_changes(
     session: &mut Session,
     batch: &Batch,
@@ -251,9 +250,9 @@ async fn end_changes(
     Ok(())
 }
 
-/// Whether a batch was committed whose COMMIT was not answered: a new connection waits until that COMMIT has
-/// ended, for only then the position tells. At the batch's end it was committed; where the batch begins it
-/// was not, and it may be applied again; anywhere else another drain is at work.
+/// Whether a batch whose COMMIT was not answered was committed. A new connection waits until that COMMIT has
+/// ended, because only then the position is final. At the batch's end the batch was committed; where the
+/// batch begins it was not, and may be applied again; anywhere else another drain is active.
 async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
     let began = Instant::now();
     loop {
@@ -281,8 +280,8 @@ async fn ask_after(bulk: &Bulk, batch: &Batch) -> Result<(), Error> {
     }
 }
 
-/// The only change of a batch becomes a letter, is held, or was an intent, and the rest of the batch is as it
-/// would have been.
+/// The only change of a batch becomes a dead letter, is held, or was an intent; the rest of the batch is
+/// applied as if it had not been there.
 async fn set_aside(
     bulk: &Bulk,
     batch: &Batch,
@@ -301,7 +300,7 @@ async fn set_aside(
     session.end(set_aside).await
 }
 
-/// Applies all changes. An error names the change as far as it is known.
+/// Applies all changes. An error names the change where it is known.
 async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
     let (mut start, mut run, mut done) = (0, 0, Done::default());
     while start < batch.changes.len() {
@@ -331,8 +330,8 @@ fn data_at(error: Error, index: usize) -> Error {
     if error.is_data() { error.at_row(index) } else { error }
 }
 
-/// How many changes from here on are of one kind, to one table, for as long as a bulk statement may take them
-/// together. Short runs need not be of one kind: statements are sent in their order.
+/// The length of the run that starts here: changes of one kind to one table that a bulk statement may take
+/// together. A short run may mix kinds: its statements are sent in their order.
 fn run_length(batch: &Batch, start: usize) -> usize {
     let alike = alike(batch, start);
     if alike >= COPY_ROWS_MIN {
@@ -371,7 +370,7 @@ fn alike(batch: &Batch, start: usize) -> usize {
     length
 }
 
-/// Whether one statement can do both, on rows of one table.
+/// Whether one statement can execute both, on rows of one table.
 fn are_alike(one: &Op, other: &Op) -> bool {
     match (one, other) {
         (Op::Insert(_), Op::Insert(_)) | (Op::Put(_), Op::Put(_)) | (Op::Delete(_), Op::Delete(_)) => true,
@@ -383,7 +382,7 @@ fn are_alike(one: &Op, other: &Op) -> bool {
     }
 }
 
-/// Two keys of one hash are taken for the same, which costs a run and nothing else.
+/// Keys with equal hashes count as equal, which only shortens a run.
 fn hash(key: ValueRef<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     match key {
@@ -395,7 +394,7 @@ fn hash(key: ValueRef<'_>) -> u64 {
     hasher.finish()
 }
 
-/// Applies changes that are alike; how many updates and increments met no row.
+/// Applies a run; returns how many updates and increments met no row.
 async fn apply_run(
     session: &mut Session,
     batch: &Batch,

@@ -4,8 +4,8 @@
 //! array   := dimensions: i32, has_nulls: i32, element type: u32, (length: i32, lower bound: i32)*, element*
 //! element := length: i32 (-1: NULL), bytes
 //! ```
-//! Elements stand in row-major order (`array_send` in PostgreSQL's `src/backend/utils/adt/arrayfuncs.c`).
-//! Lower bounds other than 1 are not kept: JSON has no place for them.
+//! Elements are in row-major order (`array_send` in PostgreSQL's `src/backend/utils/adt/arrayfuncs.c`). Lower
+//! bounds other than 1 are lost: JSON cannot express them.
 
 use super::encoded::Encoded;
 use forebay_value::Value;
@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 /// PostgreSQL's own limit (MAXDIM).
 const DIMENSIONS_MAX: usize = 6;
 
-/// Reads an array as JSON; `None` when the bytes are none. `element` appends one that is not NULL as JSON.
+/// Reads an array as JSON; `None` when the bytes are not an array. `element` appends an element that is not
+/// NULL as JSON.
 pub(super) fn decode(bytes: &[u8], element: &impl Fn(&[u8], &mut Vec<u8>) -> Option<()>) -> Option<Value> {
     let mut rest = bytes;
     let dimensions = usize::try_from(take(&mut rest)?).ok().filter(|&count| count <= DIMENSIONS_MAX)?;
@@ -25,7 +26,7 @@ pub(super) fn decode(bytes: &[u8], element: &impl Fn(&[u8], &mut Vec<u8>) -> Opt
         lengths.push(usize::try_from(take(&mut rest)?).ok()?);
         take(&mut rest)?;
     }
-    // Each element has a length of four bytes: bounds what a damaged array makes us write.
+    // Each element has a length of four bytes: this bounds the output for a damaged array.
     let count = lengths.iter().try_fold(1usize, |count, length| count.checked_mul(*length))?;
     if count > rest.len() / size_of::<i32>() && !lengths.is_empty() {
         return None;
@@ -73,8 +74,8 @@ fn write(
     Some(())
 }
 
-/// Appends a JSON array as one of PostgreSQL's, whose elements have the type `oid`. `element` appends one
-/// that is given as JSON; false when it is null.
+/// Appends a JSON array as a PostgreSQL array with elements of the type `oid`. `element` appends an element
+/// given as JSON; it returns false for null.
 pub(super) fn encode(
     oid: u32,
     json: &str,
@@ -109,7 +110,7 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Gives every element in order, and how long each dimension is.
+/// Passes every element in order to the callback, and returns the length of each dimension.
 fn flatten(
     json: &str,
     depth: usize,
@@ -129,7 +130,7 @@ fn flatten(
     for (index, part) in parts.iter().enumerate() {
         let raw = part.get();
         let is_row = raw.starts_with('[');
-        // The very first row may go deeper; from then on the depth is known.
+        // Only the very first row may add a dimension; from then on the depth is fixed.
         let is_new = index == 0 && lengths.len() == depth + 1;
         if is_row != (lengths.len() > depth + 1) && !is_new {
             return uneven();

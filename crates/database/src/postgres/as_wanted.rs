@@ -1,6 +1,6 @@
-//! Rows that are as a change would make them, although its statement has changed none: a trigger such as
-//! `suppress_redundant_updates_trigger` skips what changes nothing. Values are compared as text, because not
-//! every type has an equality.
+//! Finds rows that already are as a change would make them, although its statement changed none: a trigger
+//! such as `suppress_redundant_updates_trigger` skips changes without effect. Values are compared as text,
+//! because not every type has an equality operator.
 
 use super::session::Session;
 use super::sql::{literal, quoted};
@@ -8,7 +8,7 @@ use super::table::number;
 use crate::{Error, Op};
 use forebay_value::{Schema, Value, ValueRef};
 
-/// Whether a row is there as a put or an update makes it.
+/// Whether a row exists in the state that a put or an update would give it.
 pub(super) async fn is_as_wanted(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let (key, wanted): (ValueRef<'_>, Vec<(usize, Value)>) = match op {
         Op::Put(row) => {
@@ -18,7 +18,7 @@ pub(super) async fn is_as_wanted(session: &mut Session, schema: &Schema, op: &Op
         Op::Update { key, columns } => (key.as_ref(), columns.to_vec()),
         _ => return Ok(false),
     };
-    // A parameter of a column's type, whatever that is.
+    // A parameter of the column's type, whatever that is.
     let is_same = |(place, (index, _)): (usize, &(usize, Value))| {
         let name = quoted(&schema.columns[*index].name);
         format!(
@@ -34,8 +34,8 @@ pub(super) async fn is_as_wanted(session: &mut Session, schema: &Schema, op: &Op
     Ok(!session.run(&sql, &values).await?.is_empty())
 }
 
-/// How many rows of the table are, in these columns, as those with their keys in `stage`; of a put only those
-/// that it could have changed.
+/// How many rows of the table equal, in these columns, the rows with their keys in `stage`; for a put only
+/// rows that it could have changed.
 pub(super) async fn as_staged(
     session: &mut Session,
     schema: &Schema,
@@ -56,13 +56,13 @@ pub(super) async fn as_staged(
         all("s")
     );
     let found = session.run(&sql, &[]).await;
-    // The table's name will stand for another one.
+    // The temporary table's name will refer to another table.
     session.forget(&sql);
     Ok(number(&found?, 0, 0).unsigned_abs())
 }
 
-/// Whether a row, whose table is the `of` of `pg_class`, is in one that inherits from the table with this
-/// name, an expression of SQL.
+/// An SQL condition: whether a row, whose table is the `of` of `pg_class`, is in a table that inherits from
+/// the table with this name.
 pub(super) fn elsewhere(name: &str) -> String {
     format!("of.relkind = 'r' AND NOT of.relispartition AND of.oid <> to_regclass({name})")
 }

@@ -1,10 +1,10 @@
-//! What a batch has made of its changes so far.
+//! The outcome of a batch's changes so far.
 
 use crate::{Batch, Change, Error, Op, Refused};
 use forebay_value::Value;
 use std::collections::HashSet;
 
-/// What became of the changes that were not simply applied.
+/// The changes that were not simply applied.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) dead: u64,
@@ -15,12 +15,12 @@ pub(super) struct Done {
     pub(super) held: Vec<usize>,
     held_keys: HashSet<i64>,
     pub(super) refused: Vec<Refused>,
-    /// The positions of the changes that are held, buried or refused.
+    /// The positions of the changes that are held, dead letters or refused.
     pub(super) not_applied: HashSet<u64>,
 }
 
 impl Done {
-    /// So many of these changes met no row.
+    /// Counts the changes that met no row.
     pub(super) fn met(&mut self, missing: u64, batch: &Batch, changes: &[Change]) {
         self.missing += missing;
         if missing > 0 {
@@ -29,19 +29,19 @@ impl Done {
         }
     }
 
-    /// The change with this index is held.
+    /// Records that the change with this index is held.
     pub(super) fn held(&mut self, batch: &Batch, index: usize) {
         self.held.push(index);
         self.not_applied.insert(batch.changes[index].position);
         self.held_keys.insert(batch.changes[index].key_hash(&batch.schemas));
     }
 
-    /// Whether earlier changes of this one's row are held.
+    /// Whether earlier changes of the same row are held.
     pub(super) fn is_behind_held(&self, batch: &Batch, change: &Change) -> bool {
         !self.held_keys.is_empty() && self.held_keys.contains(&change.key_hash(&batch.schemas))
     }
 
-    /// This change was refused, and is a letter, in the database or elsewhere.
+    /// Records that this change was refused and is a dead letter, in the database or elsewhere.
     pub(super) fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
         self.dead += 1;
         self.not_applied.insert(change.position);
@@ -49,7 +49,7 @@ impl Done {
         self.differing.push(batch.place(change));
     }
 
-    /// This intent was refused, or met no row.
+    /// Records that this intent was refused, or met no row.
     pub(super) fn refused(&mut self, change: &Change, reason: Option<Error>) {
         self.not_applied.insert(change.position);
         self.refused.push(Refused { position: change.position, reason });

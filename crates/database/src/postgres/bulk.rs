@@ -1,11 +1,10 @@
-//! Rows in bulk, by COPY in PostgreSQL's binary form, encoded straight from the bytes that rows have in
-//! memory.
+//! Writes rows in bulk, by COPY in PostgreSQL's binary form, encoded directly from the row format in memory.
 //!
 //! ```text
 //! copy   := "PGCOPY\n\xff\r\n\0", flags: i32 (0), extension: i32 (0), row*, -1: i16
 //! row    := columns: i16, (length: i32 (-1: NULL), bytes)*
 //! ```
-//! (PostgreSQL's documentation of COPY, "Binary Format".) While the server takes one part, the next is being
+//! (PostgreSQL's documentation of COPY, "Binary Format".) While the server processes one part, the next is
 //! encoded.
 
 use super::as_wanted;
@@ -25,15 +24,15 @@ use tokio_postgres::CopyInSink;
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
-/// Copies rows into the table of their schema: how many the server says it has written, or which row was
-/// refused. Those that a trigger skips are not among them.
+/// Copies rows into the table of their schema: returns how many the server reports as written, or which row
+/// was refused. Rows that a trigger skips are not counted.
 pub(super) async fn copy(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<u64, Error> {
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     let rows = rows.iter().map(|row| row.as_ref().values(schema));
     copy_into(session, &quoted(&schema.name), true, schema, &all, rows).await
 }
 
-/// Copies rows of these columns into a table; `stays` when it outlives the transaction.
+/// Copies rows of these columns into a table; `stays` when the table outlives the transaction.
 async fn copy_into<'a>(
     session: &mut Session,
     target: &str,
@@ -59,7 +58,7 @@ async fn send_rows<'a>(
     let mut out = BytesMut::with_capacity(COPY_CHUNK_BYTES + COPY_CHUNK_BYTES / 4);
     out.extend_from_slice(HEADER);
     for (index, values) in rows.enumerate() {
-        // A sink that is dropped before it is finished ends the COPY with nothing copied.
+        // A sink that is dropped before it is finished ends the COPY without copying.
         encode_row(schema, codecs, of, values, &mut out).map_err(|error| error.at_row(index))?;
         if out.len() >= COPY_CHUNK_BYTES {
             let full = out.split().freeze();
@@ -106,8 +105,8 @@ fn encode_row<'a>(
     Ok(())
 }
 
-/// Inserts rows or makes those that are there the same, through a staging table that ends with the
-/// transaction: how many rows that wrote, or how many are as they should be. No two rows have one key.
+/// Inserts rows or overwrites existing ones, through a staging table that ends with the transaction. Returns
+/// how many rows were written, or how many are as they should be. No two rows have the same key.
 pub(super) async fn put(
     session: &mut Session,
     schema: &Schema,
@@ -126,8 +125,8 @@ pub(super) async fn put(
     }
 }
 
-/// Sets columns, the same ones in each of the changes, of the rows with these keys, each of which is there
-/// once; how many rows that changed, or how many are as they should be.
+/// Sets columns, the same ones in each of the changes, of the rows with these keys, each of which occurs
+/// once. Returns how many rows were changed, or how many are as they should be.
 pub(super) async fn update(
     session: &mut Session,
     schema: &Schema,
@@ -163,7 +162,7 @@ pub(super) async fn stage_rows(
     stage(session, schema, &all, rows.iter().map(|row| row.as_ref().values(schema)), run).await
 }
 
-/// A table that ends with the transaction, with these columns of the schema's, and these rows in it.
+/// Creates a temporary table that ends with the transaction, with these columns of the schema and these rows.
 async fn stage<'a>(
     session: &mut Session,
     schema: &Schema,
@@ -182,29 +181,30 @@ async fn stage<'a>(
     Ok(stage)
 }
 
-/// Rows as the columns of the schema's table give them back, in their order.
+/// Rows in the form in which the table's columns return them, in their order.
 pub(super) async fn through_stage(
     session: &mut Session,
     schema: &Schema,
     rows: &[&Row],
 ) -> Result<Vec<Row>, Error> {
     let stage = stage_rows(session, schema, rows, 0).await?;
-    // A table that was just filled by one COPY lies in its order.
+    // A table that was filled by one COPY is stored in that order.
     let sql = format!("SELECT {} FROM {stage} ORDER BY ctid", columns(schema));
     let stored = session.run(&sql, &[]).await;
-    // The table's name will stand for another one.
+    // The temporary table's name will refer to another table.
     session.forget(&sql);
     stored?.iter().map(|values| row_from_values(schema, values)).collect()
 }
 
-/// Deletes the rows with these keys; how many that were.
+/// Deletes the rows with these keys; returns how many.
 pub(super) async fn delete(session: &mut Session, schema: &Schema, keys: &[&Value]) -> Result<u64, Error> {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let sql = format!("DELETE FROM {table} WHERE {key} = ANY ($1::{})", key_array(schema));
     Ok(session.run(&sql, &[array(keys.iter().map(|key| key.as_ref()))]).await?.changed)
 }
 
-/// Adds to a column of the rows with these keys, each of which is there once; how many rows that changed.
+/// Adds to a column of the rows with these keys, each of which occurs once; returns how many rows were
+/// changed.
 pub(super) async fn increment(
     session: &mut Session,
     schema: &Schema,
@@ -234,7 +234,7 @@ fn columns_of(schema: &Schema, of: &[usize]) -> String {
     column_list(of.iter().map(|&index| schema.columns[index].name.as_str()))
 }
 
-/// Values as an array that a statement takes.
+/// Values as an array parameter.
 pub(super) fn array<'a>(values: impl Iterator<Item = ValueRef<'a>>) -> Value {
     let mut out = vec![b'['];
     for value in values {

@@ -71,11 +71,11 @@ fn names(value: &Value) -> Vec<String> {
     serde_json::from_str(names).unwrap_or_default()
 }
 
-/// The rows that the deletes of a batch act on, locked in the transaction that is open.
+/// The rows that the deletes of a batch act on, locked in the open transaction.
 pub(super) async fn of_batch(session: &mut Session, batch: &Batch) -> Result<Reached, Error> {
     let Some(search) = Search::of(batch) else { return Ok(Vec::new()) };
     for change in &batch.changes {
-        // A row that is to refer to this one waits from now on.
+        // A transaction that inserts a row referring to this one waits from now on.
         let schema = &batch.schemas[change.table];
         let (table, name) = (quoted(&schema.name), quoted(&schema.key_column().name));
         let key = change.op.key(schema).to_owned();

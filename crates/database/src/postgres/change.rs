@@ -1,4 +1,4 @@
-//! Changes as statements: one by one, or many in one flight inside a transaction.
+//! Changes as statements: run one by one, or many in one flight inside a transaction.
 
 use super::errors;
 use super::session::{Failure, Prepared, Session, fly};
@@ -28,7 +28,7 @@ fn statement(schema: &Schema, sql: &ChangeSql, op: &Op) -> (Arc<str>, Vec<Value>
     }
 }
 
-/// Whether the server says that a change has changed a row.
+/// Whether the server reports that a change has changed a row.
 fn met(schema: &Schema, op: &Op, rows: &Rows) -> Result<bool, Error> {
     match op {
         Op::Insert(_) | Op::Put(_) | Op::Delete(_) | Op::Update { .. } => Ok(rows.changed > 0),
@@ -40,7 +40,7 @@ fn met(schema: &Schema, op: &Op, rows: &Rows) -> Result<bool, Error> {
     }
 }
 
-/// Runs one change; whether the server says that it has changed a row.
+/// Runs one change; returns whether the server reports that it has changed a row.
 pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let (sql, values) = statement(schema, &ChangeSql::of(schema), op);
     let prepared = session.prepared(&sql, &[]).await?;
@@ -50,7 +50,7 @@ pub(super) async fn run(session: &mut Session, schema: &Schema, op: &Op) -> Resu
     met(schema, op, &rows)
 }
 
-/// What the values are called when one cannot be sent.
+/// The names of the values, for the error when one cannot be sent.
 fn names(schema: &Schema, op: &Op) -> Vec<String> {
     match op {
         Op::Insert(_) | Op::Put(_) => schema.columns.iter().map(|column| column.name.clone()).collect(),
@@ -65,16 +65,16 @@ fn names(schema: &Schema, op: &Op) -> Vec<String> {
     }
 }
 
-/// What is sent for changes behind savepoints.
+/// The answers to the statements of changes behind savepoints.
 enum Sent {
     Control(Result<(), tokio_postgres::Error>),
     Change(Result<Rows, Failure>),
 }
 
-/// Runs changes in their order in one flight, each behind a savepoint, up to the first that fails: for those
-/// before it whether they met their row, and why it failed. What was sent behind it is undone. One that has
-/// changed no row ends the flight as well, and is tried once more by itself. A failure that is not the
-/// change's fault is an error.
+/// Runs changes in order in one flight, each behind a savepoint, up to the first that fails. Returns, for
+/// those before it, whether they met their row, and why it failed. What was sent behind it is undone. A
+/// change that has changed no row ends the flight too, and is tried once more by itself. A failure that is
+/// not the change's fault is an error.
 pub(super) async fn run_apart(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -84,7 +84,7 @@ pub(super) async fn run_apart(
     let client = &session.client;
     let mut flight: FuturesOrdered<BoxFuture<'_, Sent>> = FuturesOrdered::new();
     for (index, (prepared, values, names)) in ready.iter().enumerate() {
-        // Not released before the flight has ended: a failure may be found only here.
+        // Not released before the flight has ended: a failure may be detected only here.
         let savepoint = format!("SAVEPOINT change_{index}");
         flight.push_back(Box::pin(async move { Sent::Control(client.batch_execute(&savepoint).await) }));
         let running = fly(client, prepared, values, names);
@@ -94,7 +94,7 @@ pub(super) async fn run_apart(
         let (mut met_rows, mut failed, mut is_unmet) = (Vec::with_capacity(changes.len()), None, false);
         while let Some(sent) = flight.next().await {
             let result = match sent {
-                // What is behind a failure fails with it.
+                // Everything behind a failure fails with it.
                 _ if failed.is_some() || is_unmet => continue,
                 Sent::Control(result) => {
                     result.map_err(errors::map)?;
@@ -129,9 +129,9 @@ pub(super) async fn run_apart(
     Ok((met_rows, failed))
 }
 
-/// Runs a change behind a savepoint of its own whose statement has changed no row: whether its row is there,
-/// or why it is refused. A row that is to be changed is locked first: a statement that then changes nothing
-/// was skipped.
+/// Runs a change whose statement has changed no row again, behind its own savepoint: returns whether its row
+/// exists, or why it is refused. A row that is to be changed is locked first: a statement that then changes
+/// nothing was skipped.
 async fn alone(session: &mut Session, schema: &Schema, op: &Op) -> Result<Result<bool, Error>, Error> {
     session.execute("SAVEPOINT alone").await?;
     let ran = async {
@@ -153,10 +153,10 @@ async fn alone(session: &mut Session, schema: &Schema, op: &Op) -> Result<Result
     }
 }
 
-/// A change's statement, its values, and what these are called.
+/// A change's statement, its values, and their names.
 type Ready = (Arc<Prepared>, Vec<Value>, Vec<String>);
 
-/// Prepares changes; which one cannot be, and why.
+/// Prepares changes; the error names the change that cannot be prepared.
 async fn prepared(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -174,8 +174,8 @@ async fn prepared(
     Ok(ready)
 }
 
-/// Runs changes in their order in one flight: how many updates and increments met no row, or which change
-/// failed first or may have been skipped, and why. A transaction is open.
+/// Runs changes in order in one flight, in an open transaction: returns how many updates and increments met
+/// no row, or which change failed first or may have been skipped, and why.
 pub(super) async fn run_all(
     session: &mut Session,
     schemas: &[Arc<Schema>],

@@ -48,7 +48,7 @@ async fn claim_tables(bulk: &Bulk, claim: &Claim) -> Result<Claimed, Error> {
     }
 }
 
-/// Makes the claim in the transaction that is open.
+/// Makes the claim in the open transaction.
 async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> {
     session.execute(LOCK).await?;
     let found = found(session).await?;
@@ -58,7 +58,7 @@ async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error>
     };
     let by = claim.queues.first().map_or_else(|| Value::Text("".into()), |queue| log_text(queue.log));
     for holder in plan.taken {
-        // A batch of it that is under way is waited for, and makes its time new.
+        // The statement waits for a running batch of that log, which then updates the time.
         let sql = "UPDATE forebay_position SET tables = '', taken_by = $2
                    WHERE log = $1 AND updated_at < clock_timestamp() - $3::int8 * interval '1 millisecond'";
         let params = [log_text(holder.log), by.clone(), Value::Bigint(CLAIM_MS.cast_signed())];
@@ -79,7 +79,7 @@ async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error>
     Ok(Claimed::Done)
 }
 
-/// Claims one queue; false when the store has something else for it than was expected.
+/// Claims one queue; false when the database has another state for it than was expected.
 async fn claim_queue(session: &mut Session, queue: &Queue, texts: &[Value; 3]) -> Result<bool, Error> {
     let [tables, server, opening] = texts.clone();
     let number = |position: u64| {

@@ -1,4 +1,4 @@
-//! Values to PostgreSQL's binary form and back: one [`Codec`] for each of its types that we understand.
+//! Values to PostgreSQL's binary form and back: one [`Codec`] for each supported type.
 //!
 //! ```text
 //! PostgreSQL                                              here
@@ -15,8 +15,8 @@
 //! arrays of these                                         json
 //! domains                                                 as the type below
 //! ```
-//! What goes in may be of another type where nothing is lost by it: a text of digits for a number, a number
-//! for a text.
+//! A value to be written may have another type where the conversion loses nothing: a text of digits for a
+//! number, a number for a text.
 
 use super::encoded::Encoded;
 use super::{array, numeric};
@@ -43,7 +43,7 @@ pub(super) enum Codec {
     Json,
     Jsonb,
     Bytes,
-    /// What a function without a result gives.
+    /// The result of a function that returns nothing.
     Void,
     Array {
         element: Box<Codec>,
@@ -51,7 +51,7 @@ pub(super) enum Codec {
     },
 }
 
-/// A value that was read: borrowed where it stands as it is.
+/// A value that was read: borrowed where its bytes can be used as they are.
 pub(super) enum Decoded<'a> {
     Ref(ValueRef<'a>),
     Owned(Value),
@@ -80,7 +80,7 @@ const DAY_MICROS: i64 = 86_400_000_000;
 const JSONB_VERSION: u8 = 1;
 
 impl Codec {
-    /// That of a type; `None` when it is not understood.
+    /// The codec of a type; `None` when the type is not supported.
     pub(super) fn of(ty: &PgType) -> Option<Codec> {
         Some(match *ty {
             PgType::BOOL => Codec::Bool,
@@ -117,7 +117,7 @@ impl Codec {
         })
     }
 
-    /// What a column of this type is here.
+    /// The type of a column with this codec.
     pub(super) fn value_type(&self) -> Type {
         match self {
             Codec::Bool => Type::Bool,
@@ -132,7 +132,7 @@ impl Codec {
         }
     }
 
-    /// Reads a value; `None` when the bytes are none of this type, or it is one that nothing here can say.
+    /// Reads a value; `None` when the bytes are not of this type, or the value cannot be represented here.
     pub(super) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<Decoded<'a>> {
         let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok();
         let word = |word: &str| Some(Decoded::Owned(Value::Text(word.into())));
@@ -169,7 +169,7 @@ impl Codec {
             },
             Codec::Time => {
                 let micros = i64::from_be_bytes(bytes.try_into().ok()?);
-                // 24:00:00 is a time of its own.
+                // 24:00:00 is a separate time.
                 return match micros {
                     DAY_MICROS => word("24:00:00.000000"),
                     _ => word(&Timestamp(micros).to_string()[11..26]),
@@ -191,7 +191,7 @@ impl Codec {
         }))
     }
 
-    /// Appends a value that is not NULL; says what would have been expected when it cannot be.
+    /// Appends a value that is not NULL; the error states what was expected.
     pub(super) fn encode(&self, value: ValueRef<'_>, out: &mut impl Encoded) -> Result<(), String> {
         match (self, value) {
             (Codec::Bool, ValueRef::Bool(v)) => out.put(&[v.into()]),
@@ -225,7 +225,7 @@ impl Codec {
         Ok(())
     }
 
-    /// Appends a value that is given as JSON; false when it is null, which has no bytes.
+    /// Appends a value given as JSON; false when it is null, which has no bytes.
     fn encode_json(&self, json: &str, out: &mut Vec<u8>) -> Result<bool, String> {
         let value = from_json(self.value_type(), json).map_err(|invalid| invalid.to_string())?;
         if value.is_null() {
@@ -235,7 +235,7 @@ impl Codec {
         Ok(true)
     }
 
-    /// The same value as one of the type that [`Codec::encode`] takes directly.
+    /// Converts the value to the type that [`Codec::encode`] accepts directly.
     fn converted(&self, value: ValueRef<'_>) -> Result<Value, String> {
         let wanted = self.value_type();
         let text = match value {
@@ -254,7 +254,7 @@ impl Codec {
             ValueRef::Bool(_) | ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Numeric(_)
         );
         match wanted {
-            // `1` is a truth value in a text, but no number is one.
+            // The text `1` can be a truth value, but a number cannot.
             Type::Bool | Type::Uuid | Type::Timestamp | Type::Bytes if numeric => {
                 Err(format!("must be {wanted}"))
             }
@@ -287,7 +287,7 @@ fn without_nul(text: &str) -> Result<&str, String> {
     if text.contains('\0') { Err("must be a text without NUL characters".into()) } else { Ok(text) }
 }
 
-/// A time that our own form can show: its year has four digits.
+/// A time that our text form can express: its year has four digits.
 fn shown(micros: i64) -> Option<Timestamp> {
     const YEAR_0: i64 = -719_528 * DAY_MICROS;
     const YEAR_9999_END: i64 = 253_402_300_800 * 1_000_000;

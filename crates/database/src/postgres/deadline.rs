@@ -1,15 +1,15 @@
-//! Time that counts only while this process runs.
+//! Timeouts that count only while this process runs.
 //!
-//! A process that was stopped, or whose machine was (a virtual machine that is moved, a laptop that was
-//! closed), finds every deadline past when it goes on, and what it waited for not yet there: the database
-//! was not late. Here such a pause counts as one slice, so that a healthy server is not taken for a deaf
-//! one, and a write not for one whose outcome is unknown.
+//! A process that was stopped, or whose machine was (a virtual machine that is moved, a closed laptop), finds
+//! every deadline expired when it continues, and no answer yet: but the database was not late. Here such a
+//! pause counts as one slice, so that a healthy server is not treated as unresponsive, and a write does not
+//! get an unknown outcome.
 
 use crate::limits::PATIENCE_SLICE_MS;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Ends when the process has run for so long.
+/// Ends when the process has run for `patience`.
 pub(super) async fn lasts(patience: Duration) {
     let mut left = patience;
     while !left.is_zero() {
@@ -19,7 +19,7 @@ pub(super) async fn lasts(patience: Duration) {
     }
 }
 
-/// What `work` gives, if it does while patience lasts.
+/// The result of `work`, if it completes within `patience`.
 pub(super) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -36,7 +36,7 @@ mod tests {
     async fn a_process_that_stood_still_has_not_waited() {
         let work = async {
             sleep(Duration::from_millis(50)).await;
-            // Nothing of this process runs meanwhile.
+            // No thread of this process runs meanwhile.
             std::thread::sleep(Duration::from_millis(PATIENCE_SLICE_MS * 8));
             sleep(Duration::from_millis(50)).await;
         };

@@ -1,17 +1,17 @@
-//! The tables that the drain keeps in the database: made when they are first needed, and brought from the
-//! form that an earlier version gave them.
+//! The drain's own tables in the database: created when they are first needed, and altered from the form of
+//! an earlier version.
 
 use super::session::Session;
 use super::{Bulk, dead_letters, held_changes, positions};
 use crate::Error;
 use std::sync::atomic::Ordering;
 
-/// Those who start together make the tables, and their claims, one after the other: without the lock, two
-/// would fail on each other's, or not see each other's.
+/// Servers that start together create the tables, and make their claims, one after the other: without the
+/// lock, two could fail on each other's statements, or miss each other's claims.
 pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621934)";
 
 impl Bulk {
-    /// Makes the drain's tables, once.
+    /// Creates the drain's tables, once.
     pub(super) async fn make_drain_tables(&self, session: &mut Session) -> Result<(), Error> {
         if self.has_drain_tables.load(Ordering::Relaxed) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Where values in PostgreSQL's binary form are appended.
+//! The destination of values in PostgreSQL's binary form.
 
-/// Where encoded bytes go: a buffer of ours or of the client library.
+/// A buffer for encoded bytes: ours or the client library's.
 pub(super) trait Encoded {
     fn put(&mut self, bytes: &[u8]);
 }

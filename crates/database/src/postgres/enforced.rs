@@ -10,8 +10,8 @@ use crate::enforced::{ColumnFacts, Found, Means};
 use crate::{Enforced, Error};
 use forebay_value::{Bound, Rule, Schema, Value};
 
-/// Of each column: its base type, domains looked through, with the outermost modifier and any NOT NULL on the
-/// way.
+/// For each column: its base type, with domains resolved, the outermost modifier, and whether the column or
+/// any of its domains is NOT NULL.
 const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      SELECT a.attnum, a.attname, a.attnotnull AS refuses_null, a.attidentity, a.atttypid AS type, a.atttypmod AS modifier \
      FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped \
@@ -28,8 +28,8 @@ const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' \
      LEFT JOIN pg_attrdef def ON def.adrelid = $1::int8::oid AND def.adnum = d.attnum ORDER BY d.attnum";
 
-/// Unique indexes besides the primary key: whether they are over columns alone, which, and whether texts that
-/// differ may be equal.
+/// Unique indexes besides the primary key: whether they are over columns alone, their columns, and whether
+/// different texts may be equal.
 const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indpred IS NULL AND i.indexprs IS NULL, \
        ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY k(attnum, n) \
          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE n <= i.indnkeyatts ORDER BY n), \
@@ -49,7 +49,7 @@ const CONSTRAINTS: &str = "WITH RECURSIVE down(type, of) AS ( \
      FROM pg_constraint c WHERE c.contype IN ('c', 'f', 'x') AND c.conparentid = 0 \
        AND (c.conrelid = $1::int8::oid OR c.confrelid = $1::int8::oid OR c.contypid IN (SELECT type FROM down)) ORDER BY c.conname";
 
-/// Triggers of others, and whether they may change a row before it is judged; Forebay's own change nothing.
+/// Triggers of others, and whether they may change a row before it is checked; Forebay's own change nothing.
 const TRIGGERS: &str = "SELECT tgname::text, pg_get_triggerdef(oid), tgtype & 2 <> 0 AND tgtype & 20 <> 0 FROM pg_trigger \
      WHERE tgrelid = $1::int8::oid AND NOT tgisinternal AND tgname !~ '^forebay_' AND tgenabled IN ('O', 'A') ORDER BY tgname";
 
@@ -86,7 +86,7 @@ async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error>
     }
     let mut rewrites_rows = false;
     for row in session.run(TRIGGERS, &oid).await?.iter() {
-        // Its events stand between its name and the table's.
+        // Its events are between its name and the table's.
         let events = text(&row[1]).split_once(text(&row[0])).map_or("", |(_, rest)| rest);
         let events = events.trim_start_matches('"').split(" ON ").next().unwrap_or_default();
         found.list(format!("TRIGGER {} {events}", text(&row[0])), Means::Acts);
@@ -96,7 +96,7 @@ async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error>
         if text(&row[2]).ends_with(" NOT ENFORCED") {
             continue;
         }
-        // What a trigger makes of a row is not known here.
+        // The row that a trigger produces is unknown here.
         if rewrites_rows || !judge(row, schema, &mut found) {
             constraint(row, &mut found);
         }
@@ -129,9 +129,9 @@ fn column(row: &[Value], schema: &Schema, found: &mut Found) {
     found.columns.insert(name.into(), ColumnFacts { rule, compares, is_fixed: text(&row[2]) == "a" });
 }
 
-/// What a base type takes and makes of it.
+/// The bound of a base type.
 fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
-    /// A modifier that says a length counts the four bytes of a length word.
+    /// A length modifier includes the four bytes of a length word.
     const LENGTH_WORD: i64 = 4;
     let length = u32::try_from(modifier - LENGTH_WORD).ok();
     Some(match (base, length) {
@@ -158,13 +158,13 @@ fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
     })
 }
 
-/// Precision and scale of a numeric's modifier; the scale has eleven bits and a sign.
+/// Precision and scale from a numeric's modifier; the scale has eleven bits and a sign.
 fn digits(modifier: u32) -> (u16, i32) {
     let scale = ((modifier & 0x7ff) ^ 1024) as i32 - 1024;
     ((modifier >> 16) as u16, scale)
 }
 
-/// Whether values of a base type, which are texts or JSON here, may be none of it.
+/// Whether a value of a base type, which is a text or JSON here, may be invalid for that type.
 fn is_judged_by_form(base: &str, modifier: i64) -> bool {
     matches!(base, "time" | "xml" | "name") || base.starts_with('_') || base == "numeric" && modifier >= 0
 }
@@ -178,13 +178,14 @@ fn unique(row: &[Value], found: &mut Found) {
         found.unique.extend(serde_json::from_str::<Vec<String>>(columns).ok());
     }
     if !is_simple || is_loose {
-        // What it is over stands behind its kind: `… USING btree (a, b) WHERE (c)`.
+        // The columns follow the index type: `… USING btree (a, b) WHERE (c)`.
         let over = definition.split_once(" USING ").and_then(|(_, rest)| rest.split_once(' '));
         found.list(format!("UNIQUE {name} {}", over.map_or("", |(_, over)| over)), Means::Unique);
     }
 }
 
-/// Makes a CHECK a rule of its column, or of each column of its domain; whether memory judges all of it then.
+/// Makes a CHECK a rule of its column, or of each column of its domain; returns whether memory then evaluates
+/// all of it.
 fn judge(row: &[Value], schema: &Schema, found: &mut Found) -> bool {
     let is_own = row[3] == Value::Bool(true);
     if text(&row[0]) != "c" || !is_own {
@@ -193,12 +194,11 @@ fn judge(row: &[Value], schema: &Schema, found: &mut Found) -> bool {
     let of = if let Value::Json(columns) = &row[8] { columns } else { "[]" };
     let of: Vec<String> = serde_json::from_str(of).unwrap_or_default();
     let text_of_check = check_text(row);
-    // Rows that were there before a CHECK that is not validated may break it, and be changed in other
-    // columns.
+    // Rows older than a CHECK that is not validated may violate it, and be changed in other columns.
     let is_validated = row[7] == Value::Bool(true);
     match of.is_empty() {
         true => found.judge(checks::of_postgres, text(&row[6]), &text_of_check, schema, None) && is_validated,
-        // A column that the schema does not have is none of Forebay's.
+        // A column that the schema does not contain is not written by Forebay.
         false => {
             let columns = of.iter().filter_map(|name| schema.position(name)).collect::<Vec<usize>>();
             let judged = columns.iter().map(|column| {
@@ -209,7 +209,7 @@ fn judge(row: &[Value], schema: &Schema, found: &mut Found) -> bool {
     }
 }
 
-/// A CHECK by its name and condition.
+/// A CHECK's name and condition.
 fn check_text(row: &[Value]) -> String {
     let (name, definition, domain) = (text(&row[1]), text(&row[2]), text(&row[4]));
     let condition = definition.strip_prefix("CHECK ").unwrap_or(definition);

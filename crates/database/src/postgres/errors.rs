@@ -1,8 +1,8 @@
-//! PostgreSQL's SQLSTATEs as kinds, its messages as sentences.
+//! Maps PostgreSQL's SQLSTATEs to kinds, and its messages to sentences.
 //!
-//! Codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>. What a connection was doing
-//! when it was lost decides between "nothing happened" and "outcome unknown"; that is the business of the
-//! code that sent the statement ([`unknown`]).
+//! Codes: <https://www.postgresql.org/docs/current/errcodes-appendix.html>. What a connection was doing when
+//! it was lost decides between "nothing happened" and "outcome unknown"; the code that sent the statement
+//! decides that ([`unknown`]).
 
 use crate::{Error, Kind};
 use forebay_value::Schema;
@@ -10,8 +10,7 @@ use std::error::Error as _;
 use std::io;
 use tokio_postgres::error::{DbError, Severity};
 
-/// Maps what the client library reports of a statement that a read, or a transaction not yet committed, was
-/// made of.
+/// Maps the client library's error for a read, or for a statement of a transaction that is not committed yet.
 pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
         return Said::of(db).into_error().with_source(error);
@@ -25,40 +24,42 @@ pub(super) fn map(error: tokio_postgres::Error) -> Error {
         .with_source(error)
 }
 
-/// The same for a statement that commits by itself, or for a COMMIT: when no answer came it may have
-/// happened.
+/// The same for a statement that commits by itself, or for a COMMIT: without an answer it may have been
+/// committed.
 pub(super) fn unknown(error: tokio_postgres::Error) -> Error {
     let answered = error.as_db_error().is_some();
     let error = map(error);
     if answered || *error.kind() != Kind::Unavailable { error } else { uncertain(&error) }
 }
 
-/// An error at COMMIT that does not say that it was rolled back.
+/// An error at COMMIT that does not show that the transaction was rolled back.
 pub(super) fn at_commit(error: tokio_postgres::Error) -> Error {
-    // What a deferred constraint or trigger raises, whatever its code. Behind the commit record there are
-    // only FATAL and PANIC.
+    // A deferred constraint or trigger may raise any code. After the commit record only FATAL and PANIC
+    // occur.
     let rolled_back = error.as_db_error().is_some_and(|db| db.parsed_severity() == Some(Severity::Error));
     let error = map(error);
     if rolled_back { error } else { uncertain(&error) }
 }
 
-/// The change may be there or not.
+/// The error when a change may or may not have been committed.
 pub(super) fn uncertain(error: &Error) -> Error {
     let message = format!("the change may be there or not: {}", error.message());
     Error::new(Kind::UnknownOutcome, message).with_source(error.clone())
 }
 
-/// The value that was not sent, when that is what failed: the server has heard nothing of the statement.
+/// The value that was not sent, when that is what failed: then the server has received nothing of the
+/// statement.
 pub(super) fn refused(error: &tokio_postgres::Error) -> Option<&Refused> {
     error.source()?.downcast_ref()
 }
 
-/// The transaction was given up because of an earlier statement of it.
+/// Whether the transaction was aborted because of an earlier statement.
 pub(super) fn is_aborted(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == "25P02")
 }
 
-/// The statement was prepared for a table that has changed, or the server has forgotten it; it was not run.
+/// Whether the statement was prepared for a table that has changed, or the server has forgotten it; then it
+/// was not run.
 pub(super) fn is_stale(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| match db.code().code() {
         "26000" => true,
@@ -82,7 +83,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What the server says of an error: the fields of its message, or those that a handler of its own was told.
+/// The server's error: the fields of its message, or those that an exception handler received.
 #[derive(Default)]
 pub(super) struct Said<'a> {
     pub(super) code: &'a str,
@@ -107,7 +108,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The same as an error of ours.
+    /// The same as this crate's error.
     pub(super) fn into_error(self) -> Error {
         let (kind, message) = kind(&self);
         let constraint = self.constraint.map(str::to_owned);
@@ -139,18 +140,18 @@ fn kind(said: &Said<'_>) -> (Kind, String) {
     (kind, message)
 }
 
-/// The kind that a SQLSTATE is; `routine` is the function of the server's that raised it, which no language
+/// The kind of a SQLSTATE; `routine` is the server function that raised it, whose name no language setting
 /// changes.
 ///
-/// Whatever does not say that the server is away, busy, full, or wants to be asked again, is the row's or the
-/// statement's fault: triggers and their functions may raise any code.
+/// Every code that does not mean that the server is unreachable, busy or full, or asks for a retry, is the
+/// fault of the row or the statement: triggers and their functions may raise any code.
 fn of_code(code: &str, routine: &str) -> Kind {
     match code {
         "23505" | "23P01" => Kind::Conflict { column: None },
         "23502" => Kind::NotNull { column: None },
-        // A policy, and not a permission.
+        // A row-level policy, not a permission.
         "42501" if routine == "ExecWithCheckOptions" => Kind::Check,
-        // Prepared for what the table was before; not run.
+        // The statement was prepared for an earlier form of the table; it was not run.
         "26000" => Kind::Busy,
         "0A000" if routine == "RevalidateCachedQuery" => Kind::Busy,
         "2200H" | "42P07" | "42710" | "42701" => Kind::Schema,
@@ -170,8 +171,8 @@ fn of_code(code: &str, routine: &str) -> Kind {
     }
 }
 
-/// The column that an error speaks of: named by the server, by the key in its detail, or by the name that
-/// PostgreSQL gives a constraint of one column.
+/// The column at fault: named by the server, by the key in the error's detail, or by PostgreSQL's default
+/// name for a constraint of one column.
 fn column(said: &Said<'_>) -> Option<String> {
     if let Some(column) = said.column {
         return Some(column.to_owned());
@@ -179,7 +180,7 @@ fn column(said: &Said<'_>) -> Option<String> {
     let in_detail = said.detail.and_then(|detail| {
         let (columns, _) = detail.strip_prefix("Key (")?.split_once(")=")?;
         let name = columns.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(columns);
-        // An index over several columns, or over an expression, names no column.
+        // An index over several columns, or over an expression, names no single column.
         (!columns.contains([',', '(', ')'])).then(|| name.replace("\"\"", "\""))
     });
     in_detail.or_else(|| {
@@ -189,7 +190,7 @@ fn column(said: &Said<'_>) -> Option<String> {
     })
 }
 
-/// Adds where in the SQL an error is, as the server tells it in characters.
+/// Adds the place of an error in the SQL, which the server reports in characters.
 pub(super) fn with_place(error: Error, sql: &str, position: Option<u32>) -> Error {
     let near: Option<String> = position.and_then(|at| {
         let near: String = sql.chars().skip(at.checked_sub(1)? as usize).take(30).collect();
@@ -201,7 +202,7 @@ pub(super) fn with_place(error: Error, sql: &str, position: Option<u32>) -> Erro
     }
 }
 
-/// The place of a failed statement, when the server names one.
+/// The place of a failed statement's error, when the server names one.
 pub(super) fn position(error: &tokio_postgres::Error) -> Option<u32> {
     match error.as_db_error()?.position()? {
         tokio_postgres::error::ErrorPosition::Original(at) => Some(*at),
@@ -217,19 +218,19 @@ pub(super) fn copy_row(error: &tokio_postgres::Error) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// What the server said, or the library, without its causes.
+/// The message of the server, or of the library, without its causes.
 pub(super) fn map_message(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
 }
 
-/// A first connection that failed: [`Kind::Url`], unless the server is away, full, or on its way up.
+/// Maps the error of a first connection: [`Kind::Url`], unless the server is unreachable, full, or starting.
 ///
-/// A host whose name is not known, a certificate that is not trusted and whatever else the client library
-/// refuses are mistakes of the URL.
+/// An unknown host name, an untrusted certificate and other refusals by the client library are mistakes in
+/// the URL.
 pub(super) fn at_open(error: Error) -> Error {
     let is_transient = match (code(&error), std::error::Error::source(&error)) {
         (Some(code), _) => ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)),
-        // It did not answer in time.
+        // The server did not answer in time.
         (None, None) => true,
         (None, Some(_)) => causes(&error).any(|cause| {
             cause.downcast_ref().is_some_and(tokio_postgres::Error::is_closed)
@@ -254,33 +255,34 @@ fn is_of_network(error: &io::Error) -> bool {
             | Io::HostUnreachable
             | Io::NetworkUnreachable
             | Io::NetworkDown
-            // The socket of a server on this machine.
+            // The Unix socket of a server on this machine.
             | Io::NotFound
     )
 }
 
-/// What is behind an error, outermost first.
+/// The causes of an error, outermost first.
 fn causes<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |&cause| cause.source())
 }
 
-/// What the server said that is behind an error of ours.
+/// The server's error that caused this crate's error.
 fn answer(error: &Error) -> Option<&DbError> {
     causes(error).find_map(|cause| cause.downcast_ref::<tokio_postgres::Error>())?.as_db_error()
 }
 
-/// The SQLSTATE behind an error of ours.
+/// The SQLSTATE that caused this crate's error.
 pub(super) fn code(error: &Error) -> Option<&str> {
     answer(error).map(|db| db.code().code())
 }
 
-/// An error of one change of a batch, with who is at fault: the row, or the table as a whole.
+/// The error of one change of a batch, with what is at fault: the row, or the table as a whole.
 ///
-/// Wrong SQL is the table's fault: the statements are made from the schema, so that a column or the table has
-/// gone, or the permission. Within a function (a trigger's) it is the row's, for other rows may take another
-/// way. A NULL that the schema permits, or in a column that it does not know, is the table's.
+/// Wrong SQL is the table's fault: the statements are built from the schema, so a column, the table or a
+/// permission must have been removed. Within a function (a trigger's) it is the row's fault, because other
+/// rows may take another path. A NULL that the schema permits, or in a column that it does not contain, is
+/// the table's fault.
 pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
     let in_function = answer(&error).and_then(DbError::where_).is_some_and(is_in_function);
     let is_of_table = match error.kind() {
@@ -296,12 +298,12 @@ pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
     if is_of_table { error.of_table(&schema.name) } else { error }
 }
 
-/// The server's context names a function. Of a COPY it says where in the data it was.
+/// Whether the server's context names a function. For a COPY the context names the place in the data.
 fn is_in_function(context: &str) -> bool {
     context.lines().any(|line| !line.starts_with("COPY "))
 }
 
-/// The table that was asked for does not exist.
+/// Whether the queried table does not exist.
 pub(super) fn is_missing_table(error: &Error) -> bool {
     code(error) == Some("42P01")
 }

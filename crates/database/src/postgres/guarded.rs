@@ -1,10 +1,10 @@
-//! Statements that fail by themselves when the database takes fewer rows than it was sent: for a flight whose
-//! COMMIT is under way before anybody has read what they have changed.
+//! Statements that fail when the database writes fewer rows than were sent: for a flight whose COMMIT is sent
+//! before the client has read what the statements have changed.
 //!
-//! Each is the statement of its change in a WITH, and divides by zero when the count is short. What the count
-//! is short of is not told: the batch is undone, and goes the way of other batches. PostgreSQL takes no such
-//! statement for a table with a rule for it, which fails the flight as well. That a row is not there which an
-//! update or a delete names is no fault.
+//! Each is the statement of its change in a WITH, and divides by zero when the count is too low. Which rows
+//! are missing is not reported: the batch is undone, and is applied in another way. PostgreSQL accepts no
+//! such statement for a table with a rule for it; then the flight fails too. A missing row of an update or a
+//! delete is no failure.
 
 use super::session::{Prepared, Session};
 use super::sql::quoted;
@@ -14,15 +14,15 @@ use crate::{Change, Error, Op, Rows};
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 
-/// A statement that makes so many changes.
+/// A statement that makes `changes` changes.
 pub(super) struct Guarded {
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,
     pub(super) changes: usize,
 }
 
-/// Prepares changes, none of which is an increment; many inserts into one table are one statement. Their
-/// numbers are powers of two, so that few statements serve all batches.
+/// Prepares changes, none of which is an increment; several inserts into one table become one statement.
+/// Their numbers are powers of two, so that few statements serve all batches.
 pub(super) async fn gathered(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -73,7 +73,7 @@ fn statement(schema: &Schema, sql: &ChangeSql, op: &Op) -> (String, Vec<Value>) 
     };
     match op {
         Op::Insert(row) => (inserts(schema, 1), row.as_ref().to_values(schema)),
-        // A put without a column to set changes nothing where the row is there.
+        // A put without a column to set changes nothing where the row exists.
         Op::Put(row) if schema.columns.len() == 1 => {
             (when(&sql.put, schema.key + 1, "NOT EXISTS"), row.as_ref().to_values(schema))
         }

@@ -1,4 +1,5 @@
-//! `forebay_held`: written and taken in the drain's transaction, read by the drain that settles.
+//! `forebay_held`: rows are inserted and deleted in the drain's transaction, and read by the drain that
+//! settles.
 
 use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
@@ -44,7 +45,7 @@ impl Postgres {
         Ok(rows.iter().flat_map(Rows::iter).map(one).collect())
     }
 
-    /// How many, and since when.
+    /// The number of held changes, and when the oldest was held.
     pub(crate) async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
         let sql = "SELECT count(*), min(at) FROM forebay_held HAVING count(*) > 0";
         let rows = self.of_drain(sql, Vec::new()).await?;
@@ -69,8 +70,7 @@ fn read(row: &[Value]) -> Result<Held, Error> {
     Ok(Held { id, key_hash: integer(&row[8]), letter })
 }
 
-/// Locks the held changes that a batch settles, in the transaction that is open; an error when one is not
-/// held any more.
+/// Locks the held changes that a batch settles, in the open transaction; an error when one is no longer held.
 pub(super) async fn lock(session: &mut Session, batch: &Batch) -> Result<(), Error> {
     let sql = "SELECT 1 FROM forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[])) \
          ORDER BY log, position FOR UPDATE";
@@ -82,7 +82,7 @@ pub(super) async fn lock(session: &mut Session, batch: &Batch) -> Result<(), Err
     if found == batch.held.settles.len() { Ok(()) } else { Err(batch.not_held(found)) }
 }
 
-/// Removes held changes, in the transaction that is open.
+/// Deletes held changes, in the open transaction.
 pub(super) async fn remove(session: &mut Session, settled: &[HeldId]) -> Result<(), Error> {
     let sql =
         "DELETE FROM forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[]))";
@@ -96,7 +96,7 @@ fn ids(ids: &[HeldId]) -> [Value; 2] {
     [logs, positions].map(|values| Value::Json(format!("[{}]", values.join(",")).into()))
 }
 
-/// Holds a change, in the transaction that is open. `index`: of the change that was refused, for the error.
+/// Holds a change, in the open transaction. `index` is the index of the refused change, for the error.
 pub(super) async fn hold(
     session: &mut Session,
     batch: &Batch,
@@ -110,7 +110,7 @@ pub(super) async fn hold(
         return Err(Error::no_letter(index, &schema.name, reason, broken.message()));
     }
     let kept = Kept::of(schema, &change.op);
-    // A database of another encoding than UTF-8 does not have all characters.
+    // A database with another encoding than UTF-8 cannot store all characters.
     let text = |text: &str| Value::Text(plain(text, true).into());
     let values = [
         log_text(batch.log),

@@ -1,11 +1,12 @@
-//! `forebay_database`: what tells this database from others, for a memory tier that remembers its database.
+//! `forebay_database`: distinguishes this database from others, for a memory tier that remembers its
+//! database.
 
 use super::Postgres;
 use super::drain_tables::LOCK;
 use super::table::text;
 use crate::Error;
 
-/// Made when it is first asked for; it has one row.
+/// Created at the first request; it has one row.
 const IDENTITY: &str = "
 CREATE TABLE IF NOT EXISTS forebay_database (id text PRIMARY KEY);
 INSERT INTO forebay_database

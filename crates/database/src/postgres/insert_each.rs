@@ -1,10 +1,10 @@
-//! Rows that the server tries one by one, in a loop of its own: a refused one undoes only itself.
+//! Rows that the server tries one by one, in a loop on the server: a refused row undoes only itself.
 //!
-//! A savepoint for each row from here costs a round trip for each refusal, and sends in vain what stands
-//! behind it. The rows go into a table of the transaction by COPY instead, and one DO statement inserts them,
-//! each in a block that catches what a row can be refused for. Whatever else is raised ends the statement:
-//! the caller undoes it and takes the rows by statements. What must stay true: the rows are tried in their
-//! order, an error that may pass by itself refuses no row, and one that is skipped without an error is
+//! A savepoint for each row, sent by the client, costs a round trip for each refusal, and discards the
+//! statements sent behind it. Instead the rows go into a temporary table by COPY, and one DO statement
+//! inserts them, each in a block that catches the errors with which a row can be refused. Any other error
+//! ends the statement: the caller undoes it and sends the rows as statements. What must stay true: the rows
+//! are tried in order, a transient error refuses no row, and a row that is skipped without an error is
 //! refused.
 
 use super::as_wanted;
@@ -19,7 +19,7 @@ use forebay_value::{Row, Schema};
 use serde::Deserialize;
 use tokio_postgres::SimpleQueryMessage;
 
-/// A refused row, as the loop tells it.
+/// A refused row, as the loop reports it.
 #[derive(Deserialize)]
 struct Caught {
     index: usize,
@@ -31,12 +31,12 @@ struct Caught {
     constraint: String,
 }
 
-/// Inserts rows in the transaction that is open: those that are refused, by their place, with the reasons.
-/// `run` tells its staging table from others of the transaction.
+/// Inserts rows in the open transaction; returns the refused rows, by index, with the reasons. `run` makes
+/// the name of its staging table unique in the transaction.
 ///
 /// # Errors
-/// Some row was refused for what only the caller's other way can tell, or the server cannot be asked this
-/// way. The transaction is to be undone to where it was.
+/// A row was refused for a reason that only the caller's other way can determine, or the server does not
+/// support this. The caller must undo the transaction to its earlier state.
 pub(super) async fn insert_each(
     session: &mut Session,
     schema: &Schema,
@@ -71,13 +71,13 @@ impl Caught {
     }
 }
 
-/// The server gives what it does not know as an empty text.
+/// The server returns an empty text for a missing field.
 fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
 /// The statement that tries each row of the staging table. A missing value (23502) may be the table's fault,
-/// which the context tells; here it names this loop.
+/// as the context shows; here the context names this loop.
 fn try_each(schema: &Schema, stage: &str) -> String {
     let values = schema.columns.iter().map(|column| format!("own.{}", quoted(&column.name)));
     let insert = insert_into(schema, &format!("VALUES ({})", values.collect::<Vec<_>>().join(", ")));

@@ -1,12 +1,11 @@
 //! A lane: one connection and the loop that runs statements on it.
 //!
 //! What must stay true:
-//! - A read may be sent twice, a write never, except where the server has said that the first one came to
-//!   nothing.
-//! - Of a shared transaction only the insert that fails hears of it; the others are run again, together, or
-//!   each alone.
-//! - A statement that takes long holds up those sent behind it for one slice: then they are sent on another
-//!   lane.
+//! - A read may be sent twice, a write never, except where the server has reported that the first one had no
+//!   effect.
+//! - In a shared transaction only the insert that fails gets the error; the others are run again, together,
+//!   or each alone.
+//! - A slow statement delays the statements sent behind it for one slice: then they are sent on another lane.
 
 mod insert;
 
@@ -37,7 +36,7 @@ pub(super) struct Lane {
     pause_ms: u64,
 }
 
-/// What the queue counts of a lane that is at work.
+/// What the queue counts a working lane as.
 enum Doing {
     Connect,
     Flight,
@@ -71,7 +70,7 @@ impl Lane {
         Lane { role, index, queue, connector, bell, session: None, doing: None, pause_ms: RECONNECT_FIRST_MS }
     }
 
-    /// Runs until the queue is closed and empty, or another lane has taken its place.
+    /// Runs until the queue is closed and empty, or another lane has replaced this one.
     pub(super) async fn run(mut self) {
         let bell = self.bell.clone();
         loop {
@@ -81,7 +80,7 @@ impl Lane {
             match self.queue.next(self.role, self.index, &bell, self.session.is_some()) {
                 Next::Connect => {
                     if !self.connect().await {
-                        // A call may want an attempt sooner.
+                        // A call may request an earlier attempt.
                         let _ = timeout(Duration::from_millis(self.pause_ms), bell.notified()).await;
                         self.pause_ms = (self.pause_ms * 2).min(RECONNECT_LAST_MS);
                     }
@@ -117,14 +116,14 @@ impl Lane {
         }
     }
 
-    /// Gives the connection up: what it does is not known any more.
+    /// Drops the connection: its state is no longer known.
     fn drop_session(&mut self) {
         if self.session.take().is_some() {
             self.queue.disconnected(self.role);
         }
     }
 
-    /// The queue may give another lane what it counts this one for.
+    /// Releases what the queue counts this lane for, so that another lane may take it.
     fn done(&mut self) {
         match self.doing.take() {
             Some(Doing::Connect) => self.queue.connecting_ended(self.role),
@@ -138,8 +137,8 @@ impl Lane {
         self.doing = Some(if matches!(work, Work::Alone(_)) { Doing::Single } else { Doing::Flight });
         match work {
             Work::Reads(calls) => {
-                // In a pooler's connection nothing is set that would refuse writes or end what takes too
-                // long: a transaction does.
+                // A pooler's connection has no setting that refuses writes or ends slow statements: a
+                // transaction sets it.
                 match self.connector.settings.pooler {
                     Pooler::None => self.read(calls).await,
                     Pooler::Transaction => {
@@ -155,7 +154,7 @@ impl Lane {
         self.done();
     }
 
-    /// Prepares what is not prepared yet; who cannot be is told.
+    /// Prepares what is not prepared yet; a call that cannot be prepared gets its error.
     async fn prepare(&mut self, calls: Vec<Waiting>) -> (Vec<Waiting>, Vec<Arc<Prepared>>) {
         let mut ready = Vec::with_capacity(calls.len());
         let mut prepared = Vec::with_capacity(calls.len());
@@ -178,8 +177,8 @@ impl Lane {
         (ready, prepared)
     }
 
-    /// What was not even prepared can be sent again whatever it does: on another connection when this one is
-    /// dead.
+    /// A call that was not even prepared can be sent again, whatever it does: on another connection when this
+    /// one is dead.
     fn unprepared(&self, waiting: Waiting, error: Error) {
         if error.kind() == &Kind::Unavailable && waiting.tries < SEND_TRIES {
             self.queue.apart(self.role, [Waiting { tries: waiting.tries + 1, ..waiting }]);
@@ -188,7 +187,7 @@ impl Lane {
         }
     }
 
-    /// Sends reads in one flight and answers them as they come.
+    /// Sends reads in one flight and answers them as results arrive.
     async fn read(&mut self, calls: Vec<Waiting>) {
         let (calls, prepared) = self.prepare(calls).await;
         let Some(session) = &self.session else {
@@ -211,7 +210,8 @@ impl Lane {
                 result = flight.next() => result,
                 () = &mut given_up, if is_stalled => None,
                 () = &mut stall, if !is_stalled => {
-                    // The first statement has used up the slice of all: the others are sent elsewhere.
+                    // The first statement has used up the slice of all: the others are sent on another
+                    // connection.
                     is_stalled = true;
                     if let Some(first) = waiting.front() {
                         first.call.plan.took(false);
@@ -241,8 +241,8 @@ impl Lane {
                 }
             }
         }
-        // What was sent elsewhere is run here all the same, and stands before whatever this connection is
-        // given next.
+        // The statements that were sent on another connection still run here, before anything that this
+        // connection is given next.
         let is_idle = within(Duration::from_millis(LEFTOVERS_MS), flight.by_ref().for_each(|_| async {}))
             .await
             .is_some();
@@ -257,7 +257,8 @@ impl Lane {
         }
     }
 
-    /// Answers a read, or has it run again where that may help. Gives its plan when it must be prepared anew.
+    /// Answers a read, or has it run again where that may help. Returns its plan when it must be prepared
+    /// again.
     async fn read_ended(
         &self,
         first: Waiting,
@@ -377,7 +378,7 @@ impl Lane {
             match result {
                 Ok(Some(result)) => rows = Ok(result),
                 Ok(None) => {}
-                // Only the first failure says why; COMMIT rolls back what has failed.
+                // Only the first failure contains the reason; COMMIT rolls back a failed transaction.
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
@@ -389,7 +390,7 @@ impl Lane {
 }
 
 impl Drop for Lane {
-    /// Its runtime may end while it is at work.
+    /// The lane's runtime may end while the lane is working.
     fn drop(&mut self) {
         self.done();
         self.drop_session();
@@ -397,7 +398,7 @@ impl Drop for Lane {
     }
 }
 
-/// The server ends the connection with this: nothing behind it is run.
+/// The server ends the connection with this error: it runs nothing that was sent behind.
 fn is_fatal(db: &tokio_postgres::error::DbError) -> bool {
     matches!(db.severity(), "FATAL" | "PANIC") || matches!(db.code().code(), "57P01" | "57P02" | "57P03")
 }

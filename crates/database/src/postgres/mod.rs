@@ -6,9 +6,9 @@
 //! scan ──▶ a connection of its own                               thread database-scan
 //! ```
 //! What must stay true: readers' connections refuse writes; a write is never sent twice unless the server has
-//! said that the first came to nothing; a commit is durable when it is answered (`synchronous_commit`); no
+//! reported that the first had no effect; a commit is durable when it is answered (`synchronous_commit`); no
 //! connection is used again while a transaction of another caller may be open on it. With a pooler in
-//! transaction mode nothing relies on what a connection was before.
+//! transaction mode nothing relies on earlier settings of a connection.
 
 mod apply;
 mod array;
@@ -67,11 +67,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use url::Settings;
 
-/// An open PostgreSQL.
+/// An open PostgreSQL database.
 pub(crate) struct Postgres {
     shown: String,
     pub(crate) facts: ServerFacts,
-    /// Whether the server was away when this was opened.
+    /// Whether the server was unreachable when this was opened.
     pub(crate) was_away: bool,
     queue: Arc<Queue>,
     connector: Arc<Connector>,
@@ -86,19 +86,20 @@ impl std::fmt::Debug for Postgres {
     }
 }
 
-/// What jobs of more than one statement work with.
+/// The shared state of jobs with more than one statement.
 struct Bulk {
     connector: Arc<Connector>,
-    /// To the server itself, where the other one goes to a pooler.
+    /// Connects to the server itself, where `connector` may connect to a pooler.
     direct: Arc<Connector>,
     sessions: Sessions,
     scans: Arc<Semaphore>,
-    /// `forebay_position` and `forebay_dead_letter` are there.
+    /// Whether `forebay_position` and `forebay_dead_letter` exist.
     has_drain_tables: AtomicBool,
     runtime: Handle,
 }
 
-/// A thread with a runtime of its own. It ends when told, once its tasks have ended or [`CLOSE_MS`] later.
+/// A thread with its own runtime. When it is told to stop, it ends once its tasks have ended, or after
+/// [`CLOSE_MS`].
 struct Thread {
     stop: Option<oneshot::Sender<()>>,
     tasks: Arc<Mutex<Vec<tokio::task::JoinHandle<()>>>>,
@@ -117,18 +118,18 @@ impl Thread {
         let waited_for = tasks.clone();
         let run = move || {
             runtime.block_on(async {
-                // A sender that was dropped means the same.
+                // A dropped sender means stop too.
                 let _ = stopped.await;
                 let tasks = std::mem::take(&mut *waited_for.lock());
                 let ended = async {
                     for task in tasks {
-                        // One that panicked has told so.
+                        // A task that panicked has reported that.
                         let _ = task.await;
                     }
                 };
                 deadline::within(Duration::from_millis(CLOSE_MS), ended).await;
             });
-            // What is still under way waits for a server that does not answer.
+            // The work that still runs waits for a server that does not answer.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)?;
@@ -137,8 +138,7 @@ impl Thread {
 }
 
 impl Postgres {
-    /// Connects, asks the server what it can bear, and starts the lanes. Blocks until the server has
-    /// answered.
+    /// Connects, reads the server's limits, and starts the lanes. Blocks until the server has answered.
     pub(crate) fn open(url: &str, options: &Options) -> Result<Postgres, Error> {
         let settings = Settings::parse(url)?;
         let timeout_ms = settings.statement_timeout_ms.unwrap_or(options.statement_timeout_ms);
@@ -183,8 +183,8 @@ impl Postgres {
         Ok(Postgres { shown, facts, was_away, queue, connector, plans: RwLock::default(), bulk, threads })
     }
 
-    /// See [`Store::serve_here`](crate::Store::serve_here). The first lane of each kind stays on the
-    /// engine's own thread, for what is asked before and after the server's threads are there.
+    /// See [`Store::serve_here`](crate::Store::serve_here). The first lane of each kind stays on the engine's
+    /// own thread, for requests made before the server's threads start and after they end.
     pub(crate) fn serve_here(&self, thread: usize, threads: usize) {
         for role in [Role::Reader, Role::Writer] {
             for index in (1..self.queue.lanes(role)).filter(|index| index % threads == thread) {
@@ -200,17 +200,17 @@ impl Postgres {
         &self.shown
     }
 
-    /// The server ends a statement at its time-out; one that it does not end is given up with its connection.
+    /// The server ends a statement at its timeout; one that it does not end is abandoned with its connection.
     pub(crate) fn statement_limit(&self) -> Duration {
         self.connector.patience()
     }
 
-    /// Why no request reaches it, if that is so.
+    /// Why requests cannot reach the server, if so.
     pub(crate) fn availability(&self) -> Result<(), Error> {
         self.queue.availability()
     }
 
-    /// Runs a job on the bulk thread, to its end, whether or not the asker waits for it.
+    /// Runs a job on the bulk thread, to its end, whether or not the caller waits for it.
     fn job<T, F, J>(&self, job: J) -> impl Future<Output = Result<T, Error>> + use<T, F, J>
     where
         J: FnOnce(Arc<Bulk>) -> F,
@@ -260,7 +260,7 @@ impl Postgres {
         .await
     }
 
-    /// What is known of a statement's text.
+    /// The cached plan for a statement's text.
     fn plan(&self, sql: &str) -> Result<Arc<Plan>, Error> {
         if let Some(plan) = self.plans.read().get(sql) {
             return Ok(plan.clone());
@@ -330,8 +330,8 @@ impl Postgres {
         Ok(table::number(&rows, 0, 0).unsigned_abs())
     }
 
-    /// What ANALYZE, VACUUM or CREATE INDEX found last. A table that none of them has seen has -1, up to
-    /// PostgreSQL 13 also 0.
+    /// The count stored by the last ANALYZE, VACUUM or CREATE INDEX. A table that none of them has processed
+    /// has -1, up to PostgreSQL 13 also 0.
     pub(crate) async fn rows_estimated(&self, schema: &Schema) -> Result<Option<u64>, Error> {
         let sql = "SELECT coalesce(max(reltuples), -1)::int8 FROM pg_class WHERE oid = to_regclass($name)";
         let name = Value::Text(sql::quoted(&schema.name).into());
@@ -367,16 +367,16 @@ async fn ask(connector: &Connector) -> Result<ServerFacts, Error> {
     Ok(ServerFacts { connections: number(0).saturating_sub(number(1)), is_asynchronous })
 }
 
-/// The oldest version that has what we use (`server_version_num`), and that is worth running.
+/// The oldest supported version that has the features used here (`server_version_num`).
 const OLDEST_SERVER: usize = 120_000;
 
-/// As many connections as are asked for, or fit beside what the server must leave to others.
+/// As many connections as requested, or as fit beside what must be left to other clients.
 fn pool_size(settings: &Settings, facts: &ServerFacts) -> Result<usize, Error> {
     let wanted = settings.pool_wanted();
     let most = facts.connections.saturating_sub(CONNECTIONS_LEFT);
     if settings.pooler == url::Pooler::Transaction {
-        // What the pooler lets in is its own business; the server behind it is asked for its limit, not for
-        // the pooler's.
+        // The pooler limits its own clients; the server behind it would report its own limit, not the
+        // pooler's.
         return Ok(wanted);
     }
     if wanted <= most {
@@ -400,7 +400,7 @@ impl Drop for Postgres {
         self.bulk.sessions.close();
         for mut thread in self.threads.lock().drain(..) {
             drop(thread.stop.take());
-            // A thread that panicked has told so; there is nothing left to close.
+            // A thread that panicked has reported that; nothing is left to close.
             let _ = thread.thread.join();
         }
     }

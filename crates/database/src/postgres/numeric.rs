@@ -1,12 +1,12 @@
-//! Decimal numbers in PostgreSQL's binary form, every digit kept.
+//! Decimal numbers in PostgreSQL's binary form, with every digit preserved.
 //!
 //! ```text
 //! numeric := digits: i16 (how many), weight: i16, sign: u16, scale: u16, digit: i16 *
 //! ```
-//! A digit is four decimal places, 0 to 9999, the first one standing for 10000^weight; `scale` is how many
-//! decimal places are shown behind the point; sign is 0x0000 or 0x4000, and three more say NaN and the
-//! infinities (`numeric_send` in PostgreSQL's `src/backend/utils/adt/numeric.c`). Zeros in front and behind
-//! have no digits.
+//! A digit is four decimal places, 0 to 9999, the first one with the weight 10000^weight; `scale` is the
+//! number of decimal places shown after the point; sign is 0x0000 or 0x4000, and three more values mean NaN
+//! and the infinities (`numeric_send` in PostgreSQL's `src/backend/utils/adt/numeric.c`). Leading and
+//! trailing zeros have no digits.
 
 use super::encoded::Encoded;
 
@@ -22,7 +22,7 @@ const SCALE_MAX: usize = 16_383;
 /// Decimal places in one digit.
 const PLACES: usize = 4;
 
-/// What a binary numeric says.
+/// The value of a binary numeric.
 #[derive(Debug, PartialEq)]
 pub(super) enum Number {
     /// Its decimal digits.
@@ -31,7 +31,7 @@ pub(super) enum Number {
     Word(&'static str),
 }
 
-/// Reads a numeric; `None` when the bytes are none.
+/// Reads a numeric; `None` when the bytes are not a numeric.
 pub(super) fn decode(bytes: &[u8]) -> Option<Number> {
     let word = |index: usize| bytes.get(2 * index..2 * index + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
     let (count, weight) = (usize::from(word(0)?), word(1)?.cast_signed());
@@ -103,7 +103,7 @@ pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
     if places.is_empty() || !places.iter().all(u8::is_ascii_digit) {
         return Err(invalid());
     }
-    // The point stands before the place with this index, which may be before the first or behind the last.
+    // The point is before the place with this index, which may be before the first or after the last.
     let point = whole.len() as i64 + i64::from(exponent);
     let scale = (places.len() as i64 - point).max(0) as usize;
     if point > WHOLE_MAX as i64 || scale > SCALE_MAX {
@@ -111,7 +111,7 @@ pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
             "the number has more than {WHOLE_MAX} digits before or {SCALE_MAX} behind the point"
         ));
     }
-    // Zeros so that the point stands between two digits of four places.
+    // Zeros so that the point is between two digits of four places.
     let in_front = if point < 0 { point.unsigned_abs() as usize } else { 0 };
     let whole_places = point.max(0) as usize;
     let lead = in_front.max((PLACES - whole_places % PLACES) % PLACES);

@@ -1,12 +1,12 @@
-//! Changes that may be refused one by one: each undoes only itself, and becomes a dead letter, is held or is
-//! told of, unless it is an intent.
+//! Changes that may be refused one by one: each undoes only itself, and becomes a dead letter or is held; a
+//! refused intent is only reported.
 //!
-//! Intents that insert rows into one table are tried by the server itself (`insert_each`). Of others, as long
-//! as none is refused, many go in one flight behind one savepoint. After a refusal each has a
-//! savepoint of its own; they still go in one flight, which ends at the first that is refused, and flights
-//! grow again while none is. What the server skips without an error is refused where it is sent (`change`,
-//! `insert_each`). Rows that it may put elsewhere are looked for before a delete could take one away with
-//! another row.
+//! Intents that insert rows into one table are tried by the server itself (`insert_each`). The other changes
+//! go in one flight behind one savepoint, as long as none is refused. After a refusal each has its own
+//! savepoint; they still go in one flight, which ends at the first that is refused, and flights grow again
+//! while none is. A change that the server skips without an error is refused where it is sent (`change`,
+//! `insert_each`). Rows that the server may redirect are looked for before a delete could remove one together
+//! with another row.
 
 use super::batch_outcome::Done;
 use super::change;
@@ -22,7 +22,7 @@ use crate::{Batch, Change, Error, OnError, Op};
 use forebay_value::Row;
 use std::ops::Range;
 
-/// Applies the changes of a batch in their order. `may_skip`: some row may be put elsewhere without an error.
+/// Applies the changes of a batch in order. `may_skip`: a row may be redirected without an error.
 pub(super) async fn apply(
     session: &mut Session,
     batch: &Batch,
@@ -83,7 +83,7 @@ fn is_delete(change: &Change) -> bool {
     matches!(change.op, Op::Delete(_))
 }
 
-/// Refuses the rows that no error refused, and that their table does not have.
+/// Refuses the rows that raised no error and that their table does not contain.
 async fn refuse_skipped(
     session: &mut Session,
     batch: &Batch,
@@ -97,8 +97,8 @@ async fn refuse_skipped(
     Ok(())
 }
 
-/// The intents at the beginning that insert rows into one table. What is refused of them leaves nothing, so
-/// that nothing need be written about one before the next is tried.
+/// The leading intents that insert rows into one table. A refused intent leaves nothing behind, so that
+/// nothing need be written about one before the next is tried.
 fn intended_inserts(changes: &[Change]) -> &[Change] {
     let is_alike =
         |change: &&Change| change.is_intent && change.table == changes[0].table && inserted(change).is_some();
@@ -109,8 +109,8 @@ fn inserted(change: &Change) -> Option<&Row> {
     if let Op::Insert(row) = &change.op { Some(row) } else { None }
 }
 
-/// Has the server try each of these inserts; false when it cannot tell all that it refuses, and then nothing
-/// has happened.
+/// Has the server try each of these inserts; false when it cannot report all that it refuses: then nothing
+/// was changed.
 async fn tried_on_server(
     session: &mut Session,
     batch: &Batch,
@@ -142,7 +142,7 @@ async fn tried_on_server(
     Ok(true)
 }
 
-/// All of them, or none: false when one is refused, or it is not known which intent met no row.
+/// Applies all of them, or none: false when one is refused, or when it is unknown which intent met no row.
 async fn together(
     session: &mut Session,
     batch: &Batch,
@@ -166,7 +166,7 @@ async fn together(
     }
 }
 
-/// Those before the first that is refused: how many they are, and why it is.
+/// Applies the changes before the first that is refused: returns their number, and why that one is refused.
 async fn apart(
     session: &mut Session,
     batch: &Batch,
@@ -186,7 +186,7 @@ async fn apart(
     Ok((met.len(), error))
 }
 
-/// What becomes of a refused change: a letter, or it is held; an intent leaves nothing.
+/// Handles a refused change: it becomes a dead letter, or is held; an intent leaves nothing.
 pub(super) async fn refused(
     session: &mut Session,
     batch: &Batch,

@@ -1,13 +1,13 @@
-//! The changes of a small batch and its COMMIT in one flight, because round trips are most of a small batch's
-//! time.
+//! The changes of a small batch and its COMMIT in one flight, because most of a small batch's time is round
+//! trips.
 //!
-//! What must stay true: COMMIT commits nothing that must not be committed. The position has been moved, and
-//! no dead letter is superseded; a statement that fails aborts the transaction, and COMMIT ends it then. One
-//! of which the database takes fewer rows than it was sent fails by itself (`guarded`).
-//! Changes that the client must judge (an intent that must meet its row, an addition to NULL) do not go this
-//! way. A batch that fails here has left nothing, and goes the way of other batches, which tells what is
-//! wrong with it. As the position was moved before COMMIT was sent, one whose answer is lost can be asked
-//! after: the position's row is locked until the transaction has ended.
+//! What must stay true: COMMIT commits nothing wrong. The position has been moved, and no dead letter is
+//! superseded; a statement that fails aborts the transaction, and COMMIT then rolls it back. A statement of
+//! which the database writes fewer rows than were sent fails by itself (`guarded`). Changes that the client
+//! must evaluate (an intent that must meet its row, an addition to NULL) are not sent this way. A batch that
+//! fails here has changed nothing, and is applied in another way, which finds the reason. Because the
+//! position was moved before COMMIT was sent, the outcome of an unanswered COMMIT can be looked up: the
+//! position's row is locked until the transaction has ended.
 
 use super::batch_outcome::Done;
 use super::errors;
@@ -19,7 +19,7 @@ use futures_util::future::{join_all, maybe_done};
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Whether a batch may go this way.
+/// Whether a batch may be applied this way.
 pub(super) fn fits(batch: &Batch) -> bool {
     batch.on_error == OnError::Fail
         && !batch.is_settling()
@@ -33,11 +33,10 @@ pub(super) fn fits(batch: &Batch) -> bool {
         })
 }
 
-/// Applies the changes of a batch in the transaction that is open and commits it; `None` when that was
-/// undone.
+/// Applies the changes of a batch in the open transaction and commits it; `None` when that was undone.
 ///
 /// # Errors
-/// What asks to be tried again; [`Kind::UnknownOutcome`].
+/// Errors that may be retried; [`Kind::UnknownOutcome`].
 pub(super) async fn apply(session: &mut Session, batch: &Batch) -> Result<Option<Done>, Error> {
     let done = match guarded::gathered(session, &batch.schemas, &batch.changes).await {
         Ok(statements) => {
@@ -57,7 +56,7 @@ pub(super) async fn apply(session: &mut Session, batch: &Batch) -> Result<Option
     done.or_else(|error| if error.may_retry() { Err(error) } else { Ok(None) })
 }
 
-/// Sends statements and COMMIT, and waits for what they give. ROLLBACK is sent instead when a statement could
+/// Sends statements and COMMIT, and waits for their results. ROLLBACK is sent instead when a statement could
 /// not be sent.
 async fn fly_all(session: &mut Session, statements: &[Guarded]) -> Result<Vec<Rows>, Error> {
     let client = &session.client;
@@ -79,7 +78,7 @@ async fn fly_all(session: &mut Session, statements: &[Guarded]) -> Result<Vec<Ro
     let (is_sent, ended, given) = session.answer(flight).await.map_err(|deaf| errors::uncertain(&deaf))?;
     session.in_transaction = ended.is_err();
     match given {
-        // The server has aborted the transaction, and COMMIT has ended it, or it was not sent.
+        // The server has aborted the transaction and COMMIT has ended it, or COMMIT was not sent.
         Err(failure) if !is_sent || failure.is_of_server() => Err(failure.into_error()),
         Err(failure) => Err(errors::uncertain(&failure.into_error())),
         Ok(given) => ended.map(|()| given).map_err(errors::at_commit),

@@ -1,7 +1,7 @@
 //! How far each log is drained.
 //!
 //! What must stay true: a position moves in the transaction of the changes that it covers, by
-//! compare-and-set, so that of two drains of one log only one gets through.
+//! compare-and-set, so that only one of two drains of one log succeeds.
 
 use super::session::Session;
 use super::table::text;
@@ -10,7 +10,7 @@ use crate::{Batch, Error, Kind, Rows, StoredPosition};
 use forebay_value::{Timestamp, Value};
 use std::sync::atomic::Ordering;
 
-/// Made, or brought from the form that an earlier version gave it.
+/// Created, or altered from the form of an earlier version.
 pub(super) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS forebay_position (
   log text PRIMARY KEY,
@@ -67,7 +67,7 @@ impl Postgres {
         .await
     }
 
-    /// A read of a table of the drain's, which may not be there yet.
+    /// A read of one of the drain's tables, which may not exist yet.
     pub(super) async fn of_drain(&self, sql: &str, params: Vec<Value>) -> Result<Option<Rows>, Error> {
         match self.submit(sql, params, false).await {
             Ok(rows) => Ok(Some(rows)),
@@ -77,7 +77,7 @@ impl Postgres {
     }
 
     pub(crate) async fn positions(&self) -> Result<Vec<StoredPosition>, Error> {
-        // By way of JSON, because the table of an earlier version has fewer columns.
+        // Through JSON, because the table of an earlier version has fewer columns.
         let sql =
             "SELECT log, position, updated_at, coalesce(own ->> 'note', ''), coalesce(own ->> 'history', ''),
                    coalesce(own ->> 'server', ''), coalesce(own ->> 'taken_by', '')
@@ -116,8 +116,7 @@ pub(super) fn log_id(value: &Value) -> Result<u128, Error> {
         .map_err(|source| Error::new(Kind::Corrupt, format!("{text:?} is no log id")).with_source(source))
 }
 
-/// The position of one log in whatever transaction the session is; `None` as well when there is no such
-/// table.
+/// The position of one log in the session's present transaction; also `None` when there is no such table.
 pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {
     if session.run(IS_THERE, &[]).await?.values != [Value::Bool(true)] {
         return Ok(None);
@@ -126,15 +125,14 @@ pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<
     Ok(rows.values.first().map(|position| integer(position).unsigned_abs()))
 }
 
-/// The position of a log once no transaction is moving it any more: one whose COMMIT is still under way is
-/// waited for, as long as a lock is. [`Kind::Busy`] when that is not long enough.
+/// The position of a log once no transaction is moving it any more: waits for a running COMMIT as long as for
+/// a lock. [`Kind::Busy`] when that is not long enough.
 pub(super) async fn settled(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {
     if session.run(IS_THERE, &[]).await?.values != [Value::Bool(true)] {
         return Ok(None);
     }
     session.begin_job().await?;
-    // An insert and an update that others have not committed yet are both waited for; nothing of this
-    // remains.
+    // This waits for both an uncommitted insert and an uncommitted update by others; it is rolled back.
     let sql = "INSERT INTO forebay_position AS own (log, position, updated_at) VALUES ($1, 0, clock_timestamp()) \
          ON CONFLICT (log) DO UPDATE SET position = own.position";
     let waited = session.run(sql, &[log_text(log)]).await;
@@ -143,8 +141,8 @@ pub(super) async fn settled(session: &mut Session, log: u128) -> Result<Option<u
     position(session, log).await
 }
 
-/// Gives a log another opening by compare-and-set, in the transaction that is open: its position and note. A
-/// batch that is moving the position is waited for, as long as a lock is.
+/// Replaces a log's opening by compare-and-set, in the open transaction; returns position and note. Waits as
+/// long as for a lock while a batch is moving the position.
 async fn move_opening(
     session: &mut Session,
     log: u128,
@@ -158,9 +156,9 @@ async fn move_opening(
     Ok(rows.iter().next().map(|row| (integer(&row[0]).unsigned_abs(), text(&row[1]).into())))
 }
 
-/// The statement that moves the position by compare-and-set: it changes one row, or the position was moved by
-/// another drain ([`check_moved`]). It is sent with the BEGIN of its transaction, and does nothing where that
-/// has failed: then `forebay.drain` is not set.
+/// The statement that moves the position by compare-and-set: it changes one row, or another drain has moved
+/// the position ([`check_moved`]). It is sent together with the BEGIN of its transaction, and does nothing
+/// where BEGIN has failed: then `forebay.drain` is not set.
 pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error> {
     let stored = |position: u64| {
         i64::try_from(position)
@@ -201,7 +199,7 @@ pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error>
     Ok((sql, params.into()))
 }
 
-/// Whether [`moving`], which changed so many rows, has moved the position.
+/// Whether [`moving`], which changed `changed` rows, has moved the position.
 pub(super) async fn check_moved(session: &mut Session, batch: &Batch, changed: u64) -> Result<(), Error> {
     if changed == 1 {
         return Ok(());
@@ -219,7 +217,7 @@ pub(super) async fn planted_back(session: &mut Session, batch: &Batch) -> Result
     session.run(sql, &values).await.map(drop)
 }
 
-/// The position is not where the batch begins.
+/// The error when the position is not where the batch begins.
 pub(super) fn taken_over(batch: &Batch, found: Option<u64>) -> Error {
     let found = found.map_or_else(|| "it has none".to_owned(), |position| format!("it is at {position}"));
     let expected = batch.from.map_or_else(|| "none yet".to_owned(), |from| from.to_string());

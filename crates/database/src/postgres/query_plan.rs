@@ -1,5 +1,5 @@
-//! A statement's plan on PostgreSQL, by EXPLAIN of a prepared statement with its generic plan: that way is
-//! there in every version. Everything happens in a transaction that is rolled back.
+//! A statement's plan on PostgreSQL, by EXPLAIN of a prepared statement with its generic plan, which works in
+//! every version. Everything runs in a transaction that is rolled back.
 
 use super::Postgres;
 use super::errors;
@@ -10,7 +10,7 @@ use crate::{Error, Kind};
 use serde_json::Value as Json;
 use tokio_postgres::SimpleQueryMessage;
 
-/// What can be prepared by SQL; other statements have no plan.
+/// The statements that SQL can prepare; others have no plan.
 const PLANNED: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE", "VALUES", "WITH", "MERGE", "TABLE"];
 
 /// The prepared statement's name on its connection.
@@ -42,7 +42,7 @@ impl Postgres {
 fn beginning(planning: Planning) -> String {
     let without = match planning {
         Planning::AsItIs => "",
-        // It is not forbidden: it is what is left where no index serves.
+        // Not forbidden: a sequential scan remains where no index can be used.
         Planning::WithEveryIndex => "SET LOCAL enable_seqscan = off;",
     };
     format!(
@@ -70,14 +70,14 @@ async fn explain(session: &Session, parsed: &sql::Parsed) -> Result<Json, Error>
         .map_err(|error| Error::new(Kind::Corrupt, format!("the plan cannot be read: {error}")))
 }
 
-/// What a part of a plan is asked for by those above it.
+/// What the nodes above need from a part of a plan.
 #[derive(Default, Clone)]
 struct Above {
-    /// Only some of its rows are taken.
+    /// Whether only some of its rows are taken.
     is_limited: bool,
-    /// They are put in this order.
+    /// The order in which they are sorted.
     sort: Vec<String>,
-    /// They are joined on these conditions.
+    /// The conditions on which they are joined.
     joins: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ fn walk(node: &Json, above: &Above, found: &mut Vec<Growing>) {
         }
         "Append" | "Merge Append" | "Gather" | "Gather Merge" | "LockRows" | "Result" | "Subquery Scan"
         | "ModifyTable" | "Memoize" | "Materialize" => {}
-        // Groups, sets and hashes take all rows, and give others.
+        // Groups, sets and hashes read all rows, and return others.
         "Hash" => below.is_limited = false,
         _ => below = Above::default(),
     }
@@ -109,7 +109,7 @@ fn walk(node: &Json, above: &Above, found: &mut Vec<Growing>) {
     }
 }
 
-/// A scan of a whole table, if this is one.
+/// The scan of a whole table, if this node is one.
 fn whole_table(node: &Json, above: &Above) -> Option<Growing> {
     let table = node["Relation Name"].as_str()?;
     let filter = node["Filter"].as_str();
@@ -126,13 +126,13 @@ fn whole_table(node: &Json, above: &Above) -> Option<Growing> {
     let alias = node["Alias"].as_str().unwrap_or(table);
     let index = (work != Work::Shuffle).then(|| index_for(table, alias, filter, above)).flatten();
     if above.is_limited && work == Work::Scan && index.is_none() {
-        // It ends at the first rows that pass: most do, where nothing could be looked for.
+        // It ends at the first rows that pass: most rows do, where no value was searched for.
         return None;
     }
     Some(Growing { table: table.to_owned(), work, index })
 }
 
-/// The index by which the rows would be found, or be in order: equalities, then one range or the order.
+/// The index that would find the rows, or sort them: equalities, then one range or the order.
 fn index_for(table: &str, alias: &str, filter: Option<&str>, above: &Above) -> Option<String> {
     let (mut equal, mut range) = (Vec::new(), Vec::new());
     let filters = filter.into_iter().map(|filter| (filter, false));
@@ -163,7 +163,7 @@ fn index_for(table: &str, alias: &str, filter: Option<&str>, above: &Above) -> O
     (!equal.is_empty()).then(|| format!("CREATE INDEX CONCURRENTLY ON {table} ({columns})"))
 }
 
-/// What an index could find of a condition, each with whether it is an equality.
+/// The parts of a condition that an index could use, each with whether it is an equality.
 fn keys(condition: &str, alias: &str, is_join: bool) -> Vec<(String, bool)> {
     let operators = [(" = ", true), (" >= ", false), (" <= ", false), (" > ", false), (" < ", false)];
     let Some((at, operator, is_equal)) = operators
@@ -173,14 +173,14 @@ fn keys(condition: &str, alias: &str, is_join: bool) -> Vec<(String, bool)> {
         return Vec::new();
     };
     let sides = [&condition[..at], &condition[at + operator.len()..]];
-    // In a join both sides are columns: that of this table is named by it.
+    // In a join both sides are columns: the side that names this table is taken.
     let own = sides
         .into_iter()
         .filter(|side| !is_join || inner(side).trim_start_matches('(').starts_with(&format!("{alias}.")));
     own.filter_map(|side| key(side, alias)).take(1).map(|key| (key, is_equal)).collect()
 }
 
-/// A column, or an expression of columns, as an index takes it. `None`: a value.
+/// A column, or an expression of columns, in the form that an index accepts. `None`: a value.
 fn key(side: &str, alias: &str) -> Option<String> {
     let uncast = match outside(side, "::") {
         Some(at) => &side[..at],
@@ -208,7 +208,7 @@ fn is_name(text: &str) -> bool {
             && !["true", "false", "NULL"].contains(&text)
 }
 
-/// The parts of a condition that must all hold; none of an OR.
+/// The parts of a condition that must all be true; none for an OR.
 fn conjuncts(condition: &str) -> Vec<&str> {
     let condition = inner(condition);
     match outside(condition, " AND ") {
@@ -222,7 +222,7 @@ fn conjuncts(condition: &str) -> Vec<&str> {
     }
 }
 
-/// Without the parentheses around all of it.
+/// Removes the parentheses around the whole text.
 fn inner(text: &str) -> &str {
     let text = text.trim();
     let stripped = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
@@ -232,12 +232,12 @@ fn inner(text: &str) -> &str {
     }
 }
 
-/// Where a text first stands outside parentheses and quotes.
+/// The first place of a text outside parentheses and quotes.
 fn outside(text: &str, wanted: &str) -> Option<usize> {
     depths(text).find(|(at, _, depth)| *depth == 0 && text[*at..].starts_with(wanted)).map(|(at, _, _)| at)
 }
 
-/// The characters outside quotes, each with its place and how many parentheses are open behind it.
+/// The characters outside quotes, each with its place and the number of open parentheses after it.
 fn depths(text: &str) -> impl Iterator<Item = (usize, char, i32)> {
     let (mut depth, mut quote) = (0, None);
     text.char_indices().filter_map(move |(at, c)| {

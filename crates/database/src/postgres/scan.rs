@@ -1,5 +1,5 @@
-//! All rows of a table as of one moment: one transaction with one snapshot, a binary COPY out of it, a thread
-//! and a connection of its own.
+//! All rows of a table as of one moment: one transaction with one snapshot, a binary COPY out of it, on a
+//! separate thread and connection.
 
 use super::codec::{Codec, Decoded};
 use super::session::{Connector, Role, Session};
@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 type Message = Result<Vec<Row>, Error>;
 
-/// What a scan asks for.
+/// The parameters of a scan.
 struct Wanted {
     connector: Arc<Connector>,
     scans: Arc<Semaphore>,
@@ -68,7 +68,7 @@ impl Postgres {
                 Err(source) => Err(no_thread(source)),
             };
             if let Err(error) = outcome {
-                // A receiver that is gone wants neither rows nor errors.
+                // A dropped receiver wants neither rows nor errors.
                 let _ =
                     rows.blocking_send(Err(error.context(format!("reading table {}", wanted.schema.name))));
             }
@@ -89,7 +89,7 @@ async fn read_all(
     position: oneshot::Sender<Result<Option<u64>, Error>>,
     rows: &mpsc::Sender<Message>,
 ) -> Result<(), Error> {
-    // It is never closed.
+    // The semaphore is never closed.
     let _permit = wanted.scans.acquire().await;
     let (mut session, codecs) = match begin(wanted).await {
         Ok((session, codecs, at)) => {
@@ -104,8 +104,8 @@ async fn read_all(
     };
     let mut sql = format!("SELECT {} FROM {}", columns(&wanted.schema), quoted(&wanted.schema.name));
     if let Some(filter) = &wanted.filter {
-        // On a line of its own, so that a comment in it ends. It is looked at by itself first: what is no
-        // expression is refused.
+        // On a separate line, so that a comment in the filter ends. The statement is prepared first, which
+        // refuses a filter that is not an expression.
         sql.push_str(&format!(" WHERE (\n{filter}\n)"));
         session.prepared(&sql.as_str().into(), &[]).await?;
     }
@@ -147,7 +147,7 @@ async fn begin(wanted: &Wanted) -> Result<(Session, Vec<Codec>, Option<u64>), Er
     Ok((session, codecs, position))
 }
 
-/// The bytes of a COPY, in whatever parts they come.
+/// The bytes of a COPY, in whatever parts they arrive.
 #[derive(Default)]
 struct Parts {
     bytes: Vec<u8>,
@@ -182,7 +182,7 @@ impl Parts {
             return Ok(None);
         };
         if count < 0 {
-            // The end; nothing follows.
+            // The end marker; nothing follows.
             return Ok(None);
         }
         if usize::try_from(count) != Ok(codecs.len()) {

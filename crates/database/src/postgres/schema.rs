@@ -1,8 +1,8 @@
-//! Tables: made from a schema, and read back as one.
+//! Tables: created from a schema, and read back as one.
 //!
-//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that
-//! others made it understands what a schema can say and refuses what a hot table would get wrong. Generated
-//! columns are left out: the database computes them.
+//! [`describe`] reads the statements of [`create_sql`] back as the same schema, including fills. For tables
+//! made by others it reads what a schema can express and refuses what a hot table would handle wrongly.
+//! Generated columns are left out: the database computes them.
 
 use super::codec::Codec;
 use super::errors;
@@ -13,12 +13,12 @@ use crate::{Error, Kind};
 use forebay_value::{Column, Fill, KeyKind, Schema, Timestamp, Type, Value, from_text};
 use std::fmt::Write;
 
-/// The default of `uuid7()`: milliseconds since the epoch in front, version 7 (RFC 9562 section 5.7); a
-/// random UUID has the variant already.
+/// The default of `uuid7()`: starts with the milliseconds since the epoch, version 7 (RFC 9562 section 5.7);
+/// a random UUID has the variant already.
 const UUID7: &str = "encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) \
      placing substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid";
 
-/// The statements that make a table and its indexes.
+/// The statements that create a table and its indexes.
 pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
     let table = quoted(&schema.name);
     let mut sql = format!("CREATE TABLE {table} (");
@@ -58,8 +58,7 @@ fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String
     Ok(())
 }
 
-/// How a column of this type is declared. A timestamp is an instant: `timestamptz`. JSON is kept as it came:
-/// `json`.
+/// The SQL type of a column. A timestamp is an instant: `timestamptz`. JSON is stored as it was sent: `json`.
 fn declaration(ty: Type) -> String {
     match ty {
         Type::Bool => "boolean".into(),
@@ -105,12 +104,12 @@ fn default(fill: &Fill, column: &Column) -> Result<String, Error> {
     })
 }
 
-/// Tables that a name alone finds, without the partitions of others.
+/// Tables that their name alone finds, without partitions.
 const TABLES: &str = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND pg_table_is_visible(c.oid) \
      AND n.nspname !~ '^(pg_|information_schema$)' AND c.relname !~ '^forebay_' ORDER BY c.relname";
 
-/// The names of all tables but Forebay's own.
+/// The names of all tables except Forebay's own.
 pub(super) async fn tables(session: &mut Session) -> Result<Vec<String>, Error> {
     let found = session.run(TABLES, &[]).await?;
     Ok(found.iter().map(|row| text(&row[0]).to_owned()).collect())
@@ -123,7 +122,7 @@ const COLUMNS: &str = "SELECT a.attname::text, format_type(a.atttypid, a.atttypm
      FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
      WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Indexes that say something about columns: whole ones, over columns. `indkey` counts from 0.
+/// Indexes that say something about single columns: not partial, over columns. `indkey` counts from 0.
 const INDEXES: &str = "SELECT i.indisprimary, i.indisunique, i.indnkeyatts::int8, i.indkey[0]::int8 FROM pg_index i \
      WHERE i.indrelid = $1::int8::oid AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid";
 
@@ -193,7 +192,7 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
     }
 }
 
-/// How each column is read; `None` for one of a type that is not understood.
+/// The codec of each column; `None` for an unsupported type.
 async fn codecs(session: &Session, table: &str, columns: &[RawColumn]) -> Result<Vec<Option<Codec>>, Error> {
     let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
     let sql = format!("SELECT {} FROM {}", names.join(", "), quoted(table));
@@ -232,7 +231,7 @@ impl RawColumn {
     }
 
     fn column(&self, codec: &Codec) -> Column {
-        /// A length modifier counts the four bytes of a length word.
+        /// A length modifier includes the four bytes of a length word.
         const LENGTH_WORD: i64 = 4;
         let ty = match codec {
             Codec::Text if self.declared.starts_with("character") && self.modifier > LENGTH_WORD => {
@@ -246,7 +245,7 @@ impl RawColumn {
     }
 }
 
-/// Reads a DEFAULT back, as the server writes it; `None` for expressions that no fill can say.
+/// Reads a DEFAULT as the server writes it; `None` for expressions that no fill can express.
 fn parse_default(ty: Type, expression: &str) -> Option<Fill> {
     let lower = expression.trim().to_ascii_lowercase();
     if ty == Type::Timestamp {

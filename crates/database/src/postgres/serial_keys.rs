@@ -1,10 +1,11 @@
 //! Blocks of serial keys from the table's own sequence, so that plain INSERTs and hot tables share one key
 //! space.
 //!
-//! A block is `nextval` over a generated series: no lock, no privilege beyond USAGE, and what others take
-//! meanwhile is a gap in it. A block must be whole, so one with a gap is let go (gaps are normal) and taken
-//! again. Where others take keys all the time there is a second way: step over all that they could take
-//! within one statement, and set the sequence behind the block. Two of us take turns by an advisory lock.
+//! A block is `nextval` over a generated series: this needs no lock and no privilege beyond USAGE, and keys
+//! that others take meanwhile are gaps in it. A block must be contiguous, so one with a gap is discarded
+//! (gaps are normal) and another is taken. Where others take keys all the time there is a second way: skip
+//! more keys than they could take within one statement, and set the sequence behind the block. An advisory
+//! lock serializes the servers that do so.
 
 use super::Postgres;
 use super::session::Session;
@@ -15,14 +16,14 @@ use crate::{Error, Kind};
 use forebay_value::{KeyKind, Schema, Value};
 use std::ops::RangeInclusive;
 
-/// How often a block with a gap in it is taken again.
+/// How often a block with a gap is replaced by another.
 const ATTEMPTS: usize = 4;
 
-/// Keys that are stepped over where others take them all the time: more than all of them can take between two
-/// calls in one statement.
+/// Keys that are skipped where others take keys all the time: more than they can take between two calls in
+/// one statement.
 const STEP_OVER: i64 = 100_000;
 
-/// "forebay k": the advisory lock of those who take blocks.
+/// "forebay k": the advisory lock of servers that take blocks.
 const LOCK: i64 = 0x666f_7265_6261_796b;
 
 impl Postgres {
@@ -67,7 +68,7 @@ async fn sequence(session: &mut Session, schema: &Schema) -> Result<String, Erro
     }
     let key = &schema.key_column().name;
     let table = Value::Text(quoted(&schema.name).into());
-    // One that belongs to the column, or else one that its default names.
+    // The sequence that belongs to the column, or else the one that its default names.
     let sql = "SELECT coalesce(pg_get_serial_sequence($1, $2), (SELECT p.refobjid::regclass::text FROM pg_attribute a \
          JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
          JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refclassid = 'pg_class'::regclass \
@@ -90,7 +91,7 @@ fn name(sequence: &str) -> Value {
     Value::Text(sequence.into())
 }
 
-/// A whole block.
+/// A contiguous block.
 async fn block(
     session: &mut Session,
     sequence: &str,
@@ -111,14 +112,14 @@ async fn block(
     session.run("SELECT pg_advisory_xact_lock($1::int8)", &[Value::Bigint(LOCK)]).await?;
     let over = "SELECT setval($1::text::regclass, nextval($1::text::regclass) + $2::int8)";
     let set = session.run(over, &[name(sequence), Value::Bigint(STEP_OVER + count)]).await.map_err(none_left);
-    // What was taken from a sequence stays taken, whatever becomes of the transaction.
+    // Values taken from a sequence stay taken, even if the transaction is rolled back.
     session.rollback().await;
     let last = number(&set?, 0, 0);
     Ok(last - count + 1..=last)
 }
 
-/// The block, unless rows that were inserted with keys of their own are in it; then the sequence is behind
-/// all rows afterwards.
+/// The block, unless it contains keys of rows that were inserted with explicit keys; then the sequence is
+/// behind all rows afterwards.
 async fn unused(
     session: &mut Session,
     schema: &Schema,
@@ -139,7 +140,7 @@ async fn unused(
 }
 
 /// Moves a sequence up to `at_least`, never down. A small step is taken key by key, which no other session
-/// can get between; a large one is set: to make it a step back, others would have to take all that lies
+/// can interrupt; a large step uses `setval`: it could only move the sequence back if others took all keys in
 /// between within one statement.
 async fn raise(session: &mut Session, sequence: &str, at_least: i64) -> Result<(), Error> {
     let state = format!("SELECT last_value, is_called FROM {sequence}");

@@ -1,4 +1,4 @@
-//! One connection: how it is opened, what it is set to, the statements it has prepared.
+//! One connection: how it is opened, its settings, and its prepared statements.
 
 use super::codec::{Codec, Decoded};
 use super::deadline::within;
@@ -25,14 +25,14 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
 use tokio_postgres::{Client, CopyInSink, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What a connection is for.
+/// The use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Statements that look like reads: the server refuses any other.
+    /// Statements that look like reads: the server refuses all others.
     Reader,
     /// Statements that change something.
     Writer,
-    /// Drain, seed, scans, schemas: no time-out of the server's.
+    /// Drain, seed, scans, schemas: without the server's statement timeout.
     Bulk,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Role {
 pub(super) struct Connector {
     pub(super) settings: Settings,
     pub(super) statement_timeout_ms: u64,
-    /// The server's own setting would answer before a commit is durable.
+    /// Whether the server's own setting would answer before a commit is durable.
     pub(super) needs_synchronous_commit: bool,
     pub(super) tls: MakeRustlsConnect,
 }
@@ -52,14 +52,14 @@ impl Connector {
         Ok(Connector { settings, statement_timeout_ms, needs_synchronous_commit: false, tls })
     }
 
-    /// The one to the server behind the pooler, if the URL names it.
+    /// A connector for the server behind the pooler, if the URL names it.
     pub(super) fn direct(&self) -> Result<Option<Connector>, Error> {
         let Some(settings) = self.settings.direct.as_deref() else { return Ok(None) };
         let direct = Connector::new(settings.clone(), self.statement_timeout_ms)?;
         Ok(Some(Connector { needs_synchronous_commit: self.needs_synchronous_commit, ..direct }))
     }
 
-    /// Opens one; its driver runs on the runtime that this is called on.
+    /// Opens a connection; its driver runs on the current runtime.
     pub(super) async fn connect(&self, role: Role) -> Result<Session, Error> {
         let mut config = self.settings.config.clone();
         if self.settings.pooler == Pooler::None {
@@ -76,7 +76,7 @@ impl Connector {
         let ended = Arc::new(Notify::new());
         let ending = ended.clone();
         tokio::spawn(async move {
-            // The request that waits for an answer on it is told how the connection ends.
+            // The request that waits on the connection gets its error.
             connection.await.ok();
             ending.notify_one();
         });
@@ -98,19 +98,19 @@ impl Connector {
         })
     }
 
-    /// Whether connecting asks each host if it takes writes. A session that only reads by its own choice
-    /// looks like one on a standby then: it makes the choice afterwards.
+    /// Whether connecting checks that each host accepts writes. A session that is read-only by its own
+    /// settings would look like a standby: it applies these settings afterwards.
     fn must_take_writes(&self) -> bool {
         self.settings.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite
     }
 
-    /// How long a statement that has a time-out on the server may be unanswered.
+    /// How long a statement with a timeout on the server may stay unanswered.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(self.statement_timeout_ms + SERVER_GRACE_MS)
     }
 
     fn server_settings(&self, role: Role) -> String {
-        // So that a server whose client has gone without a word lets go of its locks; for TCP only.
+        // So that a server whose client has vanished releases its locks; for TCP only.
         let mut options = format!(
             "-c tcp_user_timeout={TCP_USER_TIMEOUT_MS} -c tcp_keepalives_idle={KEEPALIVE_IDLE_S} \
              -c tcp_keepalives_interval={KEEPALIVE_INTERVAL_S} -c tcp_keepalives_count={KEEPALIVE_PROBES} "
@@ -133,14 +133,14 @@ impl Connector {
         options
     }
 
-    /// Asks the server to end what a session is doing.
+    /// Asks the server to cancel what a session is running.
     pub(super) async fn cancel(&self, token: tokio_postgres::CancelToken) {
-        // When it cannot be asked, the statement's time-out on the server ends it.
+        // When the server cannot be reached, its statement timeout ends the statement.
         within(Duration::from_millis(HANDSHAKE_MS), token.cancel_query(self.tls.clone())).await;
     }
 }
 
-/// Why there is no connection, in one line that says what to look at.
+/// Why connecting failed, in one line that names what to check.
 fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
     let url = settings.shown();
     let user = settings.config.get_user().unwrap_or("the user");
@@ -169,7 +169,7 @@ fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
-    /// Rings when the connection is closed.
+    /// Notified when the connection is closed.
     pub(super) ended: Arc<Notify>,
     pub(super) pooler: Pooler,
     statements: HashMap<Arc<str>, Arc<Prepared>>,
@@ -177,14 +177,14 @@ pub(super) struct Session {
     pub(super) in_transaction: bool,
     /// How long the server may take to answer.
     pub(super) patience: Duration,
-    /// It took longer: what this connection does is not known any more.
+    /// The server took longer: the state of the connection is no longer known.
     is_deaf: AtomicBool,
 }
 
 /// A statement, prepared on one connection.
 pub(super) struct Prepared {
-    /// None behind a pooler, where nothing may outlive a transaction: it is sent whole each time, with the
-    /// types that were found out once.
+    /// None behind a pooler, where nothing may outlive a transaction: the statement is sent in full each
+    /// time, with the types that were determined once.
     statement: Option<tokio_postgres::Statement>,
     sql: Arc<str>,
     pub(super) params: Vec<Codec>,
@@ -196,9 +196,9 @@ pub(super) struct Prepared {
 
 /// How a statement failed.
 pub(super) enum Failure {
-    /// The server said so, or was not heard any more.
+    /// The server reported an error, or the connection was lost.
     Server(tokio_postgres::Error),
-    /// Its result cannot be taken.
+    /// The result cannot be read.
     Ours(Error),
 }
 
@@ -221,8 +221,8 @@ impl Session {
         !self.client.is_closed() && !self.is_deaf.load(Ordering::Relaxed)
     }
 
-    /// The answer to something that was sent; [`Kind::Timeout`] when it does not come, and the connection is
-    /// not used again.
+    /// The answer to a message that was sent; [`Kind::Timeout`] when it does not arrive, and the connection
+    /// is not used again.
     pub(super) async fn answer<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         if !self.is_deaf.load(Ordering::Relaxed)
             && let Some(answered) = within(self.patience, work).await
@@ -233,7 +233,7 @@ impl Session {
         Err(Error::new(Kind::Timeout, "PostgreSQL did not answer in time; its connection was given up"))
     }
 
-    /// Prepares a statement, or finds it prepared.
+    /// Prepares a statement, or returns the prepared one.
     pub(super) async fn prepared(
         &mut self,
         sql: &Arc<str>,
@@ -250,9 +250,9 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Has the server look at a statement, and gives what `take` makes of it. Behind a pooler, `take` must
-    /// not keep it: it goes from the server's connection in the transaction in which it came, for the next
-    /// one on that connection may have a statement of the same name.
+    /// Has the server prepare a statement, and returns the result of `take`. Behind a pooler, `take` must not
+    /// retain it: it is removed from the server's connection in the same transaction, because the next client
+    /// of that connection may have a statement of the same name.
     pub(super) async fn look_at<T>(
         &self,
         sql: &str,
@@ -313,17 +313,18 @@ impl Session {
         Ok(Prepared { statement, types, sql: sql.clone(), params, columns, readers })
     }
 
-    /// Forgets a statement that the server has forgotten, or for which its tables have changed.
+    /// Forgets a statement that the server has forgotten, or whose tables have changed.
     pub(super) fn forget(&mut self, sql: &str) {
         self.statements.remove(sql);
     }
 
-    /// Forgets all of them.
+    /// Forgets all prepared statements.
     pub(super) fn forget_all(&mut self) {
         self.statements.clear();
     }
 
-    /// Begins a COPY into a table. One that stays is prepared, which saves a round trip for the next.
+    /// Starts a COPY into a table. For a table that stays, the statement is prepared, which saves a round
+    /// trip the next time.
     pub(super) async fn copy_in(&mut self, sql: &str, stays: bool) -> Result<CopyInSink<Bytes>, Error> {
         let kept = if stays { self.prepared(&sql.into(), &[]).await?.statement.clone() } else { None };
         let begun = async {
@@ -340,7 +341,7 @@ impl Session {
         self.answer(self.client.batch_execute(sql)).await?.map_err(errors::map)
     }
 
-    /// The same; how many rows it changed.
+    /// The same; returns how many rows it changed.
     pub(super) async fn execute_counted(&self, sql: &str) -> Result<u64, Error> {
         let messages = self.answer(self.client.simple_query(sql)).await?.map_err(errors::map)?;
         let changed = messages.iter().map(|message| match message {
@@ -357,7 +358,7 @@ impl Session {
     }
 }
 
-/// Runs a prepared statement. The first poll sends it; so futures that are polled in turn are one flight.
+/// Runs a prepared statement. The first poll sends it; so futures that are polled in turn form one flight.
 pub(super) async fn fly(
     client: &Client,
     prepared: &Prepared,
@@ -410,7 +411,7 @@ async fn collect(prepared: &Prepared, rows: RowStream) -> Result<Rows, Failure> 
     Ok(result)
 }
 
-/// A column's bytes as they came.
+/// A column's bytes as received.
 struct Raw<'a>(Option<&'a [u8]>);
 
 impl<'a> FromSql<'a> for Raw<'a> {
@@ -427,7 +428,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-/// A value on its way to the parameter that it is for.
+/// A value with the codec of its parameter.
 #[derive(Debug)]
 struct Param<'a> {
     codec: &'a Codec,

@@ -1,5 +1,4 @@
-//! Connections for what is more than one statement: schemas, keys, drain, seed. Taken for as long as one job
-//! needs.
+//! Connections for jobs with more than one statement: schemas, keys, drain, seed. Each job leases one.
 
 use super::session::{Connector, Role, Session};
 use crate::limits::SESSION_WARM_MS;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Connections that are not in use, and since when.
+/// Unused connections, and since when they are unused.
 type Idle = Arc<Mutex<Vec<(Session, Instant)>>>;
 
 /// The pool.
@@ -21,7 +20,7 @@ pub(super) struct Sessions {
     wait: Duration,
 }
 
-/// A connection, given back when this is dropped; closed instead when a transaction was left open.
+/// A connection, returned to the pool when this is dropped; closed instead when a transaction was left open.
 pub(super) struct Lease {
     session: Option<Session>,
     idle: Idle,
@@ -33,20 +32,20 @@ impl Sessions {
         Sessions { connector, idle: Arc::default(), free: Arc::new(Semaphore::new(most)), wait }
     }
 
-    /// A connection, waited for at most so long as a statement may run.
+    /// A connection; waits for one at most as long as a statement may run.
     pub(super) async fn lease(&self) -> Result<Lease, Error> {
         self.lease_idle(Duration::ZERO).await
     }
 
-    /// A connection for what may take longer than a statement of a request.
+    /// A connection for statements that may take longer than those of a request.
     pub(super) async fn lease_for(&self, patience_ms: u64) -> Result<Lease, Error> {
         let mut lease = self.lease().await?;
         lease.patience = Duration::from_millis(patience_ms);
         Ok(lease)
     }
 
-    /// The same for a job that is tried again when the server has closed the connection meanwhile: one that
-    /// was in use a moment ago is not asked first.
+    /// The same for a job that is retried when the server has closed the connection meanwhile: a connection
+    /// that was used a moment ago is not checked first.
     pub(super) async fn lease_warm(&self, patience_ms: u64) -> Result<Lease, Error> {
         let mut lease = self.lease_idle(Duration::from_millis(SESSION_WARM_MS)).await?;
         lease.patience = Duration::from_millis(patience_ms);
@@ -63,7 +62,8 @@ impl Sessions {
         };
         let mut found = None;
         while let Some((session, since)) = self.take_idle() {
-            // One round trip, so that no job begins on a connection that the server has closed meanwhile.
+            // A check by one round trip, so that no job starts on a connection that the server has closed
+            // meanwhile.
             if session.is_alive() && since.elapsed() < unasked || is_well(&session).await {
                 found = Some(session);
                 break;

@@ -1,14 +1,15 @@
-//! Changes that have failed nowhere and done nothing: a BEFORE trigger may give NULL, and a rule may do
-//! something instead.
+//! Changes that raised no error and did nothing: a BEFORE trigger may return NULL, and a rule may replace the
+//! statement.
 //!
-//! Promises that such a change is refused like one that is refused with an error, and that a trigger which
-//! puts rows into a table that inherits from this one has none refused. What tells is how many rows each
-//! statement has changed, which the server says anyway. Only where that is less than it should be, rows are
-//! looked for: the row of an insert must be there, and an update or a delete may meet none. A row that is as
-//! an update or a put would make it has lost nothing (`suppress_redundant_updates_trigger`). What keeps the
-//! number and puts the row elsewhere (a trigger that gives another key, a rule that inserts it into another
-//! table) is seen by looking for the rows of each batch; a connection asks now and then whether a table has
-//! triggers or rules that could.
+//! Promises that such a change is refused like one that raises an error, and that rows which a trigger puts
+//! into a table that inherits from this one are not refused. The check uses the number of rows that each
+//! statement has changed, which the server reports anyway. Only where that number is too low, rows are looked
+//! up: the row of an insert must exist, and an update or a delete may meet no row. A row that already is as
+//! an update or a put would make it has lost nothing (`suppress_redundant_updates_trigger`). A trigger or
+//! rule that keeps the number and redirects the row (a trigger that changes the key, a rule that inserts into
+//! another table) is detected by looking up the rows of each batch; a connection checks every
+//! [`SKIPPING_KNOWN_MS`](crate::limits::SKIPPING_KNOWN_MS) whether a table has triggers or rules that could
+//! do so.
 
 use super::as_wanted;
 use super::batch_outcome::Done;
@@ -24,23 +25,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Whether a table has rules for what changes rows, and whether rows of it, or of its partitions, may be
-/// skipped. Forebay's own triggers skip nothing.
+/// Whether a table has rules for changes, and whether rows of it, or of its partitions, may be skipped.
+/// Forebay's own triggers skip nothing.
 const KNOWN: &str = "WITH own AS (SELECT to_regclass($1)::oid AS of UNION SELECT relid::oid FROM pg_partition_tree(to_regclass($1))), \
      rules AS (SELECT ev_type FROM pg_rewrite JOIN own ON ev_class = own.of WHERE ev_type IN ('2', '3', '4')) \
      SELECT EXISTS (SELECT FROM rules), EXISTS (SELECT FROM rules WHERE ev_type = '3') \
        OR EXISTS (SELECT FROM pg_trigger JOIN own ON tgrelid = own.of WHERE NOT tgisinternal AND tgname !~ '^forebay_' \
          AND tgenabled IN ('O', 'A') AND tgtype & 7 = 7)";
 
-/// What is known of the tables of a batch.
+/// What a batch's tables may do to its rows.
 pub(super) struct Doubts {
-    /// Some row may be skipped or put elsewhere: rows are looked for.
+    /// Whether a row may be skipped or redirected: then rows are looked up.
     pub(super) may_skip: bool,
     /// Whether the batch may be committed before its statements are answered.
     pub(super) may_fly: bool,
 }
 
-/// What is known of the tables of a batch, asked when it is not known.
+/// Reads what a batch's tables may do to its rows, where it is not cached.
 pub(super) async fn doubts(session: &mut Session, batch: &Batch) -> Result<Doubts, Error> {
     let mut tables: BTreeMap<usize, bool> = BTreeMap::new();
     for change in &batch.changes {
@@ -66,16 +67,16 @@ async fn known(session: &mut Session, schema: &Schema) -> Result<Known, Error> {
     Ok(known)
 }
 
-/// What became of changes whose statements have changed no row.
+/// The result of checking changes whose statements have changed no row.
 pub(super) enum Unmet {
-    /// So many updates and increments have no row, and nothing else is wrong.
+    /// The number of updates and increments without a row; nothing else is wrong.
     Missing(u64),
     /// This change may have been skipped.
     Doubtful(usize),
 }
 
-/// Judges those of some changes that have changed no row, in the transaction that has applied all of them. A
-/// later change may have brought a row that an earlier one did not meet: then the earlier one is doubtful.
+/// Checks those of the changes that have changed no row, in the transaction that has applied all of them. A
+/// later change may have inserted a row that an earlier one did not meet: then the earlier one is doubtful.
 pub(super) async fn judge(
     session: &mut Session,
     schemas: &[Arc<Schema>],
@@ -104,11 +105,11 @@ pub(super) async fn judge(
     Ok(Unmet::Missing(missing))
 }
 
-/// Judges changes that are alike, whose statement has changed so many rows: how many updates and increments
-/// have no row.
+/// Checks the changes of one run, whose statement has changed `changed` rows: returns how many updates and
+/// increments have no row.
 ///
 /// # Errors
-/// Some of them may have been skipped.
+/// Some changes may have been skipped.
 pub(super) async fn judge_alike(
     session: &mut Session,
     schema: &Schema,
@@ -132,16 +133,16 @@ pub(super) async fn judge_alike(
     if is_well { Ok(if is_counted { sent - changed } else { 0 }) } else { Err(reason()) }
 }
 
-/// Where a row is.
+/// The place of a row.
 #[derive(Clone, Copy)]
 enum Found {
-    /// In the table that changes name, or in a partition.
+    /// In the table of the change, or in one of its partitions.
     Own,
-    /// In a table that inherits from it: statements on this one do not count it.
+    /// In a table that inherits from it: the counts of statements on this table leave it out.
     Elsewhere,
 }
 
-/// The rows with these keys that are there, by the place of the key.
+/// The existing rows with these keys, by the index of the key.
 async fn rows<'a>(
     session: &mut Session,
     schema: &Schema,
@@ -165,7 +166,7 @@ async fn rows<'a>(
     Ok(found.iter().map(row).collect())
 }
 
-/// Whether the row of an insert or a put whose statement has changed none is there because of it.
+/// Whether an insert or a put, whose statement has changed no row, has written its row.
 fn is_written(schema: &Schema, op: &Op, row: Option<Found>) -> bool {
     match row {
         Some(Found::Elsewhere) => true,
@@ -174,28 +175,28 @@ fn is_written(schema: &Schema, op: &Op, row: Option<Found>) -> bool {
     }
 }
 
-/// Whether a put changes nothing where its row is there.
+/// Whether a put changes nothing where its row exists.
 fn sets_nothing(schema: &Schema) -> bool {
     schema.columns.len() == 1
 }
 
-/// Whether nothing is wrong with a change that finds its row, or brings it, and whose statement has changed
-/// none.
+/// Whether a change that needs its row, or inserts it, and whose statement has changed no row, is done all
+/// the same.
 pub(super) async fn is_done_by(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let found = rows(session, schema, std::iter::once(op.key(schema))).await?;
     let is_written = brings(op) && is_written(schema, op, found.get(&0).copied());
     Ok(is_written || as_wanted::is_as_wanted(session, schema, op).await?)
 }
 
-/// Locks the row of a change in the transaction that is open; whether it is there.
+/// Locks the row of a change in the open transaction; returns whether it exists.
 pub(super) async fn lock(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let sql = format!("SELECT 1 FROM {table} WHERE {key} = $1 FOR UPDATE");
     Ok(!session.run(&sql, &[op.key(schema).to_owned()]).await?.is_empty())
 }
 
-/// Those of the `applied` changes of a batch, by their place, whose rows are not there now, in the
-/// transaction that has applied them as `done` says.
+/// The indexes of the `applied` changes of a batch whose rows do not exist now, in the transaction that has
+/// applied them according to `done`.
 pub(super) async fn find(
     session: &mut Session,
     batch: &Batch,
@@ -236,7 +237,7 @@ pub(super) async fn find(
     Ok(skipped)
 }
 
-/// Why such a row is refused.
+/// Why such a change is refused.
 pub(super) fn reason() -> Error {
     Error::new(Kind::Check, "a trigger or a rule of the table let the row not be written")
 }

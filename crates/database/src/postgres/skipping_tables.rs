@@ -1,20 +1,20 @@
-//! What a connection knows of the tables that it changes: whether they have rules, and triggers that may skip
-//! rows.
+//! What a connection has cached about the tables that it changes: whether they have rules, and triggers that
+//! may skip rows.
 
 use crate::limits::SKIPPING_KNOWN_MS;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What is known of a table.
+/// Whether one table has rules, and may skip rows.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
-    /// Some rule says what is done when rows are changed.
+    /// Whether a rule changes or replaces statements that change rows.
     pub(super) has_rules: bool,
-    /// A trigger or a rule may skip rows that are inserted, or put them elsewhere.
+    /// Whether a trigger or a rule may skip rows that are inserted, or redirect them.
     pub(super) may_skip: bool,
 }
 
-/// Known for [`SKIPPING_KNOWN_MS`]: a trigger may be made at any time.
+/// Cached for [`SKIPPING_KNOWN_MS`]: a trigger may be created at any time.
 #[derive(Default)]
 pub(super) struct SkippingTables {
     since: Option<Instant>,
@@ -22,7 +22,7 @@ pub(super) struct SkippingTables {
 }
 
 impl SkippingTables {
-    /// What is known of a table; `None`: to be asked.
+    /// The cached entry of a table; `None`: to be read from the database.
     pub(super) fn of(&mut self, table: &str) -> Option<Known> {
         let is_old = |since: Instant| since.elapsed() > Duration::from_millis(SKIPPING_KNOWN_MS);
         if self.since.is_none_or(is_old) {

@@ -1,24 +1,24 @@
-//! SQL as text: `$name` parameters as PostgreSQL's `$1`, and what can be told of a statement without asking
+//! SQL as text: converts `$name` parameters to PostgreSQL's `$1`, and classifies a statement without asking
 //! the server.
 //!
-//! PostgreSQL finds out what a statement does only while it runs it. So the text decides which way a
-//! statement takes, on the safe side, and the server has the last word: what looks like a read runs where
-//! writing is refused, and what is refused there for writing runs again as a write. Only an INSERT of literal
-//! rows is taken for one that may share a transaction.
+//! PostgreSQL determines what a statement does only while it runs it. So the text decides, on the safe side,
+//! which way a statement takes, and the server's refusal corrects that: a statement that looks like a read
+//! runs where writes are refused, and is run again as a write when it is refused there. Only an INSERT of
+//! literal rows is assumed to be able to share a transaction.
 
 use crate::{Error, Kind};
 
-/// What a statement looks like.
+/// The class of a statement, by its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looks {
     Read,
-    /// An INSERT of given values that touches no row that is there.
+    /// An INSERT of given values that touches no existing row.
     PlainInsert,
     /// Anything else.
     Write,
 }
 
-/// A statement's text, understood as far as the text goes.
+/// A statement's text, parsed as far as needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// With `$1`, `$2`, ….
@@ -26,13 +26,14 @@ pub(super) struct Parsed {
     /// The names of the parameters, in that order.
     pub(super) params: Vec<String>,
     pub(super) looks: Looks,
-    /// Whether the rows that it touches are changed rows.
+    /// Whether the number of rows in its result counts as changed rows.
     pub(super) counts: bool,
-    /// Its first word, in capitals.
+    /// Its first word, in upper case.
     pub(super) verb: String,
 }
 
-/// Statements that would end a transaction that others share, change a connection, or take it over.
+/// Statements that would end a shared transaction, change a connection's settings, or take the connection
+/// over.
 const REFUSED: &[&str] = &[
     "BEGIN",
     "START",
@@ -60,7 +61,7 @@ const REFUSED: &[&str] = &[
     "VACUUM",
 ];
 
-/// Reads a statement.
+/// Parses a statement.
 pub(super) fn parse(sql: &str) -> Result<Parsed, Error> {
     let mut out = String::with_capacity(sql.len());
     let mut params: Vec<String> = Vec::new();
@@ -136,14 +137,14 @@ fn looks(words: &[String]) -> Looks {
         {
             Looks::Read
         }
-        // DO UPDATE waits for rows that others hold, SELECT may take long: such a statement stands alone.
+        // DO UPDATE waits for rows that others have locked, SELECT may be slow: such a statement runs alone.
         "INSERT" if has(&["VALUES"]) && !has(&["SELECT", "WITH", "UPDATE", "TABLE"]) => Looks::PlainInsert,
         _ => Looks::Write,
     }
 }
 
-/// Where a quoted text that begins here ends; doubled quotes are part of it, in an `E''` text backslashes
-/// escape.
+/// The end of a quoted text that begins here; doubled quotes are part of it, and backslashes escape in an
+/// `E''` text.
 fn quoted_end(text: &str, quote: char, escapes: bool) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -161,7 +162,7 @@ fn quoted_end(text: &str, quote: char, escapes: bool) -> usize {
     text.len()
 }
 
-/// Where a comment that begins here ends; comments nest.
+/// The end of a comment that begins here; comments nest.
 fn comment_end(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     let bytes = text.as_bytes();
@@ -178,7 +179,7 @@ fn comment_end(text: &str) -> usize {
     text.len()
 }
 
-/// Where a text quoted by `$$` or `$tag$` that begins here ends; `None` when none begins here.
+/// The end of a text quoted by `$$` or `$tag$` that begins here; `None` when none begins here.
 fn dollar_quote_end(text: &str) -> Option<usize> {
     let tag = name_of(&text[1..]);
     if tag.starts_with(|c: char| c.is_ascii_digit()) || !text[1 + tag.len()..].starts_with('$') {

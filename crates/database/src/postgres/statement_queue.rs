@@ -1,15 +1,15 @@
-//! What waits for a connection, and who takes it.
+//! The queue of statements that wait for a connection, and the rules by which lanes take them.
 //!
-//! Statements come from any thread; the lanes (one a connection) take them on the engine's own. Reads that
-//! are known to be quick and plain inserts are taken many at a time, by a few lanes only, so that what
-//! arrives under load travels together: no statement waits for a timer, a flight is what has arrived while
-//! the one before it was under way. Everything else is taken alone. Of the idle lanes one that runs on the
-//! asker's own thread is woken first, which costs no other thread's waking; of these the one that became
-//! idle last: under little load few connections are used.
+//! Statements come from any thread; the lanes (one a connection) take them on their own threads. Reads that
+//! are known to be quick, and plain inserts, are taken many at a time, by a few lanes only, so that
+//! statements that arrive under load are sent together: no statement waits for a timer, and a flight consists
+//! of what has arrived while the previous one was running. All other statements are taken one by one. Of the
+//! idle lanes, one on the caller's own thread is woken first, which wakes no other thread; among these the
+//! lane that became idle last: under little load few connections are used.
 //!
-//! While no lane of a role has a connection, one of them tries to get one, again and again, and calls are
-//! refused. A call that comes when the last failure is [`CONNECT_AGAIN_MS`] ago is not: it has that lane try
-//! at once, and waits for the outcome.
+//! While no lane of a role has a connection, one of them tries to connect, again and again, and calls are
+//! refused. A call that arrives [`CONNECT_AGAIN_MS`] or more after the last failure is not refused: it has
+//! that lane try at once, and waits for the outcome.
 
 use super::session::Role;
 use super::sql::Looks;
@@ -26,16 +26,17 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// A statement's text and what is known of it; one for all who run it.
+/// A statement's text and what is known about it; shared by all calls that run it.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) sql: Arc<str>,
     pub(super) names: Vec<String>,
     looks: Looks,
     pub(super) counts: bool,
-    /// The server refused to run it as a read.
+    /// Whether the server refused to run it as a read.
     writes: AtomicBool,
-    /// Above 0: it has held up others, and must be quick so many times before it travels with them again.
+    /// Above 0: the statement has delayed others, and must be quick this many times before it is sent with
+    /// others again.
     slow: AtomicU8,
 }
 
@@ -63,54 +64,54 @@ impl Plan {
         self.slow.load(Ordering::Relaxed) > 0
     }
 
-    /// It was run by itself and took so long.
+    /// Records whether a run by itself was quick.
     pub(super) fn took(&self, quick: bool) {
         let slow = self.slow.load(Ordering::Relaxed);
         self.slow.store(if quick { slow.saturating_sub(1) } else { QUICK_AGAIN_AFTER }, Ordering::Relaxed);
     }
 }
 
-/// What is to be run.
+/// A statement to be run, with its parameters.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) plan: Arc<Plan>,
     pub(super) params: Vec<Value>,
     pub(super) arrived: Instant,
-    /// Not together with others.
+    /// Whether it must not be sent together with others.
     pub(super) alone: bool,
 }
 
-/// A call and the one who waits for it.
+/// A call and the channel on which its caller waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) call: Arc<Call>,
     pub(super) answer: oneshot::Sender<Result<Rows, Error>>,
-    /// How often it was sent already, nothing having come of it.
+    /// How often it was sent already without effect.
     pub(super) tries: u8,
 }
 
 impl Waiting {
     pub(super) fn answer(self, result: Result<Rows, Error>) {
-        // Who asked may have gone meanwhile.
+        // The caller may have stopped waiting.
         let _ = self.answer.send(result);
     }
 }
 
-/// What a lane does next.
+/// A lane's next action.
 pub(super) enum Next {
     /// Opens a connection.
     Connect,
-    /// Runs something.
+    /// Runs statements.
     Work(Work),
-    /// Nothing, until its bell rings or its connection ends.
+    /// Waits until its bell rings or its connection ends.
     Wait,
-    /// Nothing ever again.
+    /// Ends its connection's task.
     End,
 }
 
-/// What is run on one connection at a time.
+/// Statements that run on one connection at a time.
 pub(super) enum Work {
-    /// Reads that travel together.
+    /// Reads that are sent together.
     Reads(Vec<Waiting>),
     /// Plain inserts that share a transaction.
     Inserts(Vec<Waiting>),
@@ -118,20 +119,20 @@ pub(super) enum Work {
     Alone(Waiting),
 }
 
-/// No lane of a role has a connection.
+/// The state of a role of which no lane has a connection.
 struct Down {
     error: Error,
-    /// The lane that tries until it has one.
+    /// The lane that tries to connect.
     lane: usize,
-    /// Whether it tries now.
+    /// Whether it is trying now.
     is_trying: bool,
-    /// When the attempt began; when the last one failed.
+    /// When the attempt started, or when the last one failed.
     at: Instant,
 }
 
 impl Down {
-    /// Whether a call may wait for the attempt that is under way, or begin one. An attempt that takes long
-    /// is one at a server that does not answer: that calls are not held up by it.
+    /// Whether a call may wait for the running attempt, or start one. A long attempt means that the server
+    /// does not answer: calls must not be delayed by it.
     fn is_worth_waiting(&self) -> bool {
         let is_recent = self.at.elapsed() < Duration::from_millis(CONNECT_AGAIN_MS);
         self.is_trying == is_recent
@@ -142,17 +143,17 @@ impl Down {
     }
 }
 
-/// One role's queues.
+/// The queues of one role.
 struct Side {
     /// Reads known to be quick, or plain inserts.
     together: VecDeque<Waiting>,
     alone: VecDeque<Waiting>,
-    /// Lanes with nothing to do, and the threads that run them; the last one is woken first.
+    /// Lanes with nothing to do, and their threads; the last one is woken first.
     idle: Vec<(usize, ThreadId)>,
-    /// Lanes that run a flight now, and may at a time.
+    /// Lanes that run a flight now, and how many may at a time.
     flights: usize,
     flights_max: usize,
-    /// The same for statements by themselves; one lane is left for flights.
+    /// The same for single statements; one lane is left for flights.
     singles: usize,
     singles_max: usize,
     connected: usize,
@@ -195,7 +196,7 @@ impl Queue {
         Queue { sides, closed: AtomicBool::new(false), waiting_max, timeout }
     }
 
-    /// Queues a call; its answer comes in any case.
+    /// Queues a call; it is answered in any case.
     pub(super) fn submit(&self, waiting: Waiting) {
         let role = if waiting.call.plan.writes() { Role::Writer } else { Role::Reader };
         let mut side = self.sides[index(role)].lock();
@@ -226,8 +227,8 @@ impl Queue {
         waiting.answer(Err(refused));
     }
 
-    /// Puts calls back in front, in their order: others stood in their way. What is slow itself does not
-    /// travel again: no caller waits for what would go with it.
+    /// Puts calls back at the front, in order, because other calls blocked them. A slow one is not sent with
+    /// others again: otherwise callers would wait for it.
     pub(super) fn again(&self, role: Role, calls: Vec<Waiting>) {
         let mut side = self.sides[index(role)].lock();
         let mut woken = Vec::new();
@@ -240,7 +241,7 @@ impl Queue {
         woken.iter().for_each(|lane| lane.notify_one());
     }
 
-    /// Has calls run by themselves.
+    /// Has calls run one by one.
     pub(super) fn apart(&self, role: Role, calls: impl IntoIterator<Item = Waiting>) {
         let mut side = self.sides[index(role)].lock();
         let mut woken = Vec::new();
@@ -252,7 +253,7 @@ impl Queue {
         woken.iter().for_each(|lane| lane.notify_one());
     }
 
-    /// What the lane with this bell does next. One that waits is woken through it.
+    /// The next action of the lane with this bell. A waiting lane is woken through it.
     pub(super) fn next(&self, role: Role, lane: usize, bell: &Arc<Notify>, is_connected: bool) -> Next {
         let mut side = self.sides[index(role)].lock();
         if !Arc::ptr_eq(&side.lanes[lane], bell) {
@@ -263,7 +264,7 @@ impl Queue {
             return Next::Work(work);
         }
         let may_connect = side.down.as_ref().is_none_or(|down| down.lane == lane);
-        // One reader stays connected: so a server that is away is known before a call needs it.
+        // One reader stays connected: so an unreachable server is detected before a call needs it.
         let is_first = role == Role::Reader && side.connected + side.connecting == 0;
         let is_wanted = side.has_work() || !self.is_closed() && (side.down.is_some() || is_first);
         if !is_connected && may_connect && is_wanted {
@@ -278,7 +279,7 @@ impl Queue {
         Next::Wait
     }
 
-    /// The bell for a lane that takes the place of another: that one ends when it has nothing to do.
+    /// Returns the bell for a lane that replaces another; the replaced lane ends when it has nothing to do.
     pub(super) fn replace(&self, role: Role, lane: usize) -> Arc<Notify> {
         let bell = Arc::<Notify>::default();
         let mut side = self.sides[index(role)].lock();
@@ -289,7 +290,7 @@ impl Queue {
         bell
     }
 
-    /// The lane with this bell has ended and is woken no more.
+    /// The lane with this bell has ended and is no longer woken.
     pub(super) fn left(&self, role: Role, lane: usize, bell: &Arc<Notify>) {
         let mut side = self.sides[index(role)].lock();
         if Arc::ptr_eq(&side.lanes[lane], bell) {
@@ -297,7 +298,7 @@ impl Queue {
         }
     }
 
-    /// How many lanes there are.
+    /// The number of lanes.
     pub(super) fn lanes(&self, role: Role) -> usize {
         self.sides[index(role)].lock().lanes.len()
     }
@@ -306,7 +307,7 @@ impl Queue {
         self.sides[index(role)].lock().lanes[lane].clone()
     }
 
-    /// A flight is over, or one statement of it has stopped it: another lane may take one.
+    /// A flight has ended, or one of its statements has stopped it: another lane may take one.
     pub(super) fn flight_ended(&self, role: Role) {
         self.ended(role, |side| side.flights -= 1);
     }
@@ -325,12 +326,12 @@ impl Queue {
         }
     }
 
-    /// A lane's thread has ended while it connected.
+    /// A lane's thread has ended while it was connecting.
     pub(super) fn connecting_ended(&self, role: Role) {
         self.sides[index(role)].lock().connecting -= 1;
     }
 
-    /// A lane has a connection: others may have one for what waits beside what it takes itself.
+    /// A lane is connected: other lanes may connect for the statements that it does not take itself.
     pub(super) fn connected(&self, role: Role) {
         let mut side = self.sides[index(role)].lock();
         side.connecting -= 1;
@@ -345,7 +346,8 @@ impl Queue {
         self.sides[index(role)].lock().connected -= 1;
     }
 
-    /// A lane found no connection. When no other has one, all that wait are told; else another is woken.
+    /// A lane failed to connect. When no other lane is connected, all waiting calls get the error; otherwise
+    /// another lane is woken.
     pub(super) fn unconnected(&self, role: Role, lane: usize, error: &Error) {
         let mut side = self.sides[index(role)].lock();
         side.connecting -= 1;
@@ -359,7 +361,7 @@ impl Queue {
         }
         let trying = side.down.as_ref().map_or(lane, |down| down.lane);
         if trying != lane {
-            // What waits is told by the one that goes on trying.
+            // The lane that continues to try reports to the waiting calls.
             return;
         }
         side.down = Some(Down { error: error.clone(), lane, is_trying: false, at: Instant::now() });
@@ -375,7 +377,7 @@ impl Queue {
         self.sides.iter().find_map(down).map_or(Ok(()), Err)
     }
 
-    /// Answers those who have waited too long.
+    /// Answers the calls that have timed out.
     pub(super) fn sweep(&self) {
         for (side, timeout) in self.sides.iter().zip([self.timeout, self.timeout * 2]) {
             let mut side = side.lock();
@@ -390,7 +392,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more; lanes end when the queues are empty.
+    /// Accepts no more calls; lanes end when the queues are empty.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         for side in &self.sides {
@@ -408,8 +410,8 @@ impl Side {
         !self.together.is_empty() || !self.alone.is_empty()
     }
 
-    /// The idle lane to wake, when one of them may take something; without any connection the one that tries
-    /// to get one.
+    /// The idle lane to wake, when one of them may take something; without any connection, the lane that
+    /// tries to connect.
     fn wake(&mut self) -> Option<Arc<Notify>> {
         if let Some(down) = &mut self.down {
             if down.is_trying {

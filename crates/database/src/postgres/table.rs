@@ -1,4 +1,4 @@
-//! What is asked of a table by its schema: its statements, and rows from what they give.
+//! A table's statements, built from its schema, and rows from their results.
 
 use super::codec::Codec;
 use super::session::{Session, column_list};
@@ -16,7 +16,7 @@ pub(super) fn fetch_sql(schema: &Schema) -> String {
     format!("SELECT {} FROM {} WHERE {key} = $key", columns(schema), quoted(&schema.name))
 }
 
-/// Gives the position of a log before the row's columns, which are all NULL when there is no such row.
+/// Selects the position of a log before the row's columns, which are all NULL when there is no such row.
 pub(super) fn fetch_at_sql(schema: &Schema, log: u128) -> String {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     format!(
@@ -31,8 +31,8 @@ fn column_list_of(table: &str, schema: &Schema) -> String {
     columns.collect::<Vec<_>>().join(", ")
 }
 
-/// How the columns of a schema are written, in the table as it is now. A schema says less than the table: its
-/// bigint may be an int4.
+/// The codecs for the columns of a schema, in the table's present form. A schema is less specific than the
+/// table: its bigint may be an int4.
 pub(super) async fn codecs(session: &mut Session, schema: &Schema) -> Result<Vec<Codec>, Error> {
     let sql = format!("SELECT {} FROM {}", columns(schema), quoted(&schema.name));
     let prepared = session.prepared(&sql.into(), &[]).await?;
@@ -57,7 +57,7 @@ pub(super) fn row_from_values(schema: &Schema, values: &[Value]) -> Result<Row, 
     Ok(Row::from_values(schema, values))
 }
 
-/// An integer of a result; 0 when there is none.
+/// An integer of a result; 0 when it is missing.
 pub(super) fn number(rows: &Rows, row: usize, column: usize) -> i64 {
     match rows.iter().nth(row).and_then(|values| values.get(column)) {
         Some(Value::Bigint(number)) => *number,
@@ -65,7 +65,7 @@ pub(super) fn number(rows: &Rows, row: usize, column: usize) -> i64 {
     }
 }
 
-/// A text of a result; empty when there is none.
+/// A text of a result; empty when it is missing.
 pub(super) fn text(value: &Value) -> &str {
     match value {
         Value::Text(text) | Value::Json(text) => text,
@@ -89,7 +89,7 @@ impl ChangeSql {
     }
 }
 
-/// Inserts so many rows, whose values stand one after the other.
+/// Inserts `rows` rows; the parameters are the values of one row after the other.
 pub(super) fn insert_sql(schema: &Schema, rows: usize) -> String {
     let width = schema.columns.len();
     let row = |row: usize| {
@@ -100,7 +100,7 @@ pub(super) fn insert_sql(schema: &Schema, rows: usize) -> String {
     insert_into(schema, &format!("VALUES {}", rows.join(", ")))
 }
 
-/// An INSERT of rows given in the order of the schema, keys included, whatever else hands them out.
+/// An INSERT of rows given in the order of the schema, including keys that an identity column would generate.
 pub(super) fn insert_into(schema: &Schema, rows: &str) -> String {
     format!("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE {rows}", quoted(&schema.name), columns(schema))
 }
@@ -123,14 +123,14 @@ pub(super) fn update_sql(schema: &Schema, columns: impl Iterator<Item = usize>) 
     format!("UPDATE {table} SET {} WHERE {key} = $1", sets.join(", "))
 }
 
-/// Gives a row for the one that it changed: whether NULL came out, for NULL plus something stays NULL.
+/// Returns a row for each row that it changed: whether the sum is NULL, because NULL plus a number is NULL.
 pub(super) fn increment_sql(schema: &Schema, column: usize) -> String {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let name = quoted(&schema.columns[column].name);
     format!("UPDATE {table} SET {name} = {name} + $2 WHERE {key} = $1 RETURNING {name} IS NULL")
 }
 
-/// The type that an array of a table's keys has.
+/// The array type of a table's keys.
 pub(super) fn key_array(schema: &Schema) -> &'static str {
     match schema.key_column().ty {
         ty if ty.range().is_some() => "int8[]",

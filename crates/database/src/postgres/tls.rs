@@ -1,4 +1,4 @@
-//! TLS to the server: who is trusted, and what is checked.
+//! TLS to the server: the trusted certificates, and what is verified.
 
 use super::url::{Settings, Tls};
 use crate::{Error, Kind};
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What connections are encrypted with. With `sslmode=disable` it is never asked.
+/// The TLS connector of connections. With `sslmode=disable` it is never used.
 pub(super) fn connector(settings: &Settings) -> Result<MakeRustlsConnect, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -39,7 +39,7 @@ fn roots(settings: &Settings) -> Result<RootCertStore, Error> {
         }
         None => ("the system's certificate store", rustls_native_certs::load_native_certs().certs),
     };
-    // Old authorities in the system's store that cannot be used are no reason to stop.
+    // Unusable old certificates in the system's store must not prevent the start.
     roots.add_parsable_certificates(certificates);
     if roots.is_empty() {
         let message = format!("{from} holds no certificate to trust; name a file with sslrootcert=FILE");
@@ -48,7 +48,8 @@ fn roots(settings: &Settings) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Takes any certificate: encrypted, but with whom is not known. Only for those who asked for that.
+/// Accepts any certificate: the connection is encrypted, but the server's identity is not verified. Only for
+/// URLs that request it.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,7 +1,7 @@
 //! Transactions of a session: how they begin, and how they end.
 //!
-//! What must stay true: a session that has begun a transaction and not ended it is marked (`in_transaction`),
-//! and is closed instead of being used again; a COMMIT whose answer did not come has an unknown outcome.
+//! What must stay true: a session with an open transaction is marked (`in_transaction`), and is closed
+//! instead of being used again; a COMMIT whose answer did not arrive has an unknown outcome.
 
 use super::errors;
 use super::session::{Failure, Prepared, Session, fly};
@@ -19,20 +19,20 @@ impl Session {
         self.execute(sql).await
     }
 
-    /// Begins the transaction of a job: whatever the server or a pooler is set to, it is durable when it is
-    /// committed.
+    /// Begins the transaction of a job: durable when it is committed, whatever the settings of the server or
+    /// a pooler.
     pub(super) async fn begin_job(&mut self) -> Result<(), Error> {
         self.begin_job_with("").await
     }
 
-    /// [`Session::begin_job`] with further statements, each behind a semicolon, in the same round trip.
+    /// [`Session::begin_job`] with further statements, each after a semicolon, in the same round trip.
     pub(super) async fn begin_job_with(&mut self, further: &str) -> Result<(), Error> {
         self.begin_flight(further, &[]).await.map(drop)
     }
 
-    /// [`Session::begin_job_with`], and prepared statements in the same flight: what each of these gave.
-    /// Those behind one that failed have failed with it. When BEGIN fails (it was cancelled, say) they are
-    /// run all the same, each by itself: they must do nothing then.
+    /// [`Session::begin_job_with`], and prepared statements in the same flight; returns their results. The
+    /// statements behind one that failed have failed with it. When BEGIN fails (when it was cancelled, for
+    /// example), the server runs them all the same, each by itself: they must do nothing then.
     pub(super) async fn begin_flight(
         &mut self,
         further: &str,
@@ -49,15 +49,15 @@ impl Session {
         self.in_transaction = true;
         let flight: FuturesOrdered<_> =
             statements.iter().map(|(prepared, values)| fly(&self.client, prepared, values, &[])).collect();
-        // Polled in this order, which is the one that they are sent in.
+        // Polled in this order, which is the order of sending.
         let all = async { tokio::join!(biased; self.client.batch_execute(&sql), flight.collect::<Vec<_>>()) };
         let (begun, given) = self.answer(all).await?;
         begun.map_err(errors::map)?;
         Ok(given.into_iter().map(|given| given.map_err(Failure::into_error)).collect())
     }
 
-    /// Commits what went well and rolls back what did not. After an error the statements are prepared anew:
-    /// what they know of their tables may be what was wrong.
+    /// Commits on success and rolls back on an error. After an error the statements are prepared again: their
+    /// cached facts about tables may have caused it.
     pub(super) async fn end<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Ok(value) => self.commit().await.map(|()| value),
@@ -69,7 +69,7 @@ impl Session {
         }
     }
 
-    /// Commits; when it is not known whether that worked, says so.
+    /// Commits; reports when the outcome is unknown.
     pub(super) async fn commit(&mut self) -> Result<(), Error> {
         let committed = match self.answer(self.client.batch_execute("COMMIT")).await {
             Ok(committed) => committed.map_err(errors::at_commit),
@@ -82,7 +82,7 @@ impl Session {
     }
 
     pub(super) async fn rollback(&mut self) {
-        // A connection on which this fails is closed, and with it the transaction ends.
+        // If this fails, the connection is closed, which ends the transaction.
         if self.execute("ROLLBACK").await.is_ok() {
             self.in_transaction = false;
         }

@@ -1,8 +1,8 @@
-//! The database's URL: what belongs to PostgreSQL, what is ours, and what is neither.
+//! The database's URL: separates PostgreSQL's parameters from ours, and refuses all others.
 //!
 //! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value&…`; a folder with a Unix socket is
 //! `?host=/run/postgresql`. Every parameter is known by name, an unknown one is an error. [`Settings::shown`]
-//! is the URL for people: no password in it.
+//! is the URL for people: it contains no password.
 
 use crate::limits::{
     KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, POOL_DEFAULT, POOL_MAX, POOL_MIN,
@@ -13,40 +13,40 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-/// How the connection is encrypted, and whether the server must prove who it is.
+/// How the connection is encrypted, and whether the server's identity is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Tls {
-    /// Never.
+    /// Never encrypted.
     Disable,
-    /// When the server can; it need not prove anything. What libpq does when nothing is said, and what a Unix
-    /// socket ignores.
+    /// Encrypted when the server supports it, without verification. libpq's default, and what a Unix socket
+    /// ignores.
     Prefer,
-    /// Always; the certificate must be for this host and from an authority that is trusted.
+    /// Always encrypted; the certificate must be for this host and from a trusted authority.
     Verify,
-    /// Always, whatever certificate the server shows.
+    /// Always encrypted, whatever certificate the server presents.
     Insecure,
 }
 
-/// Whether connections are PostgreSQL's own or those of a pooler that gives out another one for each
+/// Whether connections are PostgreSQL's own, or those of a pooler that may assign another one to each
 /// transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pooler {
     None,
-    /// PgBouncer's transaction mode: nothing that outlives a transaction.
+    /// PgBouncer's transaction mode: nothing may outlive a transaction.
     Transaction,
 }
 
-/// Who tells of what others change in followed tables.
+/// How other programs' changes to followed tables are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FollowBy {
-    /// Logical decoding where it can be had, else triggers.
+    /// Logical decoding where it is available, otherwise triggers.
     Any,
-    /// Logical decoding; where it cannot be had, nothing is followed, and a start says why.
+    /// Logical decoding; where it is not available, nothing is followed, and a start reports why.
     Logical,
     Triggers,
 }
 
-/// What the URL says.
+/// The settings of a URL.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) config: Config,
@@ -55,16 +55,16 @@ pub(super) struct Settings {
     pub(super) root_certificates: Option<String>,
     pub(super) pooler: Pooler,
     pub(super) follow: FollowBy,
-    /// How the server itself is reached, when the URL is a pooler's: for logical decoding, which no pooler
-    /// passes on.
+    /// How to reach the server itself, when the URL is a pooler's: for logical decoding, which no pooler
+    /// supports.
     pub(super) direct: Option<Box<Settings>>,
     /// Connections at most; `None`: as many as the default and the server's `max_connections` allow.
     pub(super) pool_size: Option<usize>,
-    /// Instead of [`crate::Options::statement_timeout_ms`].
+    /// Overrides [`crate::Options::statement_timeout_ms`].
     pub(super) statement_timeout_ms: Option<u64>,
 }
 
-/// Those of PostgreSQL's own parameters that are passed on.
+/// PostgreSQL's own parameters that are passed on.
 const PASSED_ON: &[&str] = &[
     "host",
     "hostaddr",
@@ -85,7 +85,7 @@ const PASSED_ON: &[&str] = &[
     "load_balance_hosts",
 ];
 
-/// Ours, and those of PostgreSQL's that mean something more here.
+/// Our parameters, and PostgreSQL's parameters with a further meaning here.
 const OWN: &[&str] =
     &["sslmode", "sslrootcert", "pooler", "direct", "pool_size", "statement_timeout", "follow"];
 
@@ -119,7 +119,7 @@ impl Settings {
         }
         let rest = format!("{base}?{}", passed_on.join("&"));
         settings.config = rest.parse().map_err(|source: tokio_postgres::Error| {
-            // The source names what is wrong, and quotes no password.
+            // The source names the mistake, and quotes no password.
             let why = std::error::Error::source(&source).map_or_else(String::new, |why| format!(": {why}"));
             bad(format!("it cannot be read{why}"))
         })?;
@@ -133,7 +133,7 @@ impl Settings {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         let says = |name: &str| passed_on.iter().any(|pair| pair.starts_with(&format!("{name}=")));
-        // In milliseconds, as libpq reads it; the client library takes seconds. 0 is the system's own.
+        // In milliseconds, as in libpq; the client library takes a duration. 0 is the system's default.
         let said_ms = passed_on.iter().find_map(|pair| pair.strip_prefix("tcp_user_timeout="));
         match said_ms.map_or(Ok(TCP_USER_TIMEOUT_MS), str::parse) {
             Ok(0) => {}
@@ -150,7 +150,7 @@ impl Settings {
             config.keepalives_retries(KEEPALIVE_PROBES);
         }
         if !says("target_session_attrs") && config.get_hosts().len().max(config.get_hostaddrs().len()) > 1 {
-            // After a failover the other one is the primary.
+            // After a failover another host is the primary.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_application_name().is_none() {
@@ -208,7 +208,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The URL for people: where, which database, as whom.
+    /// The URL for people: host, database and user.
     pub(super) fn shown(&self) -> String {
         let config = &self.config;
         let port = |index: usize| {
@@ -228,7 +228,7 @@ impl Settings {
         format!("postgres://{user}{}/{database}", hosts.join(","))
     }
 
-    /// How many connections are asked for.
+    /// The number of connections requested.
     pub(super) fn pool_wanted(&self) -> usize {
         self.pool_size.unwrap_or(POOL_DEFAULT)
     }
@@ -255,7 +255,7 @@ fn bad(what: impl std::fmt::Display) -> Error {
     Error::new(Kind::Url, format!("cannot use the database's URL: {what}"))
 }
 
-/// A number with ms, s or min behind it; milliseconds without.
+/// A number with the unit ms, s or min; without a unit in milliseconds.
 fn duration_ms(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..split].parse().ok()?;
@@ -268,7 +268,7 @@ fn duration_ms(text: &str) -> Option<u64> {
     number.checked_mul(factor).filter(|ms| (1..=STATEMENT_TIMEOUT_MS_MAX).contains(ms))
 }
 
-/// Undoes percent encoding; what is no escape stays as it is.
+/// Decodes percent encoding; an invalid escape stays as it is.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

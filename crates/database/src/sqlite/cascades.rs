@@ -10,7 +10,7 @@ use forebay_value::{Schema, Value};
 use rusqlite::{Connection, OptionalExtension};
 use std::sync::Arc;
 
-/// A column that is referred to without a name is the one of the same place in the primary key.
+/// A referenced column without a name is the one at the same place in the primary key.
 const EDGES: &str = "SELECT m.name, p.name, f.id, f.\"from\", \
        coalesce(f.\"to\", (SELECT k.name FROM pragma_table_info(p.name) k WHERE k.pk = f.seq + 1)), \
        f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT'), f.on_update IN ('CASCADE', 'SET NULL', 'SET DEFAULT') \
@@ -74,7 +74,7 @@ fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Er
     Ok(Cascades::of(&nodes, &edges, "?1", ""))
 }
 
-/// The rows that the deletes of a batch act on, in the transaction that is open: no other one writes.
+/// The rows that the deletes of a batch act on, in the open transaction: no other transaction writes.
 pub(super) fn of_batch(connection: &Connection, batch: &Batch) -> Result<Reached, Error> {
     Search::of(batch).map_or(Ok(Vec::new()), |search| run(connection, search)?.of_batch(batch))
 }

@@ -1,7 +1,6 @@
 //! One change as a statement: its SQL, prepared once a batch, and whether it met its row.
 //!
-//! A refused statement undoes only itself (SQLite's ABORT); what then happens to its batch is `apply`'s
-//! business.
+//! A refused statement undoes only itself (SQLite's ABORT); `apply` decides what then happens to its batch.
 
 use super::errors::map;
 use super::schema::quoted;
@@ -10,7 +9,8 @@ use crate::{Error, Kind, Op};
 use forebay_value::{Row, Schema, Value, ValueRef};
 use rusqlite::{CachedStatement, Connection};
 
-/// The statements of one table. Each is looked up once a batch: for a row that costs more than binding it.
+/// The statements of one table. Each is looked up once a batch: a look-up for each row would cost more than
+/// binding the row.
 pub(super) struct TableStatements<'a> {
     connection: &'a Connection,
     schema: &'a Schema,
@@ -24,7 +24,7 @@ pub(super) struct TableStatements<'a> {
     increments: Vec<(usize, OnFirstUse<'a>)>,
 }
 
-/// A statement that is prepared when it is first needed.
+/// A statement that is prepared at its first use.
 struct OnFirstUse<'a> {
     sql: String,
     prepared: Option<CachedStatement<'a>>,
@@ -51,7 +51,7 @@ impl<'a> OnFirstUse<'a> {
         Ok(statement)
     }
 
-    /// How many rows it changed.
+    /// Executes the statement; returns how many rows it changed.
     fn execute<'v>(
         &mut self,
         connection: &'a Connection,
@@ -91,8 +91,8 @@ impl<'a> TableStatements<'a> {
         self.insert.execute(self.connection, row.as_ref().values(self.schema)).map(drop)
     }
 
-    /// Whether the change did what it says; an update or increment without its row does nothing. One that a
-    /// trigger ignores without an error is refused.
+    /// Whether the change had its effect; an update or increment without its row does nothing. A change that
+    /// a trigger ignores without an error is refused.
     pub(super) fn execute(&mut self, op: &Op) -> Result<bool, Error> {
         let connection = self.connection;
         match op {
@@ -149,7 +149,7 @@ impl<'a> TableStatements<'a> {
         }
     }
 
-    /// Whether the row is there, and its columns have these values: then nothing was to be done.
+    /// Whether the row exists and its columns have these values: then there was nothing to do.
     fn is_as_wanted<'v>(
         &self,
         key: ValueRef<'v>,
@@ -189,7 +189,7 @@ impl<'a> TableStatements<'a> {
         Err(Error::new(Kind::Check, format!("{name} + {delta} is no 64-bit integer")))
     }
 
-    /// Whether a column of a row that is there can be added to.
+    /// Whether an existing row's column can be added to.
     fn has_sum(&self, key: &Value, column: usize, delta: i64) -> Result<bool, Error> {
         let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
         let mut sum = OnFirstUse::new(sum_sql(self.schema, column));
@@ -198,7 +198,7 @@ impl<'a> TableStatements<'a> {
     }
 }
 
-/// Why a change is refused that a trigger ignored without an error.
+/// The error for a change that a trigger ignored without an error.
 fn skipped() -> Error {
     Error::new(Kind::Check, "a trigger of the table let the row not be written")
 }
@@ -211,7 +211,7 @@ fn update_sql(schema: &Schema, columns: &[usize]) -> String {
     format!("UPDATE {} SET {} WHERE {key} = ?1", quoted(&schema.name), sets.join(", "))
 }
 
-/// An integer that overflows becomes a double in SQLite, silently; NULL plus something stays NULL.
+/// In SQLite an integer that overflows silently becomes a double; NULL plus a number is NULL.
 fn increment_sql(schema: &Schema, column: usize) -> String {
     let (table, name) = (quoted(&schema.name), quoted(&schema.columns[column].name));
     format!("UPDATE {table} SET {name} = {name} + ?2 {}", has_sum(schema, column))

@@ -1,4 +1,5 @@
-//! Claims on tables, beside the positions: see `crate::claim`. Who claims holds the file's one lock.
+//! Claims on tables, beside the positions: see `crate::claim`. The claiming server holds the file's only
+//! write lock.
 
 use super::Sqlite;
 use super::dead_letters::make_drain_tables;
@@ -62,7 +63,7 @@ fn claim_tables(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> 
     }
 }
 
-/// Makes the claim in the transaction that is open.
+/// Makes the claim in the open transaction.
 fn claimed(connection: &Connection, claim: &Claim) -> Result<Claimed, Error> {
     let plan = match plan(claim, &found(connection)?) {
         Ok(plan) => plan,
@@ -85,7 +86,7 @@ fn claimed(connection: &Connection, claim: &Claim) -> Result<Claimed, Error> {
     Ok(Claimed::Done)
 }
 
-/// Claims one queue; false when the store has something else for it than was expected.
+/// Claims one queue; false when the database has another state for it than was expected.
 fn claim_queue(connection: &Connection, queue: &Queue, tables: &str, claim: &Claim) -> Result<bool, Error> {
     let (log, now, first) = (log_text(queue.log), Timestamp::now().to_string(), stored(queue.first)?);
     let Claim { server, opening, .. } = claim;
@@ -133,7 +134,7 @@ fn found(connection: &Connection) -> Result<Vec<Found>, Error> {
     Ok(found)
 }
 
-/// Gives a log another opening by compare-and-set, in the transaction that is open: its position and note.
+/// Replaces a log's opening by compare-and-set, in the open transaction; returns position and note.
 fn move_opening(
     connection: &Connection,
     log: u128,

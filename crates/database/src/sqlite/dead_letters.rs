@@ -1,9 +1,9 @@
 //! Refused changes: written in the transaction that could not apply them, read, marked when they are
 //! superseded, and replayed.
 //!
-//! What a letter holds and when it may be replayed is said in `crate::dead_letter`. What must stay true: a
-//! letter can be written whatever the row holds; one that the database does not take at all is kept elsewhere
-//! (`crate::unwritten_letters`) before the transaction is committed.
+//! `crate::dead_letter` describes the contents of a dead letter and when it may be replayed. What must stay
+//! true: a dead letter can be written whatever the row contains; one that the database does not accept at all
+//! is stored elsewhere (`crate::unwritten_letters`) before the transaction is committed.
 
 use super::change::TableStatements;
 use super::errors::{map, of_change};
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS forebay_dead_letter (
   at TIMESTAMP TEXT NOT NULL
 );";
 
-/// What an earlier version did not have.
+/// Columns that an earlier version did not have.
 const COLUMNS: &str = "
 ALTER TABLE forebay_dead_letter ADD COLUMN change BLOB;
 ALTER TABLE forebay_dead_letter ADD COLUMN seen BLOB;
@@ -39,7 +39,7 @@ ALTER TABLE forebay_dead_letter ADD COLUMN key_hash INTEGER;
 ALTER TABLE forebay_dead_letter ADD COLUMN superseded_by INTEGER;
 CREATE INDEX forebay_dead_letter_key ON forebay_dead_letter (key_hash) WHERE superseded_by IS NULL;";
 
-/// Makes the drain's tables, or brings them from the form that an earlier version gave them.
+/// Creates the drain's tables, or alters them from the form of an earlier version.
 pub(super) fn make_drain_tables(session: &mut Session) -> Result<(), Error> {
     if !session.has_drain_tables {
         positions::make_table(&session.connection)?;
@@ -95,8 +95,8 @@ impl Sqlite {
         self.writer.urgent(write).await
     }
 
-    /// Applies a dead letter's change again and deletes the letter, both or neither. False: the letter is
-    /// gone.
+    /// Applies a dead letter's change again and deletes the dead letter, both or neither. False: the dead
+    /// letter no longer exists.
     pub(crate) async fn replay(&self, schema: &Arc<Schema>, letter: &DeadLetter) -> Result<bool, Error> {
         let (op, schema, id) = (letter.change(schema)?, schema.clone(), letter.id);
         let replay = move |session: &mut Session| {
@@ -133,7 +133,7 @@ fn replay(connection: &Connection, schema: &Schema, op: Op, id: i64) -> Result<b
     Ok(true)
 }
 
-/// The letters that changes of this transaction may supersede.
+/// The dead letters that changes of this transaction may supersede.
 pub(super) fn outstanding(connection: &Connection) -> Result<Outstanding, Error> {
     let sql = format!(
         "SELECT key_hash FROM forebay_dead_letter WHERE superseded_by IS NULL AND key_hash IS NOT NULL LIMIT {LETTERS_LOOKED_AT}"
@@ -144,7 +144,7 @@ pub(super) fn outstanding(connection: &Connection) -> Result<Outstanding, Error>
     Ok(Outstanding::of(hashes.map_err(map)?))
 }
 
-/// Marks the letters whose key this change, which was applied, has changed again.
+/// Marks the dead letters whose key this applied change has changed again.
 pub(super) fn supersede(
     connection: &Connection,
     batch: &Batch,
@@ -163,8 +163,8 @@ pub(super) fn supersede(
     Ok(())
 }
 
-/// Writes the letter of a change that was refused, in the transaction that is open, or has it kept elsewhere
-/// when the database does not take it; whether the database has it.
+/// Writes the dead letter of a refused change in the open transaction, or stores it elsewhere when the
+/// database does not accept it; returns whether the database contains it.
 pub(super) fn write(
     connection: &Connection,
     batch: &Batch,

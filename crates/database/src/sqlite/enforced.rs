@@ -1,8 +1,8 @@
-//! What SQLite enforces on a table, from its pragmas and from the SQL that made it: NOT NULL, unique indexes,
-//! CHECK, foreign keys, triggers; and what its NUMERIC affinity makes of decimals.
+//! What SQLite enforces on a table, from its pragmas and its CREATE statement: NOT NULL, unique indexes,
+//! CHECK, foreign keys, triggers; and how NUMERIC affinity changes decimals.
 //!
-//! The length in `varchar(40)` is none of it: SQLite takes longer texts. A CHECK that Forebay wrote itself
-//! ([`create_sql`](super::schema::create_sql)) is a bound of its column.
+//! The length in `varchar(40)` is not enforced: SQLite accepts longer texts. A CHECK that Forebay wrote
+//! itself ([`create_sql`](super::schema::create_sql)) is a bound of its column.
 
 use super::errors::map;
 use super::{Sqlite, types};
@@ -91,14 +91,14 @@ fn columns(
         };
         let compares = compares(connection, schema, index, &declared)?;
         let rule = Rule { not_null, bound, ..Rule::default() };
-        // The schema's spelling of the name, which may have another case.
+        // The schema's spelling of the name, which may differ in case.
         found.columns.insert(column.name.clone(), ColumnFacts { rule, compares, is_fixed: false });
     }
     Ok(())
 }
 
-/// How a column compares; its declaration decides what becomes of its values
-/// (<https://www.sqlite.org/datatype3.html>, section 3.1), which must be what the schema says.
+/// How a column compares. Its declaration decides how its values are stored
+/// (<https://www.sqlite.org/datatype3.html>, section 3.1), which must match the schema's type.
 fn compares(
     connection: &Connection,
     schema: &Schema,
@@ -110,7 +110,7 @@ fn compares(
     let has = |words: &[&str]| words.iter().any(|word| upper.contains(word));
     Ok(match column.ty.unbounded() {
         ty if ty.range().is_some() && has(&["INT"]) => Some(Compares::Whole),
-        // It may be kept as a double.
+        // It may be stored as a double.
         Type::Numeric if types::is_numeric(declared) => Some(Compares::Double),
         Type::Double if has(&["REAL", "FLOA", "DOUB"]) && !has(&["INT"]) => Some(Compares::Double),
         Type::Text { .. } if has(&["CHAR", "CLOB", "TEXT"]) && !has(&["INT"]) => {
@@ -159,12 +159,12 @@ fn references(connection: &Connection, table: &str, found: &mut Found) -> Result
     Ok(())
 }
 
-/// The conditions of the CHECKs in a table's SQL; names, literals and comments are not looked into.
+/// The conditions of the CHECKs in a table's SQL; names, literals and comments are skipped.
 fn conditions(sql: &str) -> Vec<String> {
     let bytes = sql.as_bytes();
     let (mut at, mut found, mut word_start) = (0, Vec::new(), None);
     let mut is_check = false;
-    // Where the condition begins, and how many parentheses are open in it.
+    // The start of the condition, and the number of open parentheses in it.
     let mut condition: Option<(usize, usize)> = None;
     while at < bytes.len() {
         let byte = bytes[at];
@@ -200,7 +200,7 @@ fn conditions(sql: &str) -> Vec<String> {
     found
 }
 
-/// Where the quoted name, literal or comment ends that begins here; the same place when none does.
+/// The end of a quoted name, literal or comment that begins here; the same place when none does.
 fn skipped(sql: &str, at: usize) -> usize {
     let rest = &sql[at..];
     let behind = |end: &str, from: usize| {
@@ -215,7 +215,7 @@ fn skipped(sql: &str, at: usize) -> usize {
     }
 }
 
-/// The bound of a CHECK as Forebay writes it, and its column.
+/// The bound of a CHECK in Forebay's own form, and its column.
 fn own_bound(check: &str, schema: &Schema) -> Option<(usize, Bound)> {
     (0..schema.columns.len()).find_map(|index| {
         let name = super::schema::quoted(&schema.columns[index].name);

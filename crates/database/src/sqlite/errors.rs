@@ -1,10 +1,10 @@
-//! SQLite's result codes as kinds, its messages as sentences.
+//! Maps SQLite's result codes to kinds, and its messages to sentences.
 
 use crate::{Error, Kind};
 use forebay_value::Schema;
 use rusqlite::ffi;
 
-/// Maps what rusqlite reports.
+/// Maps rusqlite's errors.
 pub(super) fn map(error: rusqlite::Error) -> Error {
     let (code, message) = match &error {
         rusqlite::Error::SqliteFailure(code, message) => {
@@ -30,18 +30,19 @@ pub(super) fn map(error: rusqlite::Error) -> Error {
     Error::new(kind, message).with_constraint(constraint).with_source(error)
 }
 
-/// What SQLite names of a constraint: a CHECK's name or expression, the columns of others, an index; a
-/// foreign key has none.
+/// The name in a constraint's message: a CHECK's name or expression, the columns of other constraints, an
+/// index; a foreign key has none.
 fn constraint(message: &str) -> Option<String> {
     let (_, what) = message.split_once(" constraint failed: ")?;
     let name = what.strip_prefix("index '").and_then(|rest| rest.strip_suffix('\''));
     Some(name.unwrap_or(what).to_owned())
 }
 
-/// An error of one change of a batch, with who is at fault: the row, or the table as a whole.
+/// The error of one change of a batch, with what is at fault: the row, or the table as a whole.
 ///
-/// Wrong SQL is the table's fault, for the statements are made from the schema and compiled with the table's
-/// triggers. A NULL that the schema permits, or in a column that it does not know, is the table's.
+/// Wrong SQL is the table's fault, because the statements are built from the schema and compiled with the
+/// table's triggers. A NULL that the schema permits, or in a column that it does not contain, is the table's
+/// fault.
 pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
     let is_of_table = match error.kind() {
         Kind::Syntax | Kind::Schema => true,
@@ -98,7 +99,7 @@ fn kind(code: ffi::Error, message: String) -> (Kind, String) {
         (_, Code::InternalMalfunction | Code::OperationAborted | Code::ApiMisuse) => {
             (Kind::Internal, message)
         }
-        // SQLITE_ERROR stands for wrong SQL and for what a function says of its arguments.
+        // SQLITE_ERROR means wrong SQL, or a function's error about its arguments.
         _ if message.starts_with("no such") || message.contains("syntax error") => (Kind::Syntax, message),
         _ if message.contains("already exists") => (Kind::Schema, message),
         _ => (Kind::Type, message),
@@ -116,7 +117,7 @@ fn constrained_column(message: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What no test through the store can bring about without a disk of its own.
+    /// A case that no test through the store can cause without a separate disk.
     #[test]
     fn a_database_that_cannot_grow_is_full_and_keeps_what_it_had() {
         let connection = rusqlite::Connection::open_in_memory().unwrap();

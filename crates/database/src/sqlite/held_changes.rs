@@ -1,4 +1,5 @@
-//! `forebay_held`: written and taken in the drain's transaction, read by the drain that settles.
+//! `forebay_held`: rows are inserted and deleted in the drain's transaction, and read by the drain that
+//! settles.
 
 use super::Sqlite;
 use super::errors::map;
@@ -24,7 +25,7 @@ CREATE TABLE IF NOT EXISTS forebay_held (
 );
 CREATE INDEX IF NOT EXISTS forebay_held_key ON forebay_held (key_hash);";
 
-/// What tells this database from others, in one row.
+/// Distinguishes this database from others, in one row.
 pub(super) const IDENTITY: &str = "
 CREATE TABLE IF NOT EXISTS forebay_database (id TEXT PRIMARY KEY NOT NULL);
 INSERT INTO forebay_database
@@ -46,7 +47,7 @@ impl Sqlite {
         self.readers.submit(move |connection| collect(connection, sql, [log_text(log)], one)).await
     }
 
-    /// How many, and since when.
+    /// The number of held changes, and when the oldest was held.
     pub(crate) async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
         let sql = "SELECT count(*), min(at) FROM forebay_held HAVING count(*) > 0";
         let one = |row: &Row<'_>| {
@@ -93,8 +94,8 @@ fn read(row: &Row<'_>) -> Result<Held, Error> {
     Ok(Held { id, key_hash: row.get(8).map_err(map)?, letter })
 }
 
-/// Makes sure that the changes that a batch settles are held, in the transaction that is open. SQLite has one
-/// writer at a time.
+/// Checks that the changes that a batch settles are held, in the open transaction. SQLite has one writer at a
+/// time.
 pub(super) fn check(connection: &Connection, batch: &Batch) -> Result<(), Error> {
     let mut there = connection
         .prepare_cached("SELECT 1 FROM forebay_held WHERE log = ?1 AND position = ?2")
@@ -107,7 +108,7 @@ pub(super) fn check(connection: &Connection, batch: &Batch) -> Result<(), Error>
     if found == batch.held.settles.len() { Ok(()) } else { Err(batch.not_held(found)) }
 }
 
-/// Removes held changes, in the transaction that is open.
+/// Deletes held changes, in the open transaction.
 pub(super) fn remove(connection: &Connection, settled: &[HeldId]) -> Result<(), Error> {
     let mut delete = connection
         .prepare_cached("DELETE FROM forebay_held WHERE log = ?1 AND position = ?2")
@@ -118,7 +119,7 @@ pub(super) fn remove(connection: &Connection, settled: &[HeldId]) -> Result<(), 
     Ok(())
 }
 
-/// Holds a change, in the transaction that is open. `index`: of the change that was refused, for the error.
+/// Holds a change, in the open transaction. `index` is the index of the refused change, for the error.
 pub(super) fn hold(
     connection: &Connection,
     batch: &Batch,

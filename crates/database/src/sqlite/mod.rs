@@ -1,9 +1,9 @@
 //! SQLite: one file, one writer thread, a pool of reader threads; never on a worker of the server.
 //!
 //! What must stay true: only the writer's connection can change the file (the readers' are `query_only`), it
-//! commits with `synchronous = FULL` in WAL mode, and it looks before each transaction whether the file is
-//! still the one it opened. Other processes (`sqlite3`) may use the file at the same time; their locks are
-//! waited for, within limits.
+//! commits with `synchronous = FULL` in WAL mode, and it checks before each transaction that the file is
+//! still the one that it opened. Other processes (`sqlite3`) may use the file at the same time; waits for
+//! their locks are limited.
 
 mod apply;
 mod cascades;
@@ -57,17 +57,17 @@ impl Sqlite {
         Ok(Sqlite { path: path.to_owned(), identity, writer, readers, timeout })
     }
 
-    /// A write may wait twice its time-out for its turn, then once for the lock, and then runs.
+    /// A write may wait twice its timeout for its turn, then once for the lock, and then runs.
     pub(crate) fn statement_limit(&self) -> Duration {
         self.timeout * 4
     }
 
-    /// Where the file is, as it was given.
+    /// The file's path, as it was given.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why nothing can be written to it, if that is so.
+    /// Why the file cannot be written to, if so.
     pub(crate) fn availability(&self) -> Result<(), Error> {
         self.identity.check()
     }

@@ -1,5 +1,5 @@
-//! Opening the database file: folders, connections, what each connection is set to, and whether the file is
-//! still there.
+//! Opens the database file: folders, connections, each connection's settings, and the check that the file is
+//! still in place.
 
 use super::errors::map;
 use crate::limits::*;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a connection is for.
+/// The use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Writer,
     Reader,
 }
 
-/// Until when the statement that runs on a connection may run, or wait for a lock. Shared with the
-/// connection's handlers.
+/// The deadline of the statement that runs on a connection, or waits for a lock. Shared with the connection's
+/// handlers.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline {
     base: Instant,
@@ -31,13 +31,13 @@ impl Deadline {
         Deadline { base: Instant::now(), at: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// Sets it to so long from now.
+    /// Sets the deadline to `from_now` from now.
     pub(super) fn set(&self, from_now: Duration) {
         let at = self.base.elapsed() + from_now;
         self.at.store(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX - 1), Ordering::Relaxed);
     }
 
-    /// Takes it away.
+    /// Removes the deadline.
     pub(super) fn clear(&self) {
         self.at.store(u64::MAX, Ordering::Relaxed);
     }
@@ -48,7 +48,7 @@ impl Deadline {
     }
 }
 
-/// Makes the folders that the file stands in, and opens (or creates) it.
+/// Creates the file's folders, and opens (or creates) the file.
 pub(super) fn create(path: &Path) -> Result<(), Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| {
@@ -74,7 +74,8 @@ pub(super) fn connect(path: &Path, role: Role) -> Result<(Connection, Deadline),
     Ok((connection, deadline))
 }
 
-/// SQLite says "unable to open database file" of a folder that it may not write to: says that instead.
+/// For a folder without write permission SQLite reports "unable to open database file": reports the
+/// permission instead.
 fn explained(path: &Path, error: Error) -> Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if *error.kind() != Kind::Unavailable || path.is_dir() {
@@ -83,7 +84,7 @@ fn explained(path: &Path, error: Error) -> Error {
     let probe = folder.join(format!(".forebay-{}", std::process::id()));
     match std::fs::File::create_new(&probe) {
         Ok(_) => {
-            // It is empty and named after this process: left behind it does no harm.
+            // The probe is empty and named after this process: it does no harm if it stays.
             let _ = std::fs::remove_file(&probe);
             error
         }
@@ -108,7 +109,7 @@ fn set_handlers(connection: &mut Connection, deadline: &Deadline) -> rusqlite::R
     connection.progress_handler(PROGRESS_OPS, Some(move || running.passed()))?;
     let waiting = deadline.clone();
     connection.busy_handler(Some(move |attempts: i32| {
-        // Short locks are over within microseconds, long ones need no spinning.
+        // Short locks end within microseconds; long ones need no spinning.
         std::thread::sleep(Duration::from_micros(100 << attempts.clamp(0, 6)));
         !waiting.passed()
     }))?;
@@ -140,13 +141,13 @@ fn set_pragmas(connection: &Connection, role: Role) -> rusqlite::Result<()> {
     if role == Role::Reader {
         set("query_only", &true)?;
     }
-    // Reads the header and the schema: a file that is no database is found out here, not at the first
+    // Reads the header and the schema: a file that is not a database is detected here, not at the first
     // request.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// Which file was opened, so that a commit into one that is no longer there can be refused: SQLite would go
-/// on writing to a deleted file, and all of it would be gone at the end of the process.
+/// Identifies the file that was opened, so that a commit into a deleted file can be refused: SQLite would
+/// continue to write to it, and everything would be lost at the end of the process.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     path: PathBuf,
@@ -155,7 +156,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// That of the file at `path`.
+    /// The identity of the file at `path`.
     pub(super) fn of(path: &Path) -> Result<Identity, Error> {
         Ok(Identity {
             path: path.to_owned(),
@@ -164,7 +165,7 @@ impl Identity {
         })
     }
 
-    /// [`Kind::Unavailable`] when the path leads to another file now, or to none.
+    /// [`Kind::Unavailable`] when the path now names another file, or none.
     #[cfg(unix)]
     pub(super) fn check(&self) -> Result<(), Error> {
         match device_inode(&self.path) {
@@ -180,7 +181,7 @@ impl Identity {
         }
     }
 
-    /// Other systems do not let an open database be deleted.
+    /// Other systems do not allow an open database to be deleted.
     #[cfg(not(unix))]
     pub(super) fn check(&self) -> Result<(), Error> {
         Ok(())

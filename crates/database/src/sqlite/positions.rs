@@ -1,7 +1,7 @@
 //! How far each log is drained.
 //!
 //! What must stay true: a position moves in the transaction of the changes that it covers, by
-//! compare-and-set, so that of two drains of one log only one gets through.
+//! compare-and-set, so that only one of two drains of one log succeeds.
 
 use super::Sqlite;
 use super::errors::map;
@@ -22,12 +22,12 @@ CREATE TABLE IF NOT EXISTS forebay_position (
   taken_by TEXT NOT NULL DEFAULT ''
 );";
 
-/// What an earlier version did not have.
+/// Columns that an earlier version did not have.
 const ADDED: [&str; 5] = ["note", "history", "tables", "server", "taken_by"];
 
 impl Sqlite {
     pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
-        // A writer of the file holds its one lock.
+        // A transaction that writes holds the file's only write lock.
         let read =
             move |session: &mut Session| session.transaction(|session| position(&session.connection, log));
         self.writer.urgent(read).await
@@ -67,7 +67,7 @@ impl Sqlite {
     }
 }
 
-/// Makes the table, or brings it from the form that an earlier version gave it.
+/// Creates the table, or alters it from the form of an earlier version.
 pub(super) fn make_table(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(TABLE).map_err(map)?;
     for column in ADDED {
@@ -92,7 +92,7 @@ pub(super) fn has_table(connection: &Connection, name: &str) -> rusqlite::Result
         .and_then(|mut statement| statement.exists([name]))
 }
 
-/// The stored position of one log, in whatever transaction the connection is.
+/// The stored position of one log, in the connection's present transaction.
 pub(super) fn position(connection: &Connection, log: u128) -> Result<Option<u64>, Error> {
     if !has_table(connection, "forebay_position").map_err(map)? {
         return Ok(None);
@@ -105,7 +105,7 @@ pub(super) fn position(connection: &Connection, log: u128) -> Result<Option<u64>
     Ok(position.map(i64::unsigned_abs))
 }
 
-/// The note beside the position of one log, in whatever transaction the connection is.
+/// The note beside the position of one log, in the connection's present transaction.
 pub(super) fn note(connection: &Connection, log: u128) -> Result<String, Error> {
     if !has_table(connection, "forebay_position").map_err(map)? || !has_column(connection, "note")? {
         return Ok(String::new());
@@ -131,13 +131,13 @@ pub(super) fn timestamp(row: &rusqlite::Row<'_>, index: usize) -> Result<Timesta
     Timestamp::parse_stored(&text).ok_or_else(|| Error::new(Kind::Corrupt, format!("{text:?} is no time")))
 }
 
-/// A position as it is stored.
+/// A position in its stored form.
 pub(super) fn stored(position: u64) -> Result<i64, Error> {
     i64::try_from(position)
         .map_err(|_| Error::new(Kind::Type, format!("position {position} is past 63 bits")))
 }
 
-/// Moves the position, in the transaction that is open.
+/// Moves the position, in the open transaction.
 pub(super) fn move_position(connection: &Connection, batch: &Batch) -> Result<(), Error> {
     let log = log_text(batch.log);
     let (to, now) = (stored(batch.to)?, Timestamp::now().to_string());

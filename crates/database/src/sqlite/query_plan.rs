@@ -1,5 +1,5 @@
-//! A statement's plan on SQLite, by EXPLAIN QUERY PLAN. Which index is missing is found by trying: the schema
-//! is copied into memory, without rows, and the columns that the statement names are indexed there.
+//! A statement's plan on SQLite, by EXPLAIN QUERY PLAN. The missing index is found by trying: the schema is
+//! copied into memory, without rows, and the columns that the statement names are indexed there.
 
 use super::Sqlite;
 use super::errors::map;
@@ -12,7 +12,7 @@ use rusqlite::Connection;
 const COLUMNS_TRIED_MAX: usize = 12;
 
 impl Sqlite {
-    /// SQLite uses an index whenever there is one, so that both kinds of planning are the same.
+    /// SQLite uses an index whenever one exists, so both kinds of planning are the same.
     pub(crate) async fn growing(&self, sql: &str, _: Planning) -> Result<Vec<Growing>, Error> {
         let sql = sql.to_owned();
         self.readers.submit(move |connection| growing(connection, &sql)).await
@@ -20,7 +20,7 @@ impl Sqlite {
 }
 
 fn growing(connection: &Connection, sql: &str) -> Result<Vec<Growing>, Error> {
-    // EXPLAIN alone does not see that another connection has changed the schema; a read does.
+    // EXPLAIN alone does not notice that another connection has changed the schema; a read does.
     connection.execute_batch("SELECT 1 FROM sqlite_schema").map_err(map)?;
     let plan = Plan::of(connection, sql)?;
     let mut found: Vec<Growing> = Vec::new();
@@ -45,11 +45,11 @@ fn growing(connection: &Connection, sql: &str) -> Result<Vec<Growing>, Error> {
     Ok(found)
 }
 
-/// What matters here of a plan.
+/// The relevant parts of a plan.
 struct Plan {
-    /// Tables, by the names that the statement gives them, that are read from one end to the other.
+    /// Tables, by the names that the statement gives them, that are read completely.
     scans: Vec<String>,
-    /// Whether everything that was found is put in order.
+    /// Whether all rows found are sorted.
     sorts: bool,
     /// Each step, in words.
     steps: Vec<String>,
@@ -77,7 +77,7 @@ impl Plan {
         })
     }
 
-    /// What is scanned to its end, with the table that it is.
+    /// The tables that are read completely, with their own names.
     fn scanned(&self, connection: &Connection, sql: &str) -> Result<Vec<(String, String)>, Error> {
         let words: Vec<&str> = words(sql).collect();
         // The first rows are enough.
@@ -94,7 +94,7 @@ impl Plan {
     }
 }
 
-/// The table that a statement calls by a name: itself, or the word before its alias.
+/// The table to which a name in a statement refers: the name itself, or the word before its alias.
 fn table_of(connection: &Connection, words: &[&str], name: &str) -> Result<Option<String>, Error> {
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
@@ -135,9 +135,9 @@ fn words(sql: &str) -> impl Iterator<Item = &str> {
     sql.split(|c: char| c != '_' && c != '$' && !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// The index with which a table would be searched, or be in order already.
+/// The index with which a table would be searched, or already be sorted.
 fn index_for(connection: &Connection, sql: &str, name: &str, table: &str) -> Result<Option<String>, Error> {
-    // A schema that needs what only its own program has (functions, modules) cannot be copied.
+    // A schema that needs its own program's functions or modules cannot be copied.
     let Ok(copy) = copied(connection) else { return Ok(None) };
     let columns = named_columns(connection, sql, table)?;
     let scans = |plan: &Plan| plan.scans.iter().filter(|scan| *scan == name).count();
@@ -171,7 +171,7 @@ fn index_for(connection: &Connection, sql: &str, name: &str, table: &str) -> Res
     Ok((!keys.is_empty()).then(|| create_index(table, &keys)))
 }
 
-/// The plan of a statement beside one more index.
+/// The plan of a statement with one more index.
 fn with_index(copy: &Connection, table: &str, columns: &[String], sql: &str) -> Result<Plan, Error> {
     let columns: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
     let create = format!("CREATE INDEX forebay_tried ON {} ({})", quoted(table), columns.join(", "));

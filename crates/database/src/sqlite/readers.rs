@@ -1,6 +1,7 @@
 //! The reader threads: one connection each, one bounded queue for all.
 //!
-//! A job has so long to be begun, and then so long to run; one whose caller has gone is skipped.
+//! A job must start within its timeout, and then run within it; a job whose caller has stopped waiting is
+//! skipped.
 
 use super::open::{Deadline, Role, connect};
 use crate::{Error, Kind};
@@ -13,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What a job does with the connection it gets: `Err` when it waited too long, or the pool has stopped.
+/// A job, called with a connection, or with `Err` when it waited too long or the pool has stopped.
 type Job = Box<dyn FnOnce(Result<&Connection, Error>) + Send>;
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ struct Queue {
 }
 
 impl Readers {
-    /// Opens the connections (so that an error shows at start) and starts the threads.
+    /// Opens the connections (so that an error is reported at start) and starts the threads.
     pub(super) fn start(
         path: &Path,
         threads: usize,
@@ -75,7 +76,7 @@ impl Readers {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             if !answer.is_closed() {
-                // The asker may be gone: then the answer is dropped.
+                // The caller may have stopped waiting: then the answer is dropped.
                 let _ = answer.send(connection.and_then(read));
             }
         });
@@ -86,12 +87,12 @@ impl Readers {
         }
     }
 
-    /// Runs what is queued, then ends the threads and closes their connections.
+    /// Runs the queued jobs, then ends the threads and closes their connections.
     pub(super) fn stop(&self) {
         self.shared.queue.lock().closed = true;
         self.shared.arrived.notify_all();
         for thread in self.threads.lock().drain(..) {
-            // A reader that panicked has told so; there is nothing left to close.
+            // A reader that panicked has reported that; nothing is left to close.
             let _ = thread.join();
         }
     }
@@ -137,7 +138,7 @@ impl Shared {
                 continue;
             }
             deadline.set(self.timeout);
-            // A panic in a job must not take a reader away from all others; its asker sees the closed
+            // A panic in a job must not take a reader away from all others; the job's caller sees the closed
             // channel.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(Ok(connection))));
             deadline.clear();

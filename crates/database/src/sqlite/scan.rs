@@ -1,8 +1,8 @@
-//! Reading rows as rows: one by key, or all of a table as of one moment.
+//! Reads rows in the row format: one by key, or all rows of a table as of one moment.
 //!
-//! A scan holds one read transaction from its first row to its last, on a thread and a connection of its own,
-//! so that it neither misses nor repeats a row whatever is written meanwhile, and takes no reader from the
-//! requests. The price is that the write-ahead log cannot be cut back until it ends.
+//! A scan holds one read transaction from its first row to its last, on a separate thread and connection, so
+//! that it neither misses nor repeats a row whatever is written meanwhile, and uses no reader of the
+//! requests. The cost is that the write-ahead log cannot be truncated until the scan ends.
 
 use super::Sqlite;
 use super::errors::map;
@@ -51,7 +51,7 @@ impl Sqlite {
         let thread = std::thread::Builder::new().name("database-scan".into()).spawn(move || {
             let outcome = read_all(&path, &schema, filter.as_deref(), log, position, &rows);
             if let Err(error) = outcome {
-                // A receiver that is gone wants neither rows nor errors.
+                // A dropped receiver wants neither rows nor errors.
                 let _ = rows.blocking_send(Err(error.context(format!("reading table {}", schema.name))));
             }
         });
@@ -99,8 +99,8 @@ impl Sqlite {
         self.readers.submit(count).await
     }
 
-    /// The largest rowid, where rowids count up: in a table whose key is serial, or no integer. A table of
-    /// which they are not known to, or that has none, has no estimate.
+    /// The largest rowid, where rowids are ascending: in a table whose key is serial, or not an integer.
+    /// Other tables, and tables without rowids, have no estimate.
     pub(crate) async fn rows_estimated(&self, schema: &Schema) -> Result<Option<u64>, Error> {
         if schema.key_kind == KeyKind::Bigint {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Sqlite {
     }
 }
 
-/// One row by its key, in whatever transaction the connection is.
+/// One row by its key, in the connection's present transaction.
 pub(super) fn row_of(
     connection: &Connection,
     schema: &Schema,
@@ -167,7 +167,7 @@ fn read_all(
     };
     let mut sql = format!("SELECT {} FROM {}", columns(schema), quoted(&schema.name));
     if let Some(filter) = filter {
-        // On a line of its own, so that a comment in it ends.
+        // On a separate line, so that a comment in the filter ends.
         sql.push_str(&format!(" WHERE (\n{filter}\n)"));
     }
     let mut statement = connection.prepare(&sql).map_err(map)?;
@@ -212,7 +212,7 @@ fn read_row(schema: &Schema, row: &rusqlite::Row<'_>, bytes: &mut Vec<u8>) -> Re
     if fits { Ok(Row(bytes.as_slice().into())) } else { read_row_slowly(schema, row) }
 }
 
-/// The same for rows that others wrote in other forms; names the value that cannot be taken.
+/// The same for rows that others wrote in other forms; the error names the value that is not supported.
 fn read_row_slowly(schema: &Schema, row: &rusqlite::Row<'_>) -> Result<Row, Error> {
     let mut values = Vec::with_capacity(schema.columns.len());
     for (index, column) in schema.columns.iter().enumerate() {

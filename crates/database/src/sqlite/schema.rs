@@ -1,8 +1,8 @@
-//! Tables: made from a schema, with types and defaults such that plain SQL works on them, and read back as
+//! Tables: created from a schema, with types and defaults such that plain SQL works on them, and read back as
 //! one.
 //!
-//! What [`create_sql`] writes, [`describe`] reads back as the same schema, fills included; of tables that
-//! others made it understands what a schema can say and refuses what a hot table would get wrong.
+//! [`describe`] reads the statements of [`create_sql`] back as the same schema, including fills. For tables
+//! made by others it reads what a schema can express and refuses what a hot table would handle wrongly.
 
 use super::errors::map;
 use super::types;
@@ -18,7 +18,7 @@ const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')";
 const UUID4: &str = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-' \
      || substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
 
-/// The default of `uuid7()`: milliseconds since the epoch in front (RFC 9562 section 5.7).
+/// The default of `uuid7()`: starts with the milliseconds since the epoch (RFC 9562 section 5.7).
 const UUID7: &str = "substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 1, 8) || '-' \
      || substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9) || '-' \
      || lower('7' || substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) \
@@ -34,7 +34,7 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The statements that make a table and its indexes.
+/// The statements that create a table and its indexes.
 pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
     let mut sql = format!("CREATE TABLE {} (", quoted(&schema.name));
     for (index, column) in schema.columns.iter().enumerate() {
@@ -110,7 +110,7 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
     })
 }
 
-/// The names of all tables but SQLite's and Forebay's own.
+/// The names of all tables except SQLite's and Forebay's own.
 pub(super) fn tables(connection: &Connection) -> Result<Vec<String>, Error> {
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' \
          AND substr(name, 1, 8) <> 'forebay_' ORDER BY name";
@@ -199,8 +199,8 @@ fn raw_columns(connection: &Connection, table: &str) -> Result<Vec<RawColumn>, E
     rows.and_then(Iterator::collect).map_err(map)
 }
 
-/// Marks which columns are unique by themselves and which have an index; partial ones and those over several
-/// columns say nothing about one column.
+/// Marks which columns are unique by themselves and which have an index; partial indexes and indexes over
+/// several columns are ignored.
 fn mark_indexes(
     connection: &Connection,
     table: &str,
@@ -226,7 +226,7 @@ fn mark_indexes(
     Ok(())
 }
 
-/// Whether a table's SQL has the keyword AUTOINCREMENT, names and literals left out.
+/// Whether a table's SQL contains the keyword AUTOINCREMENT, outside names and literals.
 pub(super) fn is_autoincrement(sql: &str) -> bool {
     let mut plain = String::with_capacity(sql.len());
     let mut quote = None;
@@ -244,7 +244,7 @@ pub(super) fn is_autoincrement(sql: &str) -> bool {
     plain.contains("AUTOINCREMENT")
 }
 
-/// Reads a DEFAULT back; `None` for expressions that no fill can say.
+/// Reads a DEFAULT; `None` for expressions that no fill can express.
 fn parse_default(ty: Type, text: &str) -> Option<Fill> {
     let text = text.trim();
     match text {

@@ -67,7 +67,7 @@ impl Sequence {
     /// The largest key that was ever handed out or inserted; 0 when there is none.
     fn last(&self, session: &Session) -> Result<i64, Error> {
         let connection = &session.connection;
-        // Without AUTOINCREMENT plain INSERTs would take the keys of a block that is not used up yet.
+        // Without AUTOINCREMENT plain INSERTs would take the keys of a reserved block.
         let auto = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1";
         let sql: Option<String> = connection
             .prepare_cached(auto)

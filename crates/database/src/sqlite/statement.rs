@@ -1,4 +1,4 @@
-//! One statement: checked once ([`check`]), then run on whatever connection ([`execute`]).
+//! One statement: checked once ([`check`]), then run on any connection ([`execute`]).
 
 use super::errors::map;
 use super::types;
@@ -8,11 +8,11 @@ use forebay_value::{Type, Value};
 use rusqlite::Connection;
 use std::sync::Arc;
 
-/// Statements that would end a transaction that others share, change a connection, or open another file.
+/// Statements that would end a shared transaction, change a connection's settings, or open another file.
 const REFUSED: &[&str] =
     &["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "ATTACH", "DETACH", "PRAGMA", "VACUUM"];
 
-/// Checks a statement and reads what its callers must know.
+/// Checks a statement and reads the facts that its callers need.
 pub(super) fn check(connection: &Connection, sql: &str) -> Result<Statement, Error> {
     let word = first_word(sql).to_ascii_uppercase();
     if word.is_empty() {
@@ -69,7 +69,7 @@ fn result_columns(statement: &rusqlite::Statement<'_>) -> Arc<[ResultColumn]> {
     statement.columns().map(column).collect()
 }
 
-/// Runs a checked statement to its end. The connection's deadline is the caller's business.
+/// Runs a checked statement to its end. The caller sets the connection's deadline.
 pub(super) fn execute(
     connection: &Connection,
     sql: &str,
@@ -87,7 +87,8 @@ pub(super) fn execute(
     let changes_before = connection.total_changes();
     let mut result = Rows { columns: columns.clone(), values: Vec::new(), changed: 0 };
     read_rows(&mut statement, &mut result)?;
-    // SQLite's counter keeps the previous statement's number when this one was no INSERT, UPDATE or DELETE.
+    // SQLite's counter keeps the previous statement's number after a statement other than INSERT, UPDATE or
+    // DELETE.
     if connection.total_changes() != changes_before {
         result.changed = connection.changes();
     }
@@ -99,7 +100,7 @@ fn read_rows(statement: &mut rusqlite::Statement<'_>, result: &mut Rows) -> Resu
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next().map_err(map)? {
         let of: &rusqlite::Statement<'_> = row.as_ref();
-        // A table that was altered after the statement was checked: `SELECT *` has other columns now.
+        // The table was altered after the statement was checked: `SELECT *` has other columns now.
         if of.column_count() != result.columns.len() {
             result.columns = result_columns(of);
         }

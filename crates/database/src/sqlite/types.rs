@@ -12,10 +12,10 @@
 //! json       TEXT                                         JSON TEXT
 //! bytes      BLOB                                         BLOB
 //! ```
-//! The words in front of TEXT are for people and for [`declared`]: SQLite gives such columns TEXT affinity
-//! and keeps the digits. One value does not come back as it was: SQLite keeps the double -0.0 as 0.0. Read
-//! back is also what others write: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix seconds,
-//! truth values as words, numbers in a numeric column.
+//! The words before TEXT are for people and for [`declared`]: SQLite gives such columns TEXT affinity and
+//! stores the digits unchanged. One value changes: SQLite stores the double -0.0 as 0.0. Forms that others
+//! write are read too: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix seconds, truth values
+//! as words, numbers in a numeric column.
 
 use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text};
 use rusqlite::types::ValueRef as Stored;
@@ -52,8 +52,8 @@ const TIMESTAMP_BYTES: usize = "2026-11-21T10:03:00.000000Z".len();
 /// The length of a UUID's text.
 const UUID_BYTES: usize = "06f40771-6460-479a-a47c-177473e240b5".len();
 
-/// A stored value as one of type `ty`, without copying; `None` when it is not one or must be rewritten first
-/// ([`typed`]).
+/// A stored value as one of type `ty`, without copying; `None` when it has another type or must be converted
+/// first ([`typed`]).
 pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
     Some(match (ty.unbounded(), value) {
         (_, Stored::Null) => ValueRef::Null,
@@ -68,7 +68,7 @@ pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
         (Type::Timestamp, Stored::Text(v)) => ValueRef::Timestamp(timestamp(v)?),
         (Type::Numeric, Stored::Text(v)) => {
             let text = std::str::from_utf8(v).ok()?;
-            // Others' leading zeros are no JSON.
+            // Leading zeros, which others may write, are not valid JSON.
             let Value::Numeric(own) = from_text(Type::Numeric, text).ok()? else { return None };
             (*own == *text).then_some(ValueRef::Numeric(text))?
         }
@@ -82,12 +82,12 @@ pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
     })
 }
 
-/// A stored value as one of type `ty`; `None` when it is not one.
+/// A stored value as one of type `ty`; `None` when it cannot be read as that type.
 pub(super) fn typed(ty: Type, value: Stored<'_>) -> Option<Value> {
     if let Some(value) = typed_ref(ty, value) {
         return Some(value.to_owned());
     }
-    // What others stored beyond a bound is read all the same.
+    // Values that others stored beyond a bound are read all the same.
     let ty = ty.unbounded();
     match (ty, value) {
         (Type::Bool, Stored::Text(v)) => {
@@ -116,8 +116,8 @@ pub(super) fn loose(value: Stored<'_>) -> Option<Value> {
     })
 }
 
-/// Reads a stored time; the form that [`Timestamp::write`] gives is read without the time library (a scan
-/// reads one a row).
+/// Reads a stored time; the form of [`Timestamp::write`] is read without the time library (a scan reads one a
+/// row).
 fn timestamp(text: &[u8]) -> Option<Timestamp> {
     own_timestamp(text).or_else(|| Timestamp::parse_stored(std::str::from_utf8(text).ok()?))
 }
@@ -142,7 +142,7 @@ fn own_timestamp(text: &[u8]) -> Option<Timestamp> {
         1..=12 => 31,
         _ => return None,
     };
-    // The last day of the year 9999 is left to the library, which knows where its range ends.
+    // The last day of the year 9999 is left to the library, which checks the limit of its range.
     if day < 1 || day > days_in_month || hour > 23 || minute > 59 || second > 59 || year > 9998 {
         return None;
     }
@@ -177,15 +177,15 @@ pub(super) fn declaration(ty: Type) -> String {
     }
 }
 
-/// Whether a column declared so has NUMERIC affinity: a text of digits becomes a number there
-/// (<https://www.sqlite.org/datatype3.html>, section 3.1).
+/// Whether a column with this declaration has NUMERIC affinity: such a column converts a text of digits to a
+/// number (<https://www.sqlite.org/datatype3.html>, section 3.1).
 pub(super) fn is_numeric(declaration: &str) -> bool {
     let upper = declaration.to_ascii_uppercase();
     let others = ["INT", "CHAR", "CLOB", "TEXT", "BLOB", "REAL", "FLOA", "DOUB"];
     !upper.is_empty() && !others.iter().any(|word| upper.contains(word))
 }
 
-/// The type that a declaration means, our own or anybody's; `None` when it says nothing.
+/// The type of a declaration, ours or another program's; `None` when it names no type.
 pub(super) fn declared(declaration: &str) -> Option<Type> {
     let upper = declaration.trim().to_ascii_uppercase();
     let (name, length) = match upper.split_once('(') {
@@ -246,7 +246,7 @@ mod tests {
         for name in Type::NAMES {
             let ty =
                 Type::parse(&name.replace("(n)", "(12)").replace("(p,s)", "(9,2)")).expect("a type name");
-            // SQLite knows no narrower numbers: a CHECK holds the range.
+            // SQLite has no narrower numbers: a CHECK enforces the range.
             let read = if ty.unbounded() == Type::TEXT { ty } else { ty.unbounded() };
             assert_eq!(declared(&declaration(ty)), Some(read), "{name}");
         }

@@ -1,4 +1,4 @@
-//! What tests of following share: a table, what was told as text, a batch of the drain.
+//! Shared parts of the tests of following: a table, the reported rows as text, a batch of the drain.
 
 use crate::{column, key, text};
 use forebay_database::{Batch, Change, Follow, Followed, Follower, Holding, Kind, OnError, Op, Priority};
@@ -31,7 +31,7 @@ pub(crate) fn shown(value: &Value) -> String {
     }
 }
 
-/// All that is new, as `table/key: columns` in the order of the keys; what is gone is `-`.
+/// All new rows, as `table/key: columns` in the order of the keys; a deleted row is `-`.
 pub(crate) fn lines(page: &Followed, schemas: &[&Arc<Schema>], lines: &mut BTreeMap<String, String>) {
     for table in &page.reload {
         lines.insert(format!("{table}/"), "reload".into());
@@ -67,7 +67,7 @@ pub(crate) async fn told_of(follower: &mut Follower, schemas: &[&Arc<Schema>]) -
     let mut found = BTreeMap::new();
     loop {
         let page = match follower.poll(&[]).await {
-            // A slot that is made anew waits for the open transactions of all tests.
+            // The creation of a slot waits for the open transactions of all tests.
             Err(error) if *error.kind() == Kind::Busy => continue,
             page => page.unwrap(),
         };

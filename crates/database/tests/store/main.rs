@@ -1,9 +1,9 @@
-//! The database as its users see it, all through [`Store`](forebay_database::Store) and plain SQL connections
-//! beside it.
+//! Tests of the database through its interface: [`Store`](forebay_database::Store), with plain SQL
+//! connections beside it.
 //!
-//! - `both`: what any engine must do, run on each
-//! - `following`: what tests of following share
-//! - `sqlite`, `postgres`: what only one of them can do, or does in its own way
+//! - `both`: what each engine must do, run on both
+//! - `following`: shared parts of the tests of following
+//! - `sqlite`, `postgres`: what only one engine does, or does differently
 //!
 //! PostgreSQL needs a server: `scripts/services` starts one and sets `FOREBAY_TEST_POSTGRES`. Without it
 //! these tests fail, and say so.

@@ -1,4 +1,4 @@
-//! How the size of a batch follows the time that batches take.
+//! How the batch size follows the duration of batches.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The table at the top of the module, and a model: what a batch leaves behind is what its changes one by one
-//! leave behind.
+//! Tests of the table at the top of the module, and a model: a coalesced batch has the same result as its
+//! changes applied one by one.
 
 use super::*;
 use forebay_value::{Column, KeyKind, Type};
@@ -24,7 +24,7 @@ fn row(id: i64, name: &str, n: i64) -> Row {
 }
 
 /// `i1a5`: insert key 1, name a, n 5 · `p…`: put · `d1`: delete · `+15`: add 5 to key 1 · `u1b5`: set name b
-/// and n 5 of key 1, `-` leaves one.
+/// and n 5 of key 1, `-` leaves a column unchanged.
 fn parse(text: &str) -> Vec<Change> {
     let op = |word: &str| {
         let number = |text: &str| text.parse::<i64>().unwrap();
@@ -198,7 +198,7 @@ proptest! {
         let mut one_by_one = before.clone();
         let mut changes = Vec::new();
         for (kind, id, name, n) in ops {
-            // What a table would log: nothing that its state does not permit.
+            // What a table would log: only operations that its state permits.
             let op = match (kind, one_by_one.contains_key(&id)) {
                 (0, false) => Op::Insert(row(id, &name, n)),
                 (1, _) => Op::Put(row(id, &name, n)),

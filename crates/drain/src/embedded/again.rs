@@ -1,8 +1,8 @@
-//! A second look at rows of a followed table that differed from the database.
+//! Compares again the rows of a followed table that differed from the database.
 //!
-//! Memory follows the database by a moment, so that a comparison beside other writers meets rows that one
-//! of the two has already and the other not yet. A row differs when it does so again and again, each time
-//! after what was committed then has reached memory.
+//! Memory follows the database with a short delay, so that a comparison while others write finds rows that
+//! have changed on one side and not yet on the other. A row counts as different only when it differs at every
+//! look, each time after memory has received everything that was committed before.
 
 use crate::Error;
 use crate::verify::{Difference, Differences, difference, is_same};
@@ -11,13 +11,13 @@ use forebay_table::{Counters, Read, Table};
 use forebay_value::{Row, Value, ValueRef};
 use std::time::Duration;
 
-/// How often a row that differs is looked at again.
+/// How often a row that differs is compared again.
 const LOOKS: usize = 8;
 
-/// How long one look waits for memory to have what is committed.
+/// How long one comparison waits until memory contains what is committed.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Looks again at the rows with these keys, and counts them for what they are.
+/// Compares the rows with these keys again, and counts each as what it proves to be.
 pub(super) async fn compare(
     table: &Table,
     store: &Store,
@@ -28,7 +28,7 @@ pub(super) async fn compare(
         if doubtful.is_empty() {
             break;
         }
-        // Without a follower (a command beside no server) memory stays as it was loaded.
+        // Without a follower (a command without a running server) memory stays as it was loaded.
         let _ = tokio::time::timeout(WAIT, table.passed()).await;
         let mut still = Vec::new();
         for key in doubtful {

@@ -1,4 +1,4 @@
-//! The memory tier in this process: the drain's thread over the data folder's log, loading at start, the
+//! The memory tier in this process: the drain's thread over the data folder's log, loading at start, and the
 //! comparison with the database.
 
 mod again;

@@ -1,7 +1,7 @@
 //! The data folder's log as a queue.
 //!
-//! A batch may end behind any record: the position it reaches is that record's end. What was read and not yet
-//! taken waits here, bounded by one read of the log.
+//! A batch may end behind any record: the position that it reaches is that record's end. Records that were
+//! read and not yet taken wait here, bounded by one read of the log.
 
 use crate::limits::{
     AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_AGAIN_MS,
@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 
-/// Reads of undone rows under way at a time.
+/// Concurrent reads of rows whose changes were undone.
 const READS_AT_ONCE: usize = 64;
 
-/// The log, the tables that are told what is drained, and where it is read.
+/// The log, the tables that are told what is drained, and the reader's position.
 pub(crate) struct LogQueue {
     pub log: Log,
     tables: Tables,
@@ -34,16 +34,16 @@ pub(crate) struct LogQueue {
     /// The tables that no other server writes to.
     own: Vec<String>,
     records: Option<Records>,
-    /// Rows that memory gave up, and from which position on they can be read again.
+    /// Rows that memory dropped, and from which position on they can be read again.
     undone: Vec<Again>,
-    /// Their reads under way.
+    /// The running reads of such rows.
     reading: FuturesUnordered<BoxFuture<'static, (Result<(), SourceError>, Again)>>,
-    /// When others are read, after a read that failed.
+    /// When further rows are read, after a read that failed.
     read_at: Option<Instant>,
-    /// Whether what memory had of a checkpoint was compared with where the database stands.
+    /// Whether memory from a checkpoint was compared with the database's position.
     is_settled: bool,
-    /// Up to here the outcomes of intents are known: one that a database which has lost commits is given
-    /// again is a change like any other, for its client was answered.
+    /// Up to here the outcomes of intents are known. A database that has lost commits is given those intents
+    /// again as ordinary changes, because their clients were answered.
     decided: Option<Reached>,
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct LogQueue {
 struct Records {
     reader: Reader,
     read: VecDeque<Change>,
-    /// Where the next to be taken begins.
+    /// The position at which the next record to be taken begins.
     begin: Position,
     /// Behind everything in `read`.
     end: Position,
-    /// Why nothing behind `end` can be read.
+    /// Why the log cannot be read behind `end`.
     failed: Option<Error>,
 }
 
@@ -76,7 +76,7 @@ impl LogQueue {
         }
     }
 
-    /// Why what is not drained takes too much of the log, or of memory, if it does.
+    /// Why the backlog takes too much of the log or of memory; `None`: it does not.
     pub(crate) fn crowded(&self, drained: Position) -> Option<String> {
         let waiting = self.log.end().0.saturating_sub(drained.0);
         let log_limit = self.log.limit_bytes();
@@ -84,7 +84,7 @@ impl LogQueue {
             return Some(format!("{waiting} bytes of the log wait, and memory.log_limit is {log_limit}"));
         }
         let (used, limit) = (self.tables.used_bytes(), self.tables.limit_bytes());
-        // Some of what is used may be drained rows, which can be evicted.
+        // Part of the used memory may be drained rows, which can be evicted.
         (used >= limit / 4 * 3 && waiting >= limit / CROWDED_MEMORY_PART).then(|| {
             format!("{waiting} bytes of the log wait, hot tables take {used}, and memory.limit is {limit}")
         })
@@ -94,7 +94,7 @@ impl LogQueue {
 impl Queue for LogQueue {
     const ROWS_FIRST: usize = BATCH_ROWS_FIRST;
     const IS_OWN: bool = true;
-    /// All changes are in one order, which the log has: nothing that comes later can help.
+    /// All changes are in the log's order: no later record can make a refused change valid.
     const ON_REFUSAL: OnError = OnError::DeadLetter;
 
     fn id(&self) -> u128 {
@@ -109,7 +109,7 @@ impl Queue for LogQueue {
         if !self.is_settled && self.tables.is_from_checkpoint() {
             self.check_memory(database).await?;
         }
-        // Whether another database may be taken was decided when the log was opened.
+        // Whether another database may be used was decided when the log was opened.
         let start = reconcile(&self.log, database, &self.own, NewDatabase::Refuse).await?;
         if let Start::Behind { .. } = start {
             start.notice(database).into_iter().for_each(|notice| say!("{notice}"));
@@ -145,7 +145,7 @@ impl Queue for LogQueue {
     }
 
     async fn release(&mut self, position: Position) -> Result<bool, Error> {
-        // What was refused of it has been undone.
+        // Refused changes before this position have been undone.
         self.tables.settled(position);
         self.give_back(position).await?;
         Ok(true)
@@ -186,7 +186,7 @@ impl Queue for LogQueue {
             // A table that is no longer configured is not in memory.
             if let Some(table) = self.tables.get(&schema.name) {
                 let from = table.undo(key.as_ref());
-                // Of a followed table the next poll reads it.
+                // The next poll reads a row of a followed table.
                 if !table.followed() {
                     self.undone.push(Again::new(from, table, key));
                 }
@@ -210,18 +210,18 @@ impl Queue for LogQueue {
 }
 
 impl LogQueue {
-    /// Blocks so long, or until a client waits for the database.
+    /// Blocks for `time`, or until a client waits for the database.
     pub(crate) fn linger(&self, time: Duration) {
         self.tables.wait_intent(time);
     }
 
-    /// Tells clients that no outcome will be reported any more.
+    /// Tells clients that no outcome will be reported.
     pub(crate) fn forsake_intents(&self) {
         self.tables.forsake_intents();
     }
 
-    /// Whether memory that came from a checkpoint knows all that was written to its tables: no other server
-    /// had them meanwhile.
+    /// Checks that memory from a checkpoint contains everything that was written to its tables: that no other
+    /// server has taken the tables over meanwhile.
     async fn check_memory(&self, database: &Store) -> Result<(), Error> {
         let positions = database.positions().await?;
         let own = positions.iter().find(|stored| stored.log == self.log.id().0);
@@ -231,8 +231,8 @@ impl LogQueue {
         }
     }
 
-    /// A start from a checkpoint did not ask the database: has the rows read again of which it may have
-    /// refused changes.
+    /// Completes a start from a checkpoint, which did not ask the database: has the rows read again whose
+    /// changes the database may have refused.
     fn catch_up(&mut self, database: &Store, start: &Start) -> Result<(), Error> {
         if self.is_settled {
             return Ok(());
@@ -241,9 +241,9 @@ impl LogQueue {
             return Err(not_from_here(&database.describe_url()));
         }
         let reached = start.reached();
-        // Intents that a start without the database took for undecided.
+        // Settles intents that a start without the database left undecided.
         self.undone.extend(self.tables.settle(|table| reached.of(table), |_| Outcome::Unknown));
-        // What a database has lost was decided, and its clients were told.
+        // Changes that a database has lost were decided, and their clients were answered.
         self.decided = Some(match self.log.unreleased().max(self.tables.settled_at()) {
             before if before > reached.all() => Reached::even(before),
             _ => reached.clone(),
@@ -256,17 +256,17 @@ impl LogQueue {
         Ok(())
     }
 
-    /// The database has everything before `position`.
+    /// Releases the log below `position`: the database contains everything before it.
     async fn give_back(&mut self, position: Position) -> Result<(), Error> {
         self.tables.drained(position);
-        // The log is well all the same, and the next release deletes what this one could not.
+        // The log stays usable after a failure, and the next release deletes what this one could not.
         let released = self.log.release(position);
         released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))
     }
 
-    /// Reads the rows that memory gave up, as far as the database has all their changes up to `drained`: for
-    /// a moment, and goes on with the next call. One that cannot be read now is read by the client that asks
-    /// for it, or by a later call.
+    /// Reads the rows that memory dropped, as far as the database contains all their changes up to `drained`:
+    /// for [`READ_MS`], then continues with the next call. A row that cannot be read now is read by the
+    /// client that asks for it, or by a later call.
     pub(crate) async fn read_undone(&mut self, drained: Position) {
         if self.undone.is_empty() && self.reading.is_empty() {
             return;
@@ -288,7 +288,7 @@ impl LogQueue {
 }
 
 impl Records {
-    /// From `position` on, the end of a record or the log's first.
+    /// Reads from `position` on, which is the end of a record or the log's first position.
     fn after(log: &Log, position: Position) -> Result<Records, Error> {
         let reader = log.reader(position).map_err(unreadable)?;
         Ok(Records { reader, read: VecDeque::new(), begin: position, end: position, failed: None })
@@ -339,7 +339,7 @@ impl Records {
         let durable = log.durable();
         let batch = self.reader.next_batch(READ_BYTES).map_err(unreadable)?;
         if batch.is_empty() {
-            // Nothing but padding up to what was durable before the read.
+            // Only padding up to the position that was durable before the read.
             self.end = self.end.max(durable);
             return Ok(false);
         }

@@ -1,6 +1,6 @@
-//! The drain's thread over the data folder's log: when a batch is taken.
+//! The drain's thread over the data folder's log: decides when a batch is taken.
 //!
-//! One round: wait for something durable and for what the pace allows, then let the batcher take a batch.
+//! One round: wait for durable records and for what the pace allows, then let the batcher take a batch.
 
 use super::LogQueue;
 use crate::batcher::{Batcher, Drained, Outcome, Prepared};
@@ -21,19 +21,19 @@ pub(crate) struct Runner {
     runtime: Runtime,
     pace: Pace,
     back_off: BackOff,
-    /// When the database is told that this drain lives, unless a batch does.
+    /// When the next sign of life is sent to the database, unless a batch is committed before.
     beat_at: Instant,
-    /// Where [`Stop::Finish`] ends.
+    /// The position at which [`Stop::Finish`] ends.
     finish_at: Option<Position>,
-    /// Where it waits for its window again, when it has begun before that.
+    /// The position at which the drain waits for its window again, after an early start.
     early_until: Option<Position>,
 }
 
-/// How a round that did not succeed goes on.
+/// How the drain continues after a round that failed.
 enum Trouble {
-    /// Wait, and ask the database where it stands.
+    /// Back off, then read the database's position.
     Retry(String),
-    /// Nothing can be done here.
+    /// The drain ends: retrying cannot help.
     End(Status, String),
 }
 
@@ -63,7 +63,7 @@ impl Runner {
         }
     }
 
-    /// Until it is stopped, or nothing can be done any more: with which state it ends.
+    /// Runs until the drain is stopped or cannot continue; returns the final status.
     pub(crate) fn run(mut self) -> Status {
         let status = self.rounds();
         self.batcher.queue.forsake_intents();
@@ -89,7 +89,7 @@ impl Runner {
         }
     }
 
-    /// One batch, or a wait for one. `false`: it was stopped.
+    /// One batch, or a wait for one. `false`: the drain was stopped.
     fn round(&mut self) -> Result<bool, Trouble> {
         let control = self.shared.control();
         if control.window.is_some() && !control.paused {
@@ -98,7 +98,7 @@ impl Runner {
         match control.stop {
             Some(Stop::Leave) => return Ok(false),
             Some(Stop::Finish) if self.finish_at.is_none() => {
-                // A log that cannot flush will never have more than it has made durable; that is drained.
+                // A log that cannot flush never gets more durable records than it has now; those are drained.
                 self.finish_at = Some(self.log.flush().unwrap_or_else(|_| self.log.durable()));
             }
             Some(Stop::Finish) => {}
@@ -114,7 +114,7 @@ impl Runner {
         let drained = self.locate()?;
         let has_stopped_due = self.batcher.has_stopped_due();
         if let Some(end) = self.finish_at {
-            // A stopped table is tried once more by the round that the others ended with.
+            // A stopped table is tried once more in the round in which the others reach the end.
             if drained.others >= end && !has_stopped_due {
                 return Ok(false);
             }
@@ -138,7 +138,8 @@ impl Runner {
         Ok(true)
     }
 
-    /// Begins before its window when too much waits, and goes on until that is in the database.
+    /// Starts before the window when the backlog is too large, and continues until that backlog is in the
+    /// database.
     fn judge_window(&mut self) {
         self.shared.look_at_window();
         let Some(drained) = self.batcher.drained() else { return };
@@ -156,7 +157,7 @@ impl Runner {
         }
     }
 
-    /// Asks the database where it stands, unless that is known.
+    /// The position that the database has reached: reads it, unless it is known.
     fn locate(&mut self) -> Result<Drained, Trouble> {
         let drained = match self.batcher.drained() {
             Some(drained) => drained,
@@ -169,7 +170,8 @@ impl Runner {
             }
         };
         self.runtime.block_on(self.batcher.queue.read_undone(drained.all));
-        // After a failure nothing is well before a batch is, unless there is none.
+        // After a failure the status stays `BackingOff` until a batch succeeds, unless there is nothing to
+        // drain.
         let is_idle = self.log.durable() <= drained.others;
         if is_idle || self.shared.moved.borrow().status == Status::Starting {
             self.shared.set_status(Status::Running);
@@ -177,8 +179,8 @@ impl Runner {
         Ok(drained)
     }
 
-    /// Tells the database that this drain lives, when it is time: so a server without writes keeps its
-    /// tables, and hears soon that the database has lost commits.
+    /// Sends the database a sign of life when it is due: so a server without writes keeps its claim on the
+    /// tables, and soon detects that the database has lost commits.
     fn beat(&mut self) -> Result<(), Trouble> {
         if self.beat_at > Instant::now() {
             return Ok(());
@@ -188,12 +190,12 @@ impl Runner {
         self.applied(outcome)
     }
 
-    /// Whether there is something behind the drained position; lets others join what has just come, unless a
+    /// Whether there are records behind the drained position; lets a small batch linger for more, unless a
     /// client waits for the database.
     fn wait_for_records(&mut self, drained: Position) -> bool {
         let idle = Duration::from_millis(IDLE_MS);
         if self.log.durable() <= drained && self.log.wait_durable(drained, idle) <= drained {
-            // A log that has ended returns at once.
+            // A log that has failed returns at once.
             if self.log.poisoned().is_some() {
                 self.shared.wait(idle);
             }
@@ -205,7 +207,7 @@ impl Runner {
         true
     }
 
-    /// Whether the pace allows a batch now; waits a little when it does not.
+    /// Whether the pace allows a batch now; waits a little when the pace does not.
     fn wait_for_pace(&mut self, rows_per_s: Option<f64>) -> bool {
         let Some(wait) = self.pace.wait(rows_per_s) else { return true };
         self.shared.wait(wait.min(Duration::from_millis(IDLE_MS)));
@@ -252,7 +254,7 @@ impl Runner {
         self.shared.set_status(Status::BackingOff);
         let until = Instant::now() + self.back_off.failed();
         while Instant::now() < until && self.shared.control().stop != Some(Stop::Leave) {
-            // Stopping with `Finish` does not cut the pause short, or it would ask without pause.
+            // `Stop::Finish` does not cut the pause short: otherwise the drain would retry without a pause.
             std::thread::sleep(Duration::from_millis(IDLE_MS).min(until - Instant::now().min(until)));
         }
     }

@@ -1,10 +1,11 @@
-//! Compares a hot table in this process with the database, beside a server that goes on.
+//! Compares a hot table in this process with the database, while a server is running.
 //!
-//! The database's rows are read in one snapshot, together with the drain position `P` of that same
-//! snapshot. So each row has an exact rule: a row of memory whose last change is at or before `P` must be
-//! there and be the same; one that changed later is not drained yet and says nothing. Of the database's
-//! rows only 8 bytes each are kept, to find those that memory has and the database has not. Of a followed
-//! table, rows that differ are looked at again (`again`): memory is a moment behind what others write.
+//! The database's rows are read in one snapshot, together with the drain position `P` of that same snapshot.
+//! So each row has an exact rule: a row of memory whose last change is at or before `P` must be in the
+//! database with the same values; a row that changed later is not drained yet and is not compared. Of each
+//! database row only an 8-byte hash is retained, to find the rows that memory contains and the database does
+//! not. Rows of a followed table that differ are compared again (`again`): memory is a moment behind what
+//! other programs write.
 
 use super::again;
 use crate::verify::{Difference, Differences, Pair, difference, first_difference, still_different};
@@ -18,7 +19,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Compares all rows of a table. `log` is the log that the table is written to.
+/// Compares all rows of a table. `log` is the log that receives the table's writes.
 ///
 /// # Errors
 /// [`Kind::Database`].
@@ -38,7 +39,7 @@ pub async fn verify(
         .name("verify".into())
         .spawn(move || {
             let found = Differences { dead, ..Differences::default() };
-            // The caller may have gone, and its result with it.
+            // The caller may have been dropped.
             let _ = answer.send(compare_all(&table, scan, found, &progress, |pairs| {
                 runtime.block_on(still_different(&store, table.schema(), pairs))
             }));
@@ -78,8 +79,8 @@ fn compare_all(
         }
         progress.add(message.len() as u64);
     }
-    // Under each shard's lock one lookup in the set for each row: some ten milliseconds a shard at 10,000,000
-    // rows.
+    // Under each shard's lock, one lookup in the set for each row: some ten milliseconds a shard at
+    // 10,000,000 rows.
     table.for_each(|entry| {
         if stored.contains(&hash_key(&hasher, entry.key)) {
             return;
@@ -96,7 +97,7 @@ fn compare_all(
     Ok((found, doubtful))
 }
 
-/// One row of the store against memory; both when they differ.
+/// Compares one database row with memory; returns both when they differ.
 fn compare(
     table: &Table,
     stored: &Row,
@@ -128,7 +129,7 @@ fn compare(
                 return Some((Row(memory.into()), stored.clone()));
             }
         }
-        // Deleted after the snapshot, as far as is known.
+        // Deleted after the snapshot, as far as memory knows.
         Read::Missing(position) if position.0 > drained => found.undrained += 1,
         Read::Missing(_) if table.followed() => doubtful.push(key.to_owned()),
         Read::Missing(_) => {
@@ -150,7 +151,7 @@ fn hash_key(hasher: &RandomState, key: ValueRef<'_>) -> u64 {
     }
 }
 
-/// The set's members are hashes already.
+/// A hasher that returns its input: the set's members are hashes already.
 #[derive(Default)]
 struct AsIs(u64);
 

@@ -1,6 +1,6 @@
-//! Database to memory: at start, and beside a table that is being served.
+//! Loads rows from the database into memory: at start, and while the table is being served.
 //!
-//! Two threads at once: the scan's, which reads and encodes rows, and the one here, which puts them into the
+//! Two threads work at once: the scan's, which reads and encodes rows, and this one, which puts them into the
 //! table.
 
 use crate::{Error, Kind, Loaded, Progress};
@@ -12,15 +12,15 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Gives the table every row of the database, or those for which the SQL expression `filter` is true. What is
-/// newer in memory stays. Of a followed table that is served, the rows are read again.
+/// Loads every row of the database into the table, or the rows for which the SQL expression `filter` is true.
+/// Newer values in memory stay. Rows of a followed table that is being served are read again by its polls.
 ///
-/// At start (before [`Table::set_loaded`]) the rows become the table's; the caller then replays the log and
-/// calls `set_loaded`. With a filter a table that is not shared would take the other rows for free keys: do
-/// not call `set_loaded` after that.
+/// At start (before [`Table::set_loaded`]) the table takes the rows as loaded; the caller then replays the
+/// log and calls `set_loaded`. After a load with a filter a caller must not call `set_loaded`: a table that
+/// is not shared would treat the keys of the other rows as free.
 ///
 /// # Errors
-/// [`Kind::Database`]; the rows before it are in memory.
+/// [`Kind::Database`]; the rows read before the failure are in memory.
 pub async fn warm(
     table: &Arc<Table>,
     store: &Store,
@@ -38,7 +38,7 @@ pub async fn warm(
     std::thread::Builder::new()
         .name("warm".into())
         .spawn(move || {
-            // The caller may have gone; the rows are in the table all the same.
+            // The caller may have been dropped; the rows stay in the table.
             let _ = answer.send(load_all(&table, &store, filter.as_deref(), &progress, &runtime));
         })
         .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;
@@ -47,7 +47,7 @@ pub async fn warm(
     Ok(Loaded { rows, took: began.elapsed() })
 }
 
-/// Rows of a followed table come in by its polls alone: the scan only says which.
+/// Rows of a served followed table enter only through its polls: the scan only reports their keys.
 async fn read_again(
     table: &Table,
     store: &Store,
@@ -75,7 +75,7 @@ fn load_all(
     runtime: &Handle,
 ) -> Result<u64, Error> {
     let is_serving = table.is_loaded();
-    // Made before the scan begins: what is deleted from now on stays deleted.
+    // Begun before the scan: rows that are deleted from now on stay deleted.
     let load = is_serving.then(|| table.begin_load());
     let since = load.as_ref().map_or(Position(0), |load| load.since());
     let scan = runtime.block_on(store.scan_at(table.schema(), filter, table.log().0))?;

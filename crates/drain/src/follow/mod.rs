@@ -1,24 +1,24 @@
-//! Following: what others commit, polled from the database and taken into memory. One task a server, on a
-//! thread of its own.
+//! Following: polls the database for changes that other programs commit, and takes them into memory. One task
+//! a server, on its own thread.
 //!
 //! ```text
-//! begin ─▶ poll ─▶ apply ─▶ tell ─▶ end ─▶ pause     begin: rows that are wanted; pause: 50 ms or less
+//! begin ─▶ poll ─▶ apply ─▶ tell ─▶ end ─▶ pause     begin: requested rows; pause: 50 ms or less
 //!            │                               ▲
-//!            └── the database is away ───────┘         those who wait are told; the pauses grow
+//!            └── the database fails ─────────┘         waiting requests get the error; the pauses grow
 //! ```
-//! **What it promises.** Polls are applied in the order in which they were made, each as a whole. What the
-//! database cannot tell key by key (TRUNCATE, an ALTER that rewrites, a slot in time that it forgot) is a
-//! reload: every key that memory or the database has is wanted, in slices, while the table is served. When
-//! the database goes back (a restored backup), nothing is applied until it has caught up from the log; then
-//! all is read again.
+//! **What it promises.** Polls are applied in the order in which they were made, each as a whole. A change
+//! that the database cannot report key by key (TRUNCATE, an ALTER that rewrites the table, a replication slot
+//! that lost its place) causes a reload: every key in memory or in the database is requested, in slices,
+//! while the table is served. When the database goes back to an earlier position (a restored backup), nothing
+//! is applied until the database has caught up from the log; then all rows are read again.
 //!
-//! **Over a restart.** After each poll memory learns the place in the database's changes that it has reached,
-//! unless rows are being read again; the database keeps what was committed since the place of the last
-//! checkpoint. A start from one while the database is away follows from its place once the database is back;
-//! tables of which that does not tell any more are read again.
+//! **Over a restart.** After each poll memory records the follow place that it has reached, unless rows are
+//! being read again; the database retains what was committed since the place of the last checkpoint. A start
+//! from a checkpoint while the database is unreachable follows from the checkpoint's place once the database
+//! answers; a table whose changes since then are no longer available is read again.
 //!
-//! **What it leaves to others.** What is told and how (`forebay-database`), what an image does to a row
-//! (`forebay-table`), what a change means for cached answers (the server).
+//! **What it leaves to others.** How the database reports changes (`forebay-database`), how a row image
+//! changes a row in memory (`forebay-table`), what a change means for cached answers (the server).
 
 mod reload;
 mod run;
@@ -43,7 +43,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Follows once the tables are loaded. `tables` are in the order in which `beginning` has them.
+    /// Starts following; the tables must be loaded. `tables` are in the same order as in `beginning`.
     ///
     /// # Errors [`Kind::Stopped`] when no thread can be had.
     pub fn start(tables: Following, beginning: Beginning, store: Store, told: Told) -> Result<Follow, Error> {
@@ -55,7 +55,7 @@ impl Follow {
         let run = move || {
             let ended = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(runner.run())));
             if ended.is_err() {
-                // A bug must reach those who look.
+                // A panic must reach those who read the state.
                 own.failed("the follower's thread panicked".into());
             }
         };
@@ -63,12 +63,12 @@ impl Follow {
         Ok(Follow { shared, thread: Some(thread) })
     }
 
-    /// What it does now.
+    /// The follower's present state.
     pub fn state(&self) -> FollowState {
         self.shared.state()
     }
 
-    /// Ends it, after what is being applied.
+    /// Stops following, after the poll that is being applied.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -78,7 +78,7 @@ impl Drop for Follow {
     fn drop(&mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
+            // A follower that panicked has reported that.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Reading a table again: every key that memory or the database has is wanted, a slice at a time.
+//! Reading a table again: requests every key in memory or in the database, a slice at a time.
 
 use crate::limits::FOLLOW_KEYS;
 use forebay_database::{Error, Store};
@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// The tables that are being read again, by their places.
+/// The tables that are being read again, by index.
 #[derive(Default)]
 pub(super) struct Reloads(BTreeMap<usize, Reload>);
 
-/// How far one table is.
+/// The progress of one table.
 enum Reload {
-    /// The keys of memory, from this shard on.
+    /// Requesting the keys in memory, from this shard on.
     Memory(usize),
-    /// The rows of the database, of which memory may not know.
+    /// Requesting the rows of the database that memory may not contain.
     Database(mpsc::Receiver<Result<Vec<Row>, Error>>),
 }
 
@@ -30,10 +30,10 @@ impl Reloads {
         self.0.is_empty()
     }
 
-    /// Has about as many rows wanted as one poll reads.
+    /// Requests about as many rows as one poll reads.
     ///
     /// # Errors
-    /// The database's: the table that could not be read begins again.
+    /// A database error: the table that could not be read starts again.
     pub async fn want_some(&mut self, tables: &[Arc<Table>], store: &Store) -> Result<(), Error> {
         let Some((&place, reload)) = self.0.iter_mut().next() else { return Ok(()) };
         let table = &tables[place];

@@ -12,17 +12,17 @@ use forebay_terminal::{say, warn};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a follower begins with.
+/// How a follower starts.
 pub enum Beginning {
-    /// The database has been telling it since before the tables were loaded.
+    /// The database has been reporting changes since before the tables were loaded.
     Told(Box<Follower>),
-    /// The tables came from a checkpoint, and the database was away.
+    /// The tables came from a checkpoint, and the database was unreachable.
     Away {
-        /// Whose follower it is.
+        /// The log id of the follower.
         log: u128,
-        /// In the order of their places.
+        /// The followed tables, in index order.
         tables: Vec<Follow>,
-        /// Where it goes on.
+        /// The place from which the follower continues.
         place: String,
     },
 }
@@ -31,16 +31,16 @@ pub enum Beginning {
 pub(super) struct Runner {
     tables: Following,
     beginning: Beginning,
-    /// Tables of which the database does not tell what was changed since the beginning's place.
+    /// Tables whose changes since the beginning's place the database cannot report.
     untold: Vec<usize>,
     store: Store,
     told: Told,
     shared: Arc<Shared>,
     reloads: Reloads,
     back_off: BackOff,
-    /// Whether the database was behind what memory has seen of it.
+    /// Whether the database was at an earlier position than memory has seen.
     went_back: bool,
-    /// When slots that no server uses were looked for.
+    /// When the follower last looked for slots that no server uses.
     looked_at: Option<Instant>,
 }
 
@@ -66,12 +66,12 @@ impl Runner {
         }
     }
 
-    /// Until it is stopped.
+    /// Runs until the follower is stopped.
     pub async fn run(mut self) {
         self.tell_by_whom();
         while !self.shared.is_stopping() {
             let pause = match self.round().await {
-                // More is there to be read.
+                // More changes are ready to be read.
                 Ok(true) => continue,
                 Ok(false) => FOLLOW_PAUSE,
                 Err(why) => {
@@ -81,7 +81,7 @@ impl Runner {
             };
             let is_failing = self.back_off.is_failing();
             let pause = async {
-                // A request that waits while the database is away is told at the next try.
+                // While the database is unreachable, a waiting request gets its answer at the next try.
                 if is_failing { tokio::time::sleep(pause).await } else { self.tables.pause(pause).await }
             };
             tokio::select! {
@@ -89,11 +89,11 @@ impl Runner {
                 () = pause => {}
             }
         }
-        // No request waits for a poll that will not come.
+        // Fails waiting requests: no further poll will run.
         self.tables.begin(0).fail("the server is stopping");
     }
 
-    /// One poll; whether the next should not wait.
+    /// One poll; returns whether the next poll should follow at once.
     async fn round(&mut self) -> Result<bool, String> {
         self.reloads.want_some(self.tables.tables(), &self.store).await.map_err(|error| error.to_string())?;
         let poll = self.tables.begin(FOLLOW_KEYS);
@@ -114,13 +114,13 @@ impl Runner {
             found.reload.push(table);
         }
         if found.anew {
-            // Nor does a checkpoint from before.
+            // An older checkpoint cannot continue from here either.
             self.tables.void();
         }
         let reached = match reached(&found) {
             Ok(reached) => reached,
             Err(error) => {
-                // The changes that were found are told no more.
+                // The database will not report these changes again.
                 self.went_back = true;
                 return Err(failed(poll, error.to_string()));
             }
@@ -138,11 +138,11 @@ impl Runner {
         #[cfg(feature = "planted")]
         if forebay_database::planted_bugs::is("place-before-the-rows") {
             self.passed(0);
-            // The window is held open, as a busy server does.
+            // The window is held open, as on a busy server.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         if let Err((table, why)) = self.apply(&poll, &found, &reached) {
-            // The poll's changes are told no more.
+            // The database will not report this poll's changes again.
             self.reloads.begin(table);
             self.passed(0);
             return Err(failed(poll, why));
@@ -159,7 +159,7 @@ impl Runner {
         Ok(!is_last)
     }
 
-    /// Says which servers have left a slot for which the database keeps WAL.
+    /// Warns about servers that have left a slot for which the database retains WAL.
     async fn look_for_idle_slots(&mut self) -> Result<(), String> {
         let Beginning::Told(follower) = &self.beginning else { return Ok(()) };
         let idle = follower.idle_slots().await.map_err(|error| error.to_string())?;
@@ -173,8 +173,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Memory has what was found: a checkpoint may be taken of it, and the database keeps what comes behind
-    /// the last one.
+    /// Memory contains the poll's changes: a checkpoint may now be taken, and the database is told to retain
+    /// what follows the last one.
     fn passed(&mut self, rows: u64) {
         self.tell_by_whom();
         let Beginning::Told(follower) = &mut self.beginning else { return };
@@ -185,7 +185,7 @@ impl Runner {
         }
     }
 
-    /// Says who tells of changes, when that is new.
+    /// Logs how changes are reported, when that has changed.
     fn tell_by_whom(&self) {
         if let Beginning::Told(follower) = &self.beginning
             && self.shared.told_by(follower.told_by())
@@ -198,7 +198,7 @@ impl Runner {
         self.tables.tables().iter().any(|table| reached.of(&table.schema().name) < table.followed_position())
     }
 
-    /// Takes what was found into memory, table by table.
+    /// Applies the changes found to memory, table by table.
     fn apply(&self, poll: &Poll, found: &Followed, reached: &Reached) -> Result<(), (usize, String)> {
         let tables = self.tables.tables();
         let mut images: Vec<Vec<Image>> = vec![Vec::new(); tables.len()];
@@ -217,7 +217,7 @@ impl Runner {
     }
 }
 
-/// Polls, and begins to follow before where that is still to be done.
+/// Polls; starts to follow first, if that is still to be done.
 async fn ask(
     beginning: &mut Beginning,
     untold: &mut Vec<usize>,
@@ -238,13 +238,13 @@ async fn ask(
     follower.poll(&poll.wanted).await.map_err(|error| error.to_string())
 }
 
-/// Ends a poll that came to nothing.
+/// Ends a poll that failed.
 fn failed(poll: Poll, why: String) -> String {
     poll.fail(&why);
     why
 }
 
-/// How far each table was in what was found.
+/// How far each table was drained, according to the poll.
 fn reached(found: &Followed) -> Result<Reached, Error> {
     Reached::noted(found.position.unwrap_or_default(), &found.note)
 }

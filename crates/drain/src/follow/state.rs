@@ -1,4 +1,4 @@
-//! What the follower does, for those who look, and the word to stop.
+//! The follower's state, for those who read it, and the signal to stop.
 
 use forebay_database::Followed;
 use forebay_value::Timestamp;
@@ -6,40 +6,40 @@ use parking_lot::Mutex;
 use std::time::Instant;
 use tokio::sync::SetOnce;
 
-/// Told after what a poll found is in memory.
+/// Called after the changes that a poll found are in memory.
 pub type Told = Box<dyn Fn(&Followed) + Send + Sync>;
 
-/// What a follower is doing.
+/// What the follower is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowStatus {
-    /// Changes by others are in memory a moment after they are committed.
+    /// Changes by other programs are in memory a moment after they are committed.
     Following,
-    /// Tables are read again as a whole; until then their rows may be older.
+    /// Tables are being read again as a whole; until that is done their rows may be older.
     Reloading,
-    /// The database does not tell: rows are as they were. The reason is in `last_error`.
+    /// The database cannot be polled: rows stay as they were. The reason is in `last_error`.
     BackingOff,
 }
 
 /// A follower's state at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FollowState {
-    /// What it is doing.
+    /// What the follower is doing.
     pub status: FollowStatus,
     /// Since when.
     pub since: Timestamp,
-    /// Who tells of changes in the database, and why not a way that would cost less; empty until it is known.
+    /// How the database reports changes, and why a cheaper way is not used; empty until that is known.
     pub told_by: String,
-    /// Replication slots of servers that do not run, each in words: the database keeps WAL for them.
+    /// Replication slots of servers that do not run, each in words: the database retains WAL for them.
     pub idle_slots: Vec<String>,
-    /// Rows that were told or wanted, and read, since the start.
+    /// Rows that were reported or requested, and read, since the start.
     pub rows_total: u64,
-    /// Memory has everything that was committed before this time.
+    /// Memory contains everything that was committed before this time.
     pub seen_until: Instant,
     /// The last failure, until a poll succeeds.
     pub last_error: Option<String>,
 }
 
-/// What the thread and its handle share.
+/// The state that the thread and its handle share.
 pub(super) struct Shared {
     state: Mutex<FollowState>,
     stopping: SetOnce<()>,
@@ -65,7 +65,7 @@ impl Shared {
         self.state.lock().clone()
     }
 
-    /// Who tells of changes; whether that is new.
+    /// Records how changes are reported; returns whether that is new.
     pub fn told_by(&self, who: &str) -> bool {
         let mut state = self.state.lock();
         let is_new = state.told_by != who;
@@ -75,7 +75,7 @@ impl Shared {
         is_new
     }
 
-    /// These slots are not used now; which of them are new.
+    /// Records the slots that are not used now; returns those that are new.
     pub fn idle_slots(&self, now: Vec<String>) -> Vec<String> {
         let name = |slot: &String| slot.split(',').next().unwrap_or_default().to_owned();
         let mut state = self.state.lock();
@@ -84,7 +84,7 @@ impl Shared {
         now.into_iter().filter(|slot| !before.contains(&name(slot))).collect()
     }
 
-    /// A poll was applied. `seen_until`: when it began, if nothing more was to be read.
+    /// Records an applied poll. `seen_until`: when the poll began, if no more changes were waiting.
     pub fn applied(&self, rows: u64, seen_until: Option<Instant>, is_reloading: bool) {
         let mut state = self.state.lock();
         state.rows_total += rows;
@@ -93,7 +93,7 @@ impl Shared {
         state.enter(if is_reloading { FollowStatus::Reloading } else { FollowStatus::Following });
     }
 
-    /// A poll failed.
+    /// Records a failed poll.
     pub fn failed(&self, why: String) {
         let mut state = self.state.lock();
         state.last_error = Some(why);
@@ -101,7 +101,7 @@ impl Shared {
     }
 
     pub fn stop(&self) {
-        // A second word changes nothing.
+        // A second signal changes nothing.
         let _ = self.stopping.set(());
     }
 

@@ -1,13 +1,13 @@
-//! The memory tier on Redis or Valkey: streams, one a shard, into the database; loading, and the comparison
-//! with the database.
+//! The memory tier on Redis or Valkey: drains one stream a shard into the database, loads tables, and
+//! compares them with the database.
 //!
-//! Any number of drains may run, in servers and as processes of their own. A **lease** decides who works on a
-//! shard, so that the work is spread and the order of a key is kept; the compare-and-set of the shard's
-//! position, in the database's transaction, decides who is right: a drain whose lease has run out and which
-//! does not know it yet is fenced by it, loses its batch, and asks anew where the shard stands.
+//! Any number of drains may run, in servers and as separate processes. A **lease** decides which drain works
+//! on a shard, so that the work is spread and the order of a key's changes is kept. The compare-and-set of
+//! the shard's position, in the database's transaction, is what excludes two drains: a drain that does not
+//! know yet that its lease has expired is fenced, loses its batch, and reads the shard's position again.
 //!
-//! What the database refuses of one shard may need what another shard still has: it is held until that is
-//! known, and only then dead (`settle`).
+//! A change that the database refuses may need a row that is still in another shard: the change is held until
+//! that is known, and only then becomes a dead letter (`settle`).
 
 mod limits;
 mod queues;

@@ -1,4 +1,4 @@
-//! The queues of a tier: what is asked of all shards at once.
+//! The queues of a tier: requests to all shards at once.
 
 use super::limits::TIER_LIMIT;
 use super::warm::tier;
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which deletes act on rows of other tables, as it was read last.
+/// Which deletes act on rows of other tables, as last read.
 pub(super) type Known = Arc<parking_lot::RwLock<Arc<Cascades>>>;
 
-/// The queues, and the link that they are asked over.
+/// The queues, and the link over which they are reached.
 #[derive(Clone)]
 pub(crate) struct Queues {
     pub queue: Queue,
@@ -24,17 +24,17 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Where one shard's queue stands.
+    /// The status of one shard's queue.
     pub(super) async fn status(&self, shard: u16) -> Result<QueueStatus, Error> {
         bounded(self.queue.status(&self.link, shard)).await
     }
 
-    /// The ids of all of them in the database.
+    /// The ids of all queues in the database.
     pub(super) fn logs(&self) -> impl Iterator<Item = u128> {
         (0..self.queue.shard_count()).map(|shard| self.queue.log_id(shard))
     }
 
-    /// The tables, each as it is now, by name.
+    /// The tables in their present form, by name.
     pub(super) fn schemas(&self) -> Vec<Arc<Schema>> {
         let catalogue = self.queue.catalogue();
         let tables: BTreeMap<&str, &Arc<Schema>> =
@@ -46,7 +46,7 @@ impl Queues {
         try_join_all((0..self.queue.shard_count()).map(|shard| self.status(shard))).await
     }
 
-    /// Who holds leases.
+    /// The names of the lease holders.
     pub(super) async fn holders(&self) -> Result<BTreeSet<String>, Error> {
         let shards = 0..self.queue.shard_count();
         let asked = shards.map(|shard| bounded(self.queue.holder(&self.link, shard)));
@@ -63,14 +63,14 @@ impl Queues {
         Ok(self.all().await?.iter().map(|status| status.entries).sum())
     }
 
-    /// By shard: the last position given.
+    /// By shard: the last position assigned, 0 if the queue is empty.
     pub(super) async fn last_positions(&self) -> Result<Vec<Position>, Error> {
         let last = |status: &QueueStatus| Position(if status.entries == 0 { 0 } else { status.last });
         Ok(self.all().await?.iter().map(last).collect())
     }
 
     /// Whether every shard is drained up to its position, by this drain or another. `others` is how far this
-    /// one is without the stopped tables.
+    /// drain is without the stopped tables.
     pub(super) async fn is_drained(
         &self,
         positions: &[Position],
@@ -84,7 +84,7 @@ impl Queues {
     }
 }
 
-/// A question to the tier that is given up after a while.
+/// A request to the tier, with a timeout.
 pub(super) async fn bounded<T>(asked: impl Future<Output = Result<T, HotError>>) -> Result<T, Error> {
     within(TIER_LIMIT, asked).await
 }

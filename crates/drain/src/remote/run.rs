@@ -22,36 +22,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// The loop, on a thread of its own.
+/// The loop, on its own thread.
 pub(crate) struct Runner {
     queues: Queues,
-    /// This drain's name on its leases.
+    /// The name of this drain in its leases.
     owner: String,
     database: Store,
     shared: Arc<Shared>,
     rows_limit: usize,
     own: Arc<HashSet<String>>,
     held: Vec<Shard>,
-    /// Shards that this drain does not hold and whose server did not answer.
+    /// Shards that this drain does not hold and whose Redis server did not answer.
     away: HashSet<u16>,
     turns: Arc<Turns>,
     settler: Settler,
     cascades: Known,
-    /// When that is read again; `None`: it was not read yet.
+    /// When the cascades are read again; `None`: they were never read.
     cascades_at: Option<Instant>,
-    /// The last renewal of leases failed: the tier is away.
+    /// Whether the last renewal of leases failed: the tier is unreachable.
     is_tier_away: bool,
     leases_at: Instant,
-    /// When the queues are counted again for a drain that leaves them to others.
+    /// When a drain that leaves the queues to others counts them again.
     counted_at: Instant,
     maintained_at: Instant,
     maintenance: Option<JoinHandle<()>>,
     pace: Pace,
-    /// What was in the queues when everything was asked for last, and the number of that request.
+    /// The positions in the queues at the last request to drain everything, and the number of that request.
     wanted: Option<(u64, Vec<Position>)>,
-    /// The request with which it began before its window, until it waits for that again.
+    /// The request with which the drain started before its window, until it waits for the window again.
     early: Option<u64>,
-    /// When it is looked again whether it must.
+    /// When the drain next checks whether it must start early.
     judged_at: Instant,
 }
 
@@ -92,7 +92,7 @@ impl Runner {
         }
     }
 
-    /// Until it is stopped: with which state it ends.
+    /// Runs until the drain is stopped; returns the final status.
     pub(crate) async fn run(&mut self) -> Status {
         let mut finish = None;
         loop {
@@ -112,7 +112,7 @@ impl Runner {
             let shared = self.shared.clone();
             let moved = match shared.begin() {
                 None => {
-                    // A paused drain must not keep others from its shards.
+                    // A paused drain must not keep its shards from other drains.
                     self.give_up().await;
                     self.shared.set_status(Status::Running);
                     self.count_of_others().await;
@@ -126,7 +126,7 @@ impl Runner {
                         continue;
                     }
                     let has_held = self.held.iter().any(Shard::has_held);
-                    // What waits for every shard does not wait for small batches to grow.
+                    // Held changes wait for every shard, so batches do not linger while there are any.
                     let moved = self.round(control.pace_rows_per_s, is_hurried || has_held).await;
                     self.settle(has_held).await || moved
                 }
@@ -138,19 +138,19 @@ impl Runner {
         Status::Stopped
     }
 
-    /// Begins before its window when the tier is nearly full, and goes on until what was in the queues is in
-    /// the database and what is drained is evicted.
+    /// Starts before the window when the tier is nearly full, and continues until what was in the queues is
+    /// in the database and drained rows are evicted.
     async fn judge_window(&mut self) {
         if self.judged_at > Instant::now() {
             return;
         }
         self.judged_at = Instant::now() + MAINTENANCE_ROUND;
         self.shared.look_at_window();
-        // A tier that does not answer is told of as such.
+        // A tier that does not answer is reported elsewhere.
         let Ok((used, limit)) = bounded(self.queues.queue.use_and_limit()).await else { return };
         let is_over = limit > 0 && used > limit;
         let waiting = self.shared.totals.lock().backlog_rows;
-        // How many bytes of it wait cannot be asked for cheaply.
+        // How many bytes of memory the backlog takes cannot be read cheaply.
         let is_crowded = is_over || limit > 0 && waiting > 0 && used > limit / 4 * 3;
         match self.early {
             None if is_crowded && self.shared.awaited().is_some() => {
@@ -166,12 +166,12 @@ impl Runner {
         }
     }
 
-    /// Lets others have all shards at once, whatever became of the last batch: the next one to hold them asks
-    /// the database.
+    /// Releases all leases at once, whatever the outcome of the last batch: the next holder asks the
+    /// database.
     pub(crate) async fn give_up(&mut self) {
         let Queues { queue, link } = &self.queues;
         let given_up = self.held.drain(..).filter(|shard| !shard.is_away).map(async |shard| {
-            // One that cannot be given back now runs out by itself.
+            // A lease that cannot be released now expires by itself.
             let _ = within(LEAVE_WAIT, queue.give_up(link, shard.lease().clone())).await;
         });
         join_all(given_up).await;
@@ -179,8 +179,8 @@ impl Runner {
         self.leases_at = Instant::now();
     }
 
-    /// Reads now and then which deletes act on rows of other tables. False: that is not known yet, and
-    /// nothing may be drained.
+    /// Reads, every [`CASCADES_ROUND`], which deletes act on rows of other tables. False: that is not known
+    /// yet, and nothing may be drained.
     async fn read_cascades(&mut self) -> bool {
         if self.cascades_at.is_some_and(|at| at > Instant::now()) {
             return true;
@@ -199,13 +199,13 @@ impl Runner {
         self.cascades_at.is_some()
     }
 
-    /// Renews what is held, and takes what is free.
+    /// Renews the held leases, and takes free ones.
     async fn leases(&mut self) {
         if self.leases_at > Instant::now() {
             return;
         }
         self.leases_at = Instant::now() + LEASE_ROUND;
-        // Side by side: a server that does not answer costs its own shards' leases, and no others.
+        // Concurrently: a server that does not answer costs its own shards' leases, and no others.
         let renewed = join_all(self.held.iter_mut().map(|shard| renew(&self.queues, shard))).await;
         let mut error = None;
         let mut renewed = renewed.into_iter();
@@ -243,7 +243,7 @@ impl Runner {
         }
     }
 
-    /// The lease of a shard that this drain has not, unless another has it.
+    /// Takes the lease of a shard that this drain does not hold, unless another drain holds it.
     async fn take(&self, number: u16, is_away: bool) -> (u16, Result<Option<Shard>, Error>) {
         let Queues { queue, link } = &self.queues;
         let taken = async {
@@ -263,8 +263,8 @@ impl Runner {
         (number, taken.await)
     }
 
-    /// Frees memory behind what was drained, beside it: a server that does not answer is asked as well what
-    /// it uses.
+    /// Frees the memory of drained rows, concurrently with draining: the maintenance also asks a server that
+    /// does not answer how much memory it uses.
     fn maintain(&mut self) {
         let is_busy = self.maintenance.as_ref().is_some_and(|task| !task.is_finished());
         if self.maintained_at > Instant::now() || is_busy {
@@ -283,7 +283,7 @@ impl Runner {
         }));
     }
 
-    /// One batch of every shard that may have one. Whether any had.
+    /// Applies one batch of every shard that is due; returns whether there was one.
     async fn round(&mut self, pace: Option<f64>, is_hurried: bool) -> bool {
         if self.pace.wait(pace).is_some() {
             return false;
@@ -305,12 +305,12 @@ impl Runner {
                         self.shared.note(error.to_string());
                     }
                 }
-                // Its position has moved: another drain has this shard.
+                // Its position has moved: another drain holds this shard.
                 Ok(Some(Outcome::Fenced(_))) => self.held.retain(|shard| shard.number() != number),
                 Err(error) => failed = Some(error),
             }
         }
-        // Behind what the others have done, which is told as well.
+        // Noted after the other shards' counts, because each count clears the last error.
         if let Some(error) = failed {
             self.shared.note(error.to_string());
         }
@@ -324,7 +324,7 @@ impl Runner {
         moved
     }
 
-    /// Goes on with what is held; whether something was settled.
+    /// Continues with the held changes; returns whether any was settled.
     async fn settle(&mut self, has_held: bool) -> bool {
         if !has_held && !self.settler.is_behind() {
             return false;
@@ -345,7 +345,7 @@ impl Runner {
         }
     }
 
-    /// Counts what is held, by whichever drain, also of a tier that was lost.
+    /// Counts the held changes of all drains, also those of a lost tier.
     async fn count_held(&self) {
         match self.database.held_count().await {
             Ok(held) => self.shared.totals.lock().held = held,
@@ -353,8 +353,8 @@ impl Runner {
         }
     }
 
-    /// Counts now and then what others are to drain, and looks who they are. What cannot be counted stays as
-    /// it was counted last.
+    /// Counts every [`LEASE_ROUND`] what other drains have to drain, and reads their names. A count that
+    /// cannot be read keeps its last value.
     async fn count_of_others(&mut self) {
         if self.counted_at > Instant::now() {
             return;
@@ -371,8 +371,8 @@ impl Runner {
         }
     }
 
-    /// Answers those who wait for everything that was in the queues when they asked. Whether a caller waits:
-    /// then no batch does.
+    /// Answers the callers that wait for everything that was in the queues when they asked. Returns whether a
+    /// caller waits: then batches do not linger.
     async fn answer_requests(&mut self) -> bool {
         let Some(asked) = self.shared.unanswered() else { return false };
         let answered = async {
@@ -400,7 +400,8 @@ impl Runner {
     }
 }
 
-/// Renews the lease of a shard: whether it may still be held, and why that is not known.
+/// Renews the lease of a shard: returns whether the shard may still be held, and the error if that is
+/// unknown.
 async fn renew(queues: &Queues, shard: &mut Shard) -> (bool, Option<Error>) {
     let Queues { queue, link } = queues;
     let asked_at = Instant::now();
@@ -417,7 +418,7 @@ async fn renew(queues: &Queues, shard: &mut Shard) -> (bool, Option<Error>) {
             (true, None)
         }
         Ok(false) => (false, None),
-        // It is not known whose it is before it has run out.
+        // The holder is unknown until the lease has expired.
         Err(error) => {
             shard.is_away = true;
             (shard.leased_at.elapsed() < Duration::from_millis(LEASE_MS), Some(error))

@@ -1,38 +1,39 @@
-//! Settles held changes: what one shard's drain found refused may only have come too early.
+//! Settles held changes: a change that one shard's drain found refused may only have come too early.
 //!
-//! Shards are drained side by side, and the database's constraints cross them: an insert may be read before
+//! Shards are drained concurrently, and the database's constraints cross them: an insert may be read before
 //! the delete, in another shard, that frees its unique value, or before the row that it refers to. So a
-//! refused change is held in the database (`forebay_held`), with all later ones of its row behind it, and
+//! refused change is held in the database (`forebay_held`), with all later changes of its row behind it, and
 //! settled here:
 //!
 //! 1. The *cut* is read: the newest entry of every shard, after the change was held.
-//! 2. When every shard's position in the database has passed the cut, the held changes are tried again, one
-//!    by one, as long as any is taken; what is left then as a whole (`whole`): one change a row, in one
-//!    transaction; both again, as long as either brings something.
-//! 3. What is refused even so waits for the next cut. A row that is refused at [`CUTS`] cuts in a row, with
-//!    no change more or less held of it, has its changes become dead letters, one by one.
+//! 2. When every shard's position in the database has passed the cut, the held changes are retried, one by
+//!    one, as long as any is accepted. The rest is then tried as a whole (`whole`): one change a row, in one
+//!    transaction. Both steps repeat as long as either makes progress.
+//! 3. What is still refused waits for the next cut. When a row is refused at [`CUTS`] cuts in a row, and its
+//!    set of held changes did not change meanwhile, its changes become dead letters, one by one.
 //!
-//! **What was acknowledged in an order that the database allows arrives.** Let change E be held. Whatever was
-//! acknowledged before E was sent stood in its stream when E was written, so when E was read, so before a cut
-//! that is read after E was held: clocks, servers and clients do not matter. When that cut is passed, each
-//! such change is in the database, or held. What may then refuse E beside a true violation is a row c whose
-//! state is *newer* than E's: a change of c, drained from behind the cut, which the database would have
-//! refused beside E had not a later change of E's row, acknowledged before it, made way. That later change
-//! stood in its stream when c was drained, so it lies before the next cut; it is held behind E then, and the
-//! row is tried as it was after it. So a row that was refused at one cut, and of which nothing more is held
-//! when the next one is passed, was refused by a row beside which it never stood in the order of the
-//! acknowledgements. (For constraints over more than two rows, such as a sum that a trigger checks, a change
-//! of a third row from behind the cut may stand in the way; each of them lies before the next cut as well,
-//! and it takes two cuts, with clients who write all the time, to be unlucky twice.) A change that was held
-//! after the cut was read counts that cut as its first: this is why [`CUTS`] is three.
+//! **What was acknowledged in an order that the database allows arrives.** Let change E be held. Every
+//! change that was acknowledged before E was sent was in its stream when E was written, hence when E was
+//! read, hence before a cut that is read after E was held: clocks, servers and clients do not matter. When
+//! that cut is passed, each such change is in the database, or held. Beside a true violation, only a row c
+//! whose state is *newer* than E's may then refuse E: a change of c, drained from behind the cut, which the
+//! database would have refused beside E if a later change of E's row, acknowledged before it, had not made
+//! way. That later change was in its stream when c was drained, so it lies before the next cut; it is then
+//! held behind E, and the row is tried in its state after that change. So if a row was refused at one cut,
+//! and no more of its changes are held when the next cut is passed, then it was refused by a row with which
+//! it never coexisted in the order of the acknowledgements. (For constraints over more than two rows, such
+//! as a sum that a trigger checks, a change of a third row from behind the cut may be the obstacle. Each
+//! such change lies before the next cut too, and only clients that write all the time can cause this at two
+//! cuts in a row.) A change that was held after the cut was read counts that cut as its first: for this
+//! reason [`CUTS`] is three.
 //!
 //! **A delete that acts on other rows** (ON DELETE CASCADE, SET NULL, SET DEFAULT) is held like a refused
-//! one, so that what was acknowledged before it is in the database first: see `acting`.
+//! change, so that what was acknowledged before it is in the database first: see `acting`.
 //!
-//! **No state is kept.** Held changes are in the database, everything else here is in memory and begins
-//! anew: a drain that dies loses a cut, and another one reads the next. Two that settle at the same time lock
-//! the same rows of `forebay_held`: one finds them gone, and looks again. The drain of the lowest shard that
-//! has held changes settles those of all.
+//! **Nothing here survives a restart.** Held changes are in the database; everything else is in memory and
+//! starts anew: when a drain dies its cut is lost, and another drain reads the next. Two drains that settle
+//! at the same time lock the same rows of `forebay_held`: one of them finds the rows gone, and reads again.
+//! The drain of the lowest shard that has held changes settles the held changes of all shards.
 
 mod acting;
 mod batch;
@@ -50,15 +51,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// At how many cuts in a row a row's changes are refused before they are dead.
+/// The number of cuts in a row at which a row's changes are refused before they become dead letters.
 const CUTS: u32 = 3;
 
-/// How often memory is asked again to show a row as the database has it, and how often at most a caller that
-/// waits for the drain waits for that.
+/// How often memory is asked again to show a row as the database has it, and after how many tries a caller
+/// that waits for the drain no longer waits for that.
 const SHOW_AGAIN: Duration = Duration::from_millis(50);
 const SHOWS_WAITED_FOR: u32 = 100;
 
-/// How often it is looked what still stands before a cut.
+/// How often the newest entries are read again to lower a cut.
 const LOWER_AGAIN: Duration = Duration::from_secs(1);
 
 /// Settles the held changes of a tier.
@@ -68,27 +69,27 @@ pub(super) struct Settler {
     /// The names of the tables that only Forebay writes to.
     own: Arc<HashSet<String>>,
     cascades: Known,
-    /// The rows that deletes which are applied now may act on; `None`: there are no such deletes.
+    /// The rows on which the deletes that are being applied may act; `None`: no such delete is being applied.
     reached: Option<Arc<HashSet<i64>>>,
     cut: Option<Cut>,
-    /// What was refused at the last cut, by the hash of the row's key.
+    /// The rows that were refused at the last cut, by the hash of the key.
     refused: HashMap<i64, Refused>,
     /// Rows that memory is to show as the database has them.
     shows: Vec<Show>,
     show_at: Instant,
-    /// When it is looked again what stands before the cut.
+    /// When the cut may be lowered again.
     lower_at: Instant,
     back_off: BackOff,
     not_before: Instant,
 }
 
-/// What must be in the database, or held, before the next try.
+/// The records that must be in the database, or held, before the next try.
 struct Cut {
-    /// By shard.
+    /// The newest position by shard.
     tails: Vec<Position>,
-    /// What was held when they were read.
+    /// The changes that were held when the tails were read.
     held: HashSet<HeldId>,
-    /// By log: how far it was in the database when the cut was passed.
+    /// By log: the database's position when the cut was passed.
     passed: HashMap<u128, u64>,
 }
 
@@ -96,14 +97,14 @@ struct Cut {
 struct Refused {
     first: HeldId,
     last: HeldId,
-    /// At so many cuts in a row.
+    /// The number of cuts in a row at which they were refused.
     cuts: u32,
 }
 
 /// A row that memory is to show as the database has it.
 struct Show {
     row: RowKey,
-    /// Not if memory has the row as of this position or newer.
+    /// Skip the row if memory has it as of this position or newer.
     unless: Option<u64>,
     tries: u32,
 }
@@ -116,12 +117,12 @@ struct Entry {
     change: Change,
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Default)]
 pub(super) struct Settled {
-    /// Held changes that are in the database, or dead.
+    /// Held changes that are now in the database, or dead letters.
     pub changes: usize,
-    /// Those of them that are dead.
+    /// Dead letters written.
     pub dead: u64,
 }
 
@@ -150,12 +151,12 @@ impl Settler {
         self.back_off.is_failing()
     }
 
-    /// Whether memory does not show yet what the database has of a row that was settled.
+    /// Whether memory does not show yet what the database contains of a settled row.
     pub fn is_behind(&self) -> bool {
         self.shows.iter().any(|show| show.tries < SHOWS_WAITED_FOR)
     }
 
-    /// Goes on with what is held, if that is for the drain of these shards to do.
+    /// Continues with the held changes, if the drain of these shards is responsible for them.
     pub async fn step(&mut self, shards: &[u16]) -> Result<Settled, Error> {
         self.show().await;
         if self.not_before > Instant::now() {
@@ -165,7 +166,7 @@ impl Settler {
         match &done {
             Ok(_) => self.back_off.succeeded(),
             Err(error) if error.is_fenced() => {
-                // Another drain has settled some of it.
+                // Another drain has settled some of the changes.
                 self.cut = None;
                 return Ok(Settled::default());
             }
@@ -195,12 +196,12 @@ impl Settler {
             return Ok(Settled::default());
         }
         let Some(cut) = self.cut.take() else { return Ok(Settled::default()) };
-        // What was held since is to be tried as well.
+        // Changes that were held since are to be tried too.
         let held = self.held(&numbers).await?;
         self.settle(held, &cut).await
     }
 
-    /// What is held of this tier.
+    /// The held changes of this tier.
     async fn held(&self, shards: &HashMap<u128, u16>) -> Result<Vec<Held>, Error> {
         let mut held = self.database.held().await?;
         held.retain(|held| shards.contains_key(&held.id.log));
@@ -218,8 +219,8 @@ impl Settler {
         Ok(is_passed)
     }
 
-    /// Now and then, looks what is still there before the cut: a server that changed over may have lost the
-    /// entries that it was read from.
+    /// Reads the newest entries again, every [`LOWER_AGAIN`], and lowers the cut to them: after a failover a
+    /// server may have lost the entries from which the cut was read.
     async fn lower_cut(&mut self) -> Result<(), Error> {
         let Some(cut) = self.cut.as_mut().filter(|_| self.lower_at <= Instant::now()) else { return Ok(()) };
         self.lower_at = Instant::now() + LOWER_AGAIN;
@@ -228,15 +229,15 @@ impl Settler {
         Ok(())
     }
 
-    /// Tries all of it, and buries what was refused often enough.
+    /// Tries all held changes, and makes dead letters of those that were refused often enough.
     async fn settle(&mut self, held: Vec<Held>, cut: &Cut) -> Result<Settled, Error> {
         let before = held.len();
         let (schemas, entries) = self.ready(held);
         let (mut waiting, acting) = self.split_acting(&schemas, entries);
         let mut acting: Vec<_> = acting.into_iter().filter(|row| cut.held.contains(&row[0].id)).collect();
-        // Not tried: those of tables that are not known, and deletes that another cut is for.
+        // Not tried: changes of unknown tables, and deletes that wait for another cut.
         let unready = before - waiting.len() - acting.iter().map(Vec::len).sum::<usize>();
-        // Each step is taken when those before it bring nothing more.
+        // Each step runs when the steps before it make no more progress.
         loop {
             waiting = self.until_none_is_taken(&schemas, waiting).await?;
             let (others, deletes) = (waiting.len(), acting.len());
@@ -260,7 +261,7 @@ impl Settler {
         Ok(Settled { changes: before - unready - waiting.len() + buried, dead: letters })
     }
 
-    /// Tries changes one by one, as long as any is taken; the others.
+    /// Tries changes one by one, as long as any is accepted; returns the others.
     async fn until_none_is_taken(
         &mut self,
         schemas: &[Arc<Schema>],
@@ -275,7 +276,7 @@ impl Settler {
         }
     }
 
-    /// Held changes for the tables as they are; those of tables that are not known wait.
+    /// Converts held changes to the present tables; those of unknown tables wait.
     fn ready(&self, held: Vec<Held>) -> (Vec<Arc<Schema>>, Vec<Entry>) {
         let schemas = self.queues.schemas();
         let places: HashMap<&str, usize> =
@@ -291,7 +292,7 @@ impl Settler {
         (schemas, entries)
     }
 
-    /// Counts a cut for each row that was refused at it; the changes of those that are dead.
+    /// Counts a cut for each row that was refused at it; returns the changes that become dead letters.
     fn judge(&mut self, waiting: &[Entry]) -> Vec<Entry> {
         let mut rows: HashMap<i64, (HeldId, HeldId)> = HashMap::new();
         for entry in waiting {
@@ -307,7 +308,7 @@ impl Settler {
         waiting.iter().filter(is_dead).cloned().collect()
     }
 
-    /// Has memory show what the database has.
+    /// Asks memory to show what the database contains.
     async fn show(&mut self) {
         if self.shows.is_empty() || self.show_at > Instant::now() {
             return;
@@ -316,7 +317,7 @@ impl Settler {
         let Queues { queue, link } = &self.queues;
         for mut show in std::mem::take(&mut self.shows) {
             let (schema, key) = &show.row;
-            // What cannot be done now is tried again.
+            // A row that cannot be shown now is retried.
             let shown = bounded(queue.undo(link, &schema.name, key.as_ref(), show.unless)).await;
             if !shown.unwrap_or(false) {
                 show.tries += 1;

@@ -1,4 +1,4 @@
-//! One shard that this drain holds: when its next batch is taken.
+//! One shard that this drain holds: decides when its next batch is taken.
 
 use super::Queues;
 use super::limits::{LINGER, LINGER_ROWS, SHARDS_AT_ONCE};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
-/// How many shards of a drainer use the database at the same time. One that waits for its server takes no
-/// turn.
+/// Bounds how many shards of a drain use the database at the same time. A shard that waits for its Redis
+/// server takes no permit.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Asking where they stand.
+    /// For reading a shard's position.
     asking: Arc<Semaphore>,
-    /// In a transaction that writes.
+    /// For a transaction that writes.
     writing: Semaphore,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Shard {
     back_off: BackOff,
     /// When its lease was taken or renewed last.
     pub leased_at: Instant,
-    /// Its server did not answer: it is left alone until its lease is renewed.
+    /// Its Redis server did not answer: the shard is skipped until its lease is renewed.
     pub is_away: bool,
     turns: Arc<Turns>,
-    /// No batch before.
+    /// No batch starts before this.
     pub not_before: Instant,
-    /// When its waiting records were first seen, while they are few.
+    /// When its waiting records were first seen, while they are fewer than a full batch.
     few_since: Option<Instant>,
 }
 
@@ -63,7 +63,7 @@ impl Shard {
                 database,
                 rows_limit,
                 own,
-                // A server may go for good, and its folder with it.
+                // A host may be lost, and its folder with it.
                 None,
             ),
             back_off: BackOff::default(),
@@ -93,20 +93,20 @@ impl Shard {
         self.batcher.stopped()
     }
 
-    /// How far it is drained without the stopped tables, for which held changes wait as well; 0 while that is
-    /// not known.
+    /// How far the shard is drained without the stopped tables, which also delay held changes; 0 while that
+    /// is unknown.
     pub fn drained_others(&self) -> Position {
         let others = self.batcher.drained().unwrap_or_default().others;
         if self.stopped().is_empty() { self.batcher.queue.held.below(others) } else { others }
     }
 
-    /// Whether changes of it may be held.
+    /// Whether the shard may have held changes.
     pub fn has_held(&self) -> bool {
         !self.batcher.queue.held.is_empty()
     }
 
-    /// One batch; `None` when there is nothing, or too little yet. `hurried`: few records do not wait for
-    /// others.
+    /// Applies one batch; `None` when there are no records, or too few yet. `hurried`: a small batch does not
+    /// linger.
     pub async fn step(&mut self, pace: Option<f64>, hurried: bool) -> Result<Option<Outcome>, Error> {
         let outcome = self.try_step(pace, hurried).await;
         match &outcome {

@@ -1,9 +1,10 @@
 //! One shard's stream as a queue, for as long as its lease is held.
 //!
-//! A refused change is held (`settle` says why and for how long), and so is every later one of its row: while
-//! a change is held, neither it nor anything behind it in the stream is released. So the tier goes on to take
-//! the row for undrained: it is not evicted, its tombstone stays, and no read of the database replaces it.
-//! Deletes that act on rows of other tables are held without being tried (`settle/acting`).
+//! A refused change is held (`settle` describes why and for how long), and so is every later change of its
+//! row. While a change is held, neither it nor anything behind it in the stream is released. So the tier
+//! continues to treat the row as undrained: the row is not evicted, its tombstone stays, and no read of the
+//! database replaces it. Deletes that act on rows of other tables are held without being tried
+//! (`settle/acting`).
 
 use super::Queues;
 use super::limits::READ_ROWS;
@@ -25,27 +26,27 @@ use tokio::sync::Semaphore;
 pub(super) struct ShardQueue {
     pub queues: Queues,
     pub lease: Lease,
-    /// Rows that memory is to show as the database has them, once that has all their changes.
+    /// Rows that memory must show as the database has them, once the database contains all their changes.
     pub undone: Vec<RowKey>,
     pub database: Store,
-    /// What the position's opening must be for this drain to move it: that of the shard as it is read.
+    /// The opening that the position must have for this drain to move it: that of the shard as it is read.
     opening: String,
-    /// No entry has a position between these.
+    /// No valid entry has a position between these.
     gap: (u64, u64),
-    /// Bounds how many shards ask the database at the same time where they stand.
+    /// Bounds how many shards read their position in the database at the same time.
     asking: Arc<Semaphore>,
     pub held: HeldChanges,
     cascades: Known,
-    /// What is held, or was, has kept something from being released.
+    /// Whether held changes keep, or kept, something from being released.
     pub is_behind: bool,
 }
 
-/// The held changes of a shard, as the database had them.
+/// The held changes of a shard, as last read from the database.
 #[derive(Debug, Default)]
 pub(super) struct HeldChanges {
     /// In the order of the queue, with the hashes of their keys.
     list: Vec<(HeldId, i64)>,
-    /// Some were added since.
+    /// Whether changes were held since.
     is_grown: bool,
 }
 
@@ -54,7 +55,7 @@ impl HeldChanges {
         self.list.is_empty() && !self.is_grown
     }
 
-    /// Everything before the first of them is in the database.
+    /// The position before which everything is in the database: `position`, or the first held change's.
     pub fn below(&self, position: Position) -> Position {
         let first = self.list.first().map(|(id, _)| Position(id.position - 1));
         first.map_or(position, |first| first.min(position))
@@ -83,13 +84,13 @@ impl ShardQueue {
         }
     }
 
-    /// Whether a server that was cut off has given this position: the shard was repaired without it.
+    /// Whether a server that was cut off assigned this position: the shard was repaired without that server.
     fn is_lost(&self, position: u64) -> bool {
         self.gap.0 < position && position <= self.gap.1
     }
 
-    /// Asks the database which changes are held, unless none can be: this drain alone adds some, and others
-    /// may settle them.
+    /// Reads from the database which changes are held, unless none can be: only this drain adds held changes,
+    /// and others may settle them.
     async fn look_for_held(&mut self) -> Result<(), Error> {
         if !self.held.is_empty() {
             self.read_held().await?;
@@ -97,11 +98,12 @@ impl ShardQueue {
         Ok(())
     }
 
-    /// The database does not know this shard as it is: it is being repaired, or one of both has gone back.
+    /// The database has another opening of this shard: the shard is being repaired, or one of the two was
+    /// restored to an earlier state.
     async fn other_opening(&self, stored: &str, known: &str) -> Error {
         let Queues { queue, link } = &self.queues;
         let shard = self.lease.shard;
-        // A newer one in the database is that of a repair: this server of the tier may be cut off.
+        // A newer opening in the database comes from a repair: this server of the tier may be cut off.
         if opening_number(stored) < opening_number(known)
             && let Err(error) = bounded(queue.doubt(link, shard)).await
         {
@@ -121,11 +123,11 @@ impl ShardQueue {
 }
 
 impl Queue for ShardQueue {
-    /// A batch is read when its turn comes: shards are drained side by side, and the others keep the database
+    /// A batch is read when its turn comes: shards are drained concurrently, and the others keep the database
     /// busy meanwhile.
     const ROWS_FIRST: usize = usize::MAX;
     const IS_OWN: bool = false;
-    /// What it needs may stand in the queue of another shard.
+    /// The row that the change needs may be in the queue of another shard.
     const ON_REFUSAL: OnError = OnError::Hold;
 
     fn id(&self) -> u128 {
@@ -140,7 +142,7 @@ impl Queue for ShardQueue {
         let queue = self.queues.status(self.lease.shard).await?;
         let asking = self.asking.clone();
         let turn = asking.acquire().await;
-        // A COMMIT may still be under way, of a drain that lost its connection or was killed.
+        // A COMMIT may still be running, of a drain that lost its connection or was killed.
         database.settled_position(self.id()).await?;
         let positions = database.positions().await?;
         let stored = positions.iter().find(|stored| stored.log == self.id());
@@ -162,7 +164,7 @@ impl Queue for ShardQueue {
         }
         self.is_behind = self.held.below(drained) < drained;
         if queue.entries > 0 && self.held.below(drained) > released {
-            // Committed by one who lost the lease, or the tier, before it could say so.
+            // A drain that lost its lease, or the tier, committed this before it could release it.
             self.release(drained).await?;
         }
         Ok(Place::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
@@ -192,7 +194,7 @@ impl Queue for ShardQueue {
                 }
                 let mut change = decode(position, &record, &catalogue, schemas);
                 if change.is_err() {
-                    // A server with more tables may have been started since.
+                    // A server with more tables may have started since.
                     catalogue = bounded(queue.refresh_catalogue(link)).await?;
                     change = decode(position, &record, &catalogue, schemas);
                 }
@@ -215,7 +217,7 @@ impl Queue for ShardQueue {
         self.is_behind = upto < position;
         let mut waiting = Vec::new();
         for (schema, key) in std::mem::take(&mut self.undone) {
-            // What cannot be done now is tried again behind the next batch.
+            // A row that cannot be undone now is retried after the next batch.
             let undone = bounded(queue.undo(link, &schema.name, key.as_ref(), None)).await;
             if !undone.unwrap_or(false) {
                 waiting.push((schema, key));
@@ -225,7 +227,7 @@ impl Queue for ShardQueue {
         Ok(released)
     }
 
-    /// Nothing waits for the database on this tier.
+    /// No client waits for the database on this tier.
     async fn settle(&mut self, _: &Reached, _: &Verdict) {}
 
     fn set_stopped(&self, _: &[StoppedTable]) {}

@@ -1,11 +1,11 @@
-//! Compares a hot table on Redis or Valkey with the database, row by row, beside servers and drainers that go
-//! on.
+//! Compares a hot table on Redis or Valkey with the database, row by row, while servers and drains are
+//! running.
 //!
 //! The positions of all shards are read first, the database's rows in a snapshot after that. So a row of
-//! memory whose last change lies at or before its shard's position must be in the snapshot and be the same;
-//! one that changed later says nothing, nor does one of which the database holds a change. A row may change,
-//! be deleted and drained between the snapshot and the read of memory: what differs is read again, on both
-//! sides, before it counts.
+//! memory whose last change lies at or before its shard's position must be in the snapshot with the same
+//! values. A row that changed later, or that has held changes, is not compared. A row may change, be deleted
+//! and be drained between the snapshot and the read of memory: rows that differ are read again, on both
+//! sides, before they count.
 
 use super::warm::tier;
 use crate::verify::{Difference, Differences, Pair, difference, is_same, still_different};
@@ -17,11 +17,11 @@ use forebay_value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// How often what differs is read again, and after how long: a change takes about as long from memory to the
-/// database.
+/// How often a row that differs is read again, and after how long: about the time that a change takes from
+/// memory to the database.
 const READS_MAX: u32 = 5;
 const READ_AGAIN: Duration = Duration::from_millis(100);
-/// Reads of memory under way at a time.
+/// Concurrent reads of memory.
 const AT_ONCE: usize = 256;
 
 /// Compares all rows of a table.
@@ -88,7 +88,7 @@ struct Comparison<'a> {
     store: &'a Store,
     /// By shard.
     drained: HashMap<u16, u64>,
-    /// The keys of rows of which changes are held.
+    /// The keys of rows with held changes.
     held: HashSet<String>,
     found: Differences,
 }
@@ -113,7 +113,7 @@ impl Comparison<'_> {
         shard.and_then(|shard| self.drained.get(&shard)).is_some_and(|drained| position <= *drained)
     }
 
-    /// Whether there is nothing to doubt about a row; counts it then.
+    /// Whether a row agrees; counts it if so.
     fn agrees(&mut self, key: &Value, memory: Option<&RemoteEntry>, database: Option<&Row>) -> bool {
         if self.held.contains(&text_of(key)) {
             self.found.undrained += 1;
@@ -135,7 +135,7 @@ impl Comparison<'_> {
         true
     }
 
-    /// Rows of memory that the database should have had.
+    /// Finds rows of memory that the database should contain and does not.
     async fn find_missing(&mut self, keys: &HashSet<String>, doubtful: &mut Vec<Value>) -> Result<(), Error> {
         for shard in 0..self.tables.shard_count() {
             let mut cursor = 0;
@@ -158,7 +158,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Reads a row again until it agrees; counts the difference when it does not.
+    /// Reads a row again until both sides agree; counts the difference when they do not.
     async fn settle(&mut self, key: Value) -> Result<(), Error> {
         let mut last = (None, None);
         for read in 0..READS_MAX {
@@ -201,7 +201,7 @@ impl Comparison<'_> {
     }
 }
 
-/// A key as text: two are the same when their texts are.
+/// A key as text: two keys are equal when their texts are.
 fn text_of(key: &Value) -> String {
     match key {
         Value::Bigint(number) => number.to_string(),

@@ -1,5 +1,5 @@
-//! Database to a tier on Redis or Valkey: when a table's shards have nothing yet or lost theirs, and beside
-//! one that is being served.
+//! Loads rows from the database into a tier on Redis or Valkey: when a table's shards are empty or lost their
+//! rows, and while the table is being served.
 
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::Store;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Receiver;
 
-/// How often another server that loads a table is asked whether it has done so.
+/// How often a server checks whether another server has finished loading a table.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Parts of a scan on their way into memory, half a megabyte each at 500 bytes a row: while the servers take
-/// some, the next are made ready.
+/// Parts of a scan that are being written to memory at a time, half a megabyte each at 500 bytes a row: the
+/// next are prepared while Redis takes some.
 const MESSAGES_AT_ONCE: usize = 8;
 
-/// Fills a table's shards from the database, unless they are filled, by this server or another: when it
-/// returns, all are loaded.
+/// Fills a table's shards from the database, unless this server or another has filled them. When it returns,
+/// all shards are loaded.
 ///
 /// # Errors
 /// [`Kind::Database`], [`Kind::Log`].
@@ -41,15 +41,15 @@ pub async fn load_remote(
         };
         match fill(load, table, link, store, None, progress).await {
             Ok(rows) => return Ok(Loaded { rows, took: began.elapsed() }),
-            // It took so long that what was deleted meanwhile is not known any more.
+            // The load took so long that the tier no longer records what was deleted meanwhile.
             Err(error) if error.is_transient() => tokio::time::sleep(POLL).await,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Gives a table that is loaded every row of the database, or those for which the SQL expression `filter` is
-/// true. What is newer in memory stays; rows that were evicted come back.
+/// Loads every row of the database into a loaded table, or the rows for which the SQL expression `filter` is
+/// true. Newer values in memory stay; evicted rows come back.
 ///
 /// # Errors
 /// [`Kind::Database`], [`Kind::Log`]; [`Kind::InUse`] when another server loads this table.
@@ -91,7 +91,7 @@ async fn fill(
     let rows = match taken {
         Ok(rows) => rows,
         Err(error) => {
-            // The servers may be what failed; then it runs out.
+            // The Redis servers may be what failed; then the load expires.
             let _ = load.abandon(link).await;
             return Err(error);
         }
@@ -125,7 +125,7 @@ async fn take_all(
     Ok(rows)
 }
 
-/// The tier failed.
+/// An error of the tier.
 pub(super) fn tier(error: HotError) -> Error {
     Error::caused(Kind::Log, "the memory tier", error)
 }

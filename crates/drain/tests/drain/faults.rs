@@ -1,4 +1,4 @@
-//! The store away, dead letters, two drains, pause and pace.
+//! An unreachable database, dead letters, two drains, pause and pace.
 
 use crate::stopping::eventually;
 use crate::{PEOPLE, World, person};
@@ -47,14 +47,15 @@ async fn a_database_that_is_moved_away_and_put_back() {
 async fn what_the_database_refuses_is_a_dead_letter_and_the_rest_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open_parts(&folder.path().join("data"), &folder.path().join("r.db"), true).await;
-    // Somebody else's rows, which memory knows nothing of.
+    // Rows of another program, which memory does not know.
     world
         .plain()
         .execute_batch("INSERT INTO people VALUES (3, 'theirs', 'x', 0), (9, 'theirs', 'y', 0)")
         .unwrap();
     let drain = world.drain(Settings { paused: true, ..Settings::default() });
     for (id, email) in [(1, None), (2, Some("x")), (3, None), (4, Some("z"))] {
-        // A shared table asks the database first; these were written before it could know.
+        // A shared table asks the database first; these rows were written before the database could show a
+        // conflict.
         let row = person(id, "ours", email, 0);
         loop {
             match world.people().insert(row.as_ref()) {
@@ -103,7 +104,7 @@ async fn what_is_written_after_a_pause_is_in_no_batch() {
     let world = World::open(folder.path()).await;
     let drain = world.drain(Settings::default());
     for id in 0..20 {
-        // Idle it stands and waits for records, which is where a pause finds it.
+        // An idle drain waits for records: the pause interrupts that wait.
         drain.pause().await;
         assert!(!drain.state().batch_in_hand);
         world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
@@ -135,7 +136,7 @@ async fn paused_it_keeps_everything_in_the_log() {
     assert_eq!(drain.state().status, Status::Running);
     drain.pause().await;
     world.people().insert(person(10, "p", None, 0).as_ref()).unwrap();
-    // Finishing is asked for by name: a pause does not keep it.
+    // Finishing is an explicit request: a pause does not prevent it.
     assert_eq!(drain.stop(Stop::Finish).await.status, Status::Stopped);
     assert_eq!(world.text("SELECT count(*) || '' FROM people"), "11");
 }
@@ -144,13 +145,13 @@ async fn paused_it_keeps_everything_in_the_log() {
 async fn a_pace_bounds_what_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open(folder.path()).await;
-    // Twenty seconds of work, of which the first two tenths are looked at.
+    // Twenty seconds of work, of which the test observes the first two tenths.
     for id in 0..1_000 {
         world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
     }
     let drain = world.drain(Settings { pace_rows_per_s: Some(50.0), ..Settings::default() });
     let end = world.end();
-    // Batches of a tenth of a second: more of them than time has room for at full speed, none too large.
+    // Batches of a tenth of a second: more of them than the time allows at full speed, none too large.
     eventually("a first batch", || drain.state().batches_total >= 2).await;
     let state = drain.state();
     assert_eq!(state.changes_total, 5 * state.batches_total);
@@ -202,7 +203,7 @@ async fn a_log_never_begins_behind_what_the_database_has() {
     let drain = world.drain(Settings { paused: true, batch_rows_max: 1, ..Settings::default() });
     for id in 0..400 {
         world.people().insert(person(id, &"x".repeat(10_000), None, 0).as_ref()).unwrap();
-        // Groups of one record, so that batches end where segments do.
+        // Groups of one record, so that batches end at segment boundaries.
         world.end();
     }
     let end = world.end();
@@ -272,8 +273,8 @@ async fn a_row_whose_parent_never_comes_is_alone_in_its_dead_letter() {
     drain.drain_to(end).await.unwrap();
     let letters = world.store.dead_letters(10).await.unwrap();
     assert!(letters.iter().any(|letter| letter.row.contains("\"id\":3")), "{letters:?}");
-    // The batch was split until the refused one stood alone: one whose parent came later in it may share its
-    // fate.
+    // The batch was split until the refused change was alone: a change whose parent came later in the batch
+    // may be refused too.
     assert_eq!(5 - letters.len(), world.text("SELECT count(*) || '' FROM people").parse::<usize>().unwrap());
     assert!(world.text(PEOPLE).contains("1:p:-:1") && world.text(PEOPLE).contains("5:p:-:1"));
 }

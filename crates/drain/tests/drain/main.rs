@@ -49,7 +49,7 @@ fn source_error(error: forebay_database::Error) -> SourceError {
 }
 
 impl World {
-    /// As a server starts: log, database, tables made if missing, rows loaded, log replayed.
+    /// Opens everything as a server's start does: log, database, missing tables, rows loaded, log replayed.
     pub(crate) async fn open(folder: &Path) -> World {
         World::open_parts(&folder.join("data"), &folder.join("records.db"), false).await
     }
@@ -95,7 +95,7 @@ impl World {
         self.tables.get("hits").unwrap()
     }
 
-    /// Inserts into `people`, waiting for the log's disk when it is behind.
+    /// Inserts into `people`; waits while the log's disk lags.
     pub(crate) fn insert(&self, row: RowRef<'_>) {
         while let Err(error) = self.people().insert(row) {
             assert_eq!(error, WriteError::Busy);
@@ -156,7 +156,7 @@ pub(crate) fn person(id: i64, name: &str, email: Option<&str>, n: i64) -> Row {
 pub(crate) const PEOPLE: &str = "SELECT coalesce(group_concat(id || ':' || coalesce(name, '-') || ':' || coalesce(email, '-') || ':' || n, ' '), '') \
      FROM (SELECT * FROM people ORDER BY id)";
 
-/// The files of a folder as they are now: what a crash would leave, the lock aside.
+/// The files of a folder as they are now: what a crash would leave, except for the lock.
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -165,7 +165,7 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
         if entry.file_type().unwrap().is_dir() {
             copy_folder(&entry.path(), &target);
         } else {
-            // The log prepares segments ahead, under another name until they are used.
+            // The log prepares segments in advance, under another name until they are used.
             let copied = std::fs::copy(entry.path(), target);
             assert!(copied.is_ok() || copied.unwrap_err().kind() == std::io::ErrorKind::NotFound);
         }

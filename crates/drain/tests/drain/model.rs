@@ -18,7 +18,8 @@ enum Step {
     Add(i64, i64),
     Hit(String),
     Delete(i64),
-    /// Drain with batches of so many rows, to the end or just begun; crash before the log knows, if so.
+    /// Drain with batches of so many rows, to the end or only started; optionally crash before the log is
+    /// released.
     Drain {
         rows: usize,
         to_end: bool,
@@ -124,7 +125,7 @@ async fn play(steps: Vec<Step>) {
         assert_eq!((state.dead_total, state.last_error), (0, None));
         drop(drain);
         if *crash {
-            // The log as a crash leaves it: it has not remembered what it released.
+            // The log as after a crash: it does not remember what it released.
             data = folder.path().join(format!("data-{}", index + 1));
             copy_folder(&world.data, &data);
             drop(world);
@@ -160,9 +161,9 @@ proptest! {
 #[tokio::test]
 async fn unique_values_move_between_keys_within_a_batch() {
     for (moves, expected) in [
-        // A swap, by way of nothing.
+        // A swap, through NULL.
         (vec![(1, None), (2, Some("a")), (1, Some("b"))], "1:p:b:0 2:p:a:0 3:p:c:0"),
-        // A chain, each taking what the one before it gave up.
+        // A chain, each row taking the value that the one before it released.
         (vec![(3, Some("d")), (2, Some("c")), (1, Some("b"))], "1:p:b:0 2:p:c:0 3:p:d:0"),
         // A ring.
         (vec![(3, None), (2, Some("c")), (1, Some("b")), (3, Some("a"))], "1:p:b:0 2:p:c:0 3:p:a:0"),
@@ -201,6 +202,6 @@ async fn a_value_that_a_deleted_row_had_goes_to_another_in_one_attempt() {
     drain.resume();
     drain.drain_to(world.end()).await.unwrap();
     assert_eq!(world.text(PEOPLE), "1:r:b:0 2:q:a:0");
-    // A delete and two inserts: it was not taken apart.
+    // A delete and two inserts: the batch was not applied uncoalesced.
     assert_eq!(drain.state().changes_total, 4);
 }

@@ -1,4 +1,4 @@
-//! What PostgreSQL refuses: one row with whatever SQLSTATE, or every row of a table.
+//! PostgreSQL's refusals: of one row with any SQLSTATE, or of every row of a table.
 
 use crate::stopping::{eventually, write};
 use crate::{World, person};
@@ -19,7 +19,7 @@ async fn client(url: &str) -> Client {
     client
 }
 
-/// A world over a database of its own, made with these options; and a client of that.
+/// A world over its own database, created with these options; and a client of that database.
 async fn world(folder: &Path, options: &str) -> (World, Client) {
     let server = std::env::var("FOREBAY_TEST_POSTGRES").unwrap_or_else(|_| {
         panic!("FOREBAY_TEST_POSTGRES is not set: run these tests by `make test`, or start a server with scripts/services")
@@ -145,7 +145,7 @@ async fn an_additive_migration_stops_nothing() {
     assert_eq!((drain.state().dead_total, drain.state().stopped_tables), (0, vec![]));
 }
 
-/// Passes bytes on to PostgreSQL; its clients can be cut off while the server goes on unaware.
+/// Forwards bytes to PostgreSQL; the test can cut its clients off while the server continues unaware.
 struct Relay {
     address: SocketAddr,
     clients: Arc<Mutex<Vec<TcpStream>>>,
@@ -169,16 +169,16 @@ impl Relay {
 
     fn cut(&self) {
         for client in self.clients.lock().unwrap().drain(..) {
-            // A client that has gone by itself is cut off already.
+            // A client that has closed its connection is cut off already.
             let _ = client.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Copies until the end, and keeps `to` open for good when it is to be `kept`.
+/// Copies until the end; never closes `to` when it is to be `kept`.
 fn pass(mut from: TcpStream, mut to: TcpStream, is_kept: bool) {
     std::thread::spawn(move || {
-        // Either side may go at any time: that is what this is for.
+        // Either side may close at any time: the relay exists for that.
         let _ = std::io::copy(&mut from, &mut to);
         if is_kept {
             std::mem::forget(to);
@@ -202,7 +202,7 @@ async fn a_commit_that_is_still_under_way_does_not_fence_its_own_drain() {
     let drain = world.drain(Settings::default());
     write(&world, 0..3);
     drain.drain_to(world.end()).await.unwrap();
-    // A deferred trigger holds the COMMIT as long as somebody has the lock.
+    // A deferred trigger delays the COMMIT as long as another session has the lock.
     let hold = "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
           PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
         CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON hits DEFERRABLE INITIALLY DEFERRED

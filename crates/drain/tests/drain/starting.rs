@@ -1,4 +1,4 @@
-//! Which log goes with which database, and what is said when they do not.
+//! Which logs belong to which database, and the errors when they do not.
 
 use crate::{PEOPLE, World, copy_folder, people, person};
 use forebay_database::Store;
@@ -16,7 +16,7 @@ fn store(path: &Path) -> Store {
     Store::open(&format!("sqlite:{}", path.display()), Default::default()).unwrap()
 }
 
-/// A data folder and a database with 3 rows of it, both closed.
+/// A data folder and a database with 3 of its rows, both closed.
 async fn drained(folder: &Path) {
     let world = World::open(folder).await;
     for id in 0..3 {
@@ -55,7 +55,7 @@ async fn the_data_folder_was_deleted() {
         assert!(notice.contains(part), "{notice}");
     }
     drop((new, db));
-    // And it goes on with it: the rows are there, new ones are added.
+    // And the drain continues with it: the rows exist, new ones are added.
     let world = World::open(folder.path()).await;
     world.people().insert(person(7, "new", None, 0).as_ref()).unwrap();
     world.drain(Settings::default()).stop(Stop::Finish).await;

@@ -1,5 +1,5 @@
-//! A table that the database would refuse every row of is stopped, alone and in the open; an error of one row
-//! stops nothing.
+//! A table of which the database would refuse every row is stopped, without the others, and reported; an
+//! error of one row stops nothing.
 
 use crate::{PEOPLE, World, copy_folder, hits, person, text};
 use forebay_drain::{Drain, Kind, Settings, Status, Stop, verify};
@@ -24,7 +24,7 @@ pub(crate) fn hit(code: &str, n: i64) -> Row {
 const HITS: &str =
     "SELECT coalesce(group_concat(code || n, ' '), '') FROM (SELECT * FROM hits ORDER BY code)";
 
-/// Writes rows `from..to` of both tables, and has each hit counted once more.
+/// Writes rows `from..to` of both tables, and increments each hit once more.
 pub(crate) fn write(world: &World, rows: std::ops::Range<i64>) {
     for id in rows {
         world.people().insert(person(id, "p", None, 0).as_ref()).unwrap();
@@ -106,11 +106,11 @@ async fn a_restart_beside_a_stopped_table_repeats_nothing_and_skips_nothing() {
         assert_eq!(error.kind(), Kind::TableStopped, "{error}");
         drain.stop(Stop::Leave).await;
         drop(drain);
-        // The log as a crash leaves it: it has not remembered what it released.
+        // The log as after a crash: it does not remember what it released.
         let data = folder.path().join(format!("data-{round}"));
         copy_folder(&world.data, &data);
         drop(world);
-        // The table is there again while memory is loaded, and stays so after the last round.
+        // The table exists again while memory is loaded, and stays after the last round.
         let plain = rusqlite::Connection::open(&database).unwrap();
         plain.execute_batch("ALTER TABLE people RENAME COLUMN title TO name").unwrap();
         world = World::open_parts(&data, &database, false).await;
@@ -181,8 +181,8 @@ async fn a_dead_letter_is_written_once_however_often_the_log_is_read() {
     assert_eq!(world.store.dead_letter_count().await.unwrap(), 1);
     drop(drain);
     drop(world);
-    // Killed between the commit and the release: the log still holds all of it, and what was refused would be
-    // taken now.
+    // Killed between the commit and the release: the log still contains all records, and the database would
+    // now accept what it had refused.
     let plain = rusqlite::Connection::open(&database).unwrap();
     plain.execute_batch("DROP TRIGGER refuse").unwrap();
     world = World::open_parts(&before, &database, false).await;

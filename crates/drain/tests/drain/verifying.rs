@@ -1,4 +1,4 @@
-//! What `verify` finds, and what it leaves alone.
+//! The differences that `verify` finds, and those that it ignores.
 
 use crate::{World, person, text};
 use forebay_drain::{Difference, Settings, verify};
@@ -43,7 +43,7 @@ async fn planted_differences_are_found_and_undrained_rows_are_not_taken_for_one(
     ] {
         assert!(found.examples.contains(&example), "{example:?} in {found:?}");
     }
-    // Once drained the new ones are compared like the others.
+    // Once drained, the new rows are compared like the others.
     drain.resume();
     drain.drain_to(world.end()).await.unwrap();
     let found = verify(&world.people(), &world.store, world.log.id(), &Arc::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Following by triggers: the follower, and its polls.
+//! Following by triggers: the follower and its polls.
 
 use super::cursor::{Cursor, Link};
 use super::place::Place;
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-/// One follower: what it follows, how far it is, and its connection.
+/// One follower: its tables, its progress, and its connection.
 pub(super) struct Follower {
-    /// Keeps the connections' threads.
+    /// Keeps the connections' threads running.
     postgres: Arc<Postgres>,
     link: Arc<Link>,
     cursor: Arc<Cursor>,
     noting: Option<JoinHandle<Result<(), Error>>>,
     noted_at: Instant,
-    /// What is noted as passed; `None`: what was read.
+    /// The snapshot that is stored as passed; `None`: the last one read.
     held: Option<Snapshot>,
-    /// It has joined anew, and has not said so yet.
+    /// Whether the follower has joined again and has not reported that yet.
     is_anew: bool,
 }
 
@@ -45,7 +45,7 @@ impl Follower {
     ) -> Result<(Follower, Vec<bool>), Error> {
         let link = Arc::new(Link { log, follows, session: Mutex::new(None) });
         let working = link.clone();
-        // One of another database, or of another version, is none.
+        // A place of another database or another version is ignored.
         let place = place.and_then(|place| Place::parse(place).ok());
         let (cursor, goes_on) = postgres
             .job(|bulk| async move {
@@ -76,7 +76,7 @@ impl Follower {
             .postgres
             .job(|bulk| async move {
                 let mut held = link.session.lock().await;
-                // Taken out: an error, and a task that is given up, close it.
+                // Taken out: so an error, or an abandoned task, closes it.
                 let mut session = match held.take().filter(Session::is_alive) {
                     Some(session) => session,
                     None => bulk.connector.connect(Role::Bulk).await?,
@@ -104,7 +104,7 @@ impl Follower {
         Ok(())
     }
 
-    /// What became of the last note, if it has ended.
+    /// The outcome of the last note, if it has ended.
     async fn noted(&mut self) -> Result<(), Error> {
         match self.noting.take_if(|noting| noting.is_finished()) {
             Some(noting) => noting
@@ -114,7 +114,7 @@ impl Follower {
         }
     }
 
-    /// Notes from time to time what was seen.
+    /// Stores progress every [`FOLLOW_NOTE_MS`].
     fn note(&mut self) {
         if self.noting.is_some() || self.noted_at.elapsed() < Duration::from_millis(FOLLOW_NOTE_MS) {
             return;
@@ -128,8 +128,8 @@ impl Follower {
     }
 }
 
-/// Has everything there that following needs, and begins where `place` says, or with the present snapshot;
-/// for each table, whether it goes on from the place.
+/// Creates what following needs, and starts from `place`, or with the present snapshot; returns, for each
+/// table, whether it continues from the place.
 async fn begin(
     bulk: &Bulk,
     session: &mut Session,
@@ -143,11 +143,12 @@ async fn begin(
     }
     bulk.make_drain_tables(session).await?;
     let home = tables::make(session).await?;
-    // Before triggers are made: those that are missing have told nothing.
+    // Before triggers are created: missing triggers have reported nothing.
     let before = look(session, &home, link).await?;
     let place = place.filter(|place| place.fits(link, &before));
-    // From when this is committed on, the triggers tell this follower. Transactions that began before may
-    // have written untold; those are waited for, unless it was followed for all the time since they began.
+    // Once this is committed, the triggers report to this follower. Transactions that began before may have
+    // written without reporting; the follower waits for those, unless it was followed during all the time
+    // since they began.
     let joined = note::join(session, &home, link.log, place).await?;
     let mut tables = Vec::with_capacity(link.follows.len());
     for follow in &link.follows {
@@ -180,8 +181,8 @@ async fn poll(
     let (mut reload, mut anew) = (BTreeSet::new(), false);
     for tries in 1..=FOLLOW_LOCK_TRIES {
         let read = match page::read(session, link, &cursor, wanted).await {
-            // Most likely a statement that was prepared for a table that has been altered since. It was
-            // forgotten.
+            // Most likely a statement that was prepared for a table that has been altered since. The session
+            // has forgotten it.
             Err(error) if *error.kind() == Kind::Busy && tries == 1 => continue,
             read => read?,
         };

@@ -1,4 +1,4 @@
-//! What a follower of PostgreSQL follows, and how far it is.
+//! The tables of a follower on PostgreSQL, and its progress.
 
 use super::snapshot::Snapshot;
 use crate::Follow;
@@ -6,27 +6,27 @@ use crate::postgres::session::Session;
 use forebay_value::Type;
 use tokio::sync::Mutex;
 
-/// What a poll works with, wherever it runs.
+/// The state that a poll uses, on any thread.
 pub(super) struct Link {
     pub(super) log: u128,
     pub(super) follows: Vec<Follow>,
     pub(super) session: Mutex<Option<Session>>,
 }
 
-/// How far a follower is. A poll makes a new one, which counts once its caller has what was found.
+/// The progress of a follower. A poll returns a new cursor, which applies once its caller has what was found.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
     pub(super) home: String,
     pub(super) tables: Vec<Table>,
-    /// What stands for the server: its identifier and its timeline.
+    /// Identifies the server: its identifier and its timeline.
     pub(super) server: String,
-    /// What stands for each table's file and triggers.
+    /// Identifies each table's file and triggers.
     pub(super) shapes: Vec<String>,
     pub(super) seen: Snapshot,
     pub(super) pass: Option<Pass>,
 }
 
-/// A table that is followed, in the database.
+/// A followed table in the database.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) oid: i64,
@@ -35,10 +35,10 @@ pub(super) struct Table {
     pub(super) old_types: Vec<String>,
 }
 
-/// A pass that is not over.
+/// A pass that has not ended.
 #[derive(Debug, Clone)]
 pub(super) struct Pass {
-    /// That of its first page.
+    /// The snapshot of its first page.
     pub(super) snapshot: Snapshot,
     /// The last change read, by transaction and id.
     pub(super) after: (i64, i64),

@@ -1,5 +1,5 @@
-//! What a page gives, put together: the keys that were told and wanted, each once, with the rows as the
-//! snapshot of the page shows them.
+//! The contents of a page: the keys that were reported or requested, each once, with the rows as of the
+//! page's snapshot.
 
 use super::cursor::Table;
 use crate::postgres::bulk::array;
@@ -10,12 +10,12 @@ use crate::{Error, Follow, Followed, FollowedRow, Kind};
 use forebay_value::{Row, Schema, Value, ValueRef, from_text};
 use std::collections::HashMap;
 
-/// What is being put together: each key once.
+/// A page that is being built: each key once.
 pub(super) struct Page {
     pub(super) found: Followed,
-    /// Where each key is in `found.rows`, by table.
+    /// The index of each key in `found.rows`, by table.
     places: Vec<HashMap<String, usize>>,
-    /// Previous values as the triggers wrote them: the row's place, and the text.
+    /// Previous values as the triggers wrote them: the row's index, and the text.
     previous: Vec<(usize, Box<str>)>,
 }
 
@@ -53,8 +53,8 @@ impl Page {
         Ok(place)
     }
 
-    /// Takes a change: of this relation, and the row with this key; `None`: of any row. `old` are its
-    /// previous values, an object of texts.
+    /// Takes a change of this relation, of the row with this key; `None`: of any row. `old` are its previous
+    /// values, an object of texts.
     pub(super) fn told(
         &mut self,
         tables: &[Table],
@@ -63,7 +63,7 @@ impl Page {
         old: Option<&str>,
     ) -> Result<(), Error> {
         let Some(table) = tables.iter().position(|table| table.oid == relation) else {
-            // Another server's, that follows other tables; or of a table that is gone.
+            // A table that another server follows, or one that was dropped.
             return Ok(());
         };
         let Some(key) = key else {
@@ -85,7 +85,7 @@ impl Page {
         Ok(())
     }
 
-    /// Reads the previous values, each as the type of its column.
+    /// Parses the previous values, each as its column's type.
     pub(super) async fn previous(
         &mut self,
         session: &mut Session,
@@ -115,11 +115,11 @@ impl Page {
         Ok(())
     }
 
-    /// Reads the rows as they are now.
+    /// Reads the present rows.
     pub(super) async fn rows(&mut self, session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
         #[cfg(feature = "planted")]
         if crate::planted_bugs::is("fetch-without-snapshot") {
-            // The window is held open, as a busy server does.
+            // The window is held open, as on a busy server.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         for (table, follow) in follows.iter().enumerate() {
@@ -153,7 +153,7 @@ impl Page {
     }
 }
 
-/// The rows that are there, each with its key; an error is of one row, which a hot table cannot hold.
+/// The existing rows, each with its key; an error concerns one row, which a hot table cannot store.
 async fn read_rows(
     session: &mut Session,
     schema: &Schema,
@@ -171,8 +171,9 @@ async fn read_rows(
     Ok(found.iter().map(row).collect())
 }
 
-/// Refuses to take rows for deleted whose table was rewritten after the snapshot was taken (TRUNCATE, ALTER
-/// TABLE): it shows such a table as empty. By now the table cannot be rewritten before the transaction ends.
+/// Fails if the table was rewritten after the snapshot was taken (TRUNCATE, ALTER TABLE): the snapshot shows
+/// such a table as empty, and its rows must not count as deleted. From here on the table cannot be rewritten
+/// before the transaction ends.
 async fn not_rewritten(session: &mut Session, schema: &Schema) -> Result<(), Error> {
     let sql = "SELECT relfilenode IS NOT DISTINCT FROM pg_relation_filenode(oid)::oid FROM pg_class WHERE oid = to_regclass($1)";
     let same = session.run(sql, &[Value::Text(quoted(&schema.name).into())]).await?;
@@ -182,13 +183,13 @@ async fn not_rewritten(session: &mut Session, schema: &Schema) -> Result<(), Err
     }
 }
 
-/// A key as the triggers write it.
+/// A key in the form that the triggers write.
 fn key_text(key: &Value) -> String {
     match key {
         Value::Bigint(key) => key.to_string(),
         Value::Uuid(key) => key.to_string(),
         Value::Text(key) => key.to_string(),
-        // No table has such a key.
+        // No table has a key of this type.
         _ => String::new(),
     }
 }

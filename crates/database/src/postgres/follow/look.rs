@@ -1,4 +1,4 @@
-//! What the catalogue says of a table that is to be followed, and whether it can be.
+//! What the catalogue says about a table that is to be followed, and whether it can be followed.
 
 use crate::postgres::session::Session;
 use crate::postgres::sql::quoted;
@@ -6,15 +6,15 @@ use crate::postgres::table::text;
 use crate::{Error, Follow, Kind, Rows};
 use forebay_value::Value;
 
-/// What stands for everything that may make of what the drain writes something else: triggers of a table `c`
-/// that are not following's own (foreign keys have some), and rules.
+/// Identifies everything that may change what the drain writes: triggers of a table `c` that are not
+/// following's own (foreign keys have some), and rules.
 pub(super) const RULES: &str = "concat_ws('/', (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname NOT LIKE 'forebay\\_%' AND t.tgenabled <> 'D'), \
      (SELECT count(*) FROM pg_rewrite WHERE ev_type <> '1'))";
 
-/// What the catalogue says of a table (`$1`, as in SQL), its key (`$2`) and its columns (`$3`).
+/// What the catalogue says about a table (`$1`, as in SQL), its key (`$2`) and its columns (`$3`).
 ///
-/// `alters`: what is stored may differ from what was sent: another trigger changes rows, a rule of any table
-/// writes here, or a column's type rounds, pads or puts in order.
+/// `alters`: the stored values may differ from those sent: another trigger changes rows, a rule of any table
+/// writes here, or a column's type rounds, pads or sorts its values.
 const LOOK: &str = "
 SELECT c.oid::int8 AS oid, n.nspname::text AS space, c.relname::text AS name, c.relkind::text AS kind,
   EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid) AS inherits,
@@ -47,7 +47,7 @@ LEFT JOIN LATERAL (SELECT format('%I.%I', s.nspname, p.proname) AS name, obj_des
   WHERE t.tgrelid = c.oid AND t.tgname LIKE 'forebay\\_%' ORDER BY t.tgname LIMIT 1) f ON true
 WHERE c.oid = to_regclass($1)";
 
-/// The row of [`LOOK`], by name.
+/// The row of [`LOOK`], by column name.
 pub(super) struct Look(pub(super) Rows);
 
 impl Look {
@@ -68,7 +68,7 @@ impl Look {
         self.text(name).split(' ').any(|listed| listed == item)
     }
 
-    /// The table as SQL, whatever the search path.
+    /// The table's name in SQL, independent of the search path.
     pub(super) fn table(&self) -> String {
         format!("{}.{}", quoted(self.text("space")), quoted(self.text("name")))
     }
@@ -123,7 +123,7 @@ pub(super) fn sentence(look: &Look, follow: &Follow, why: &str) -> String {
     )
 }
 
-/// The types of the columns whose previous values are told.
+/// The types of the columns whose previous values are reported.
 pub(super) async fn old_types(
     session: &mut Session,
     follow: &Follow,

@@ -1,9 +1,9 @@
-//! Following on PostgreSQL: which keys have changed, and how their rows are now.
+//! Following on PostgreSQL: which keys have changed, and their present rows.
 //!
-//! Two ways tell the keys: a logical replication slot ([`slot`]), where the server has `wal_level = logical`
-//! and lets this role have one for all followed tables, else triggers ([`by_triggers`]). Behind that nothing
-//! differs: a poll reads, in one snapshot, the log's position and the rows of the keys that were told and
-//! wanted.
+//! The keys are reported in one of two ways: by a logical replication slot ([`slot`]), where the server has
+//! `wal_level = logical` and permits this role to have one for all followed tables, otherwise by triggers
+//! ([`by_triggers`]). The rest is the same: a poll reads, in one snapshot, the log's position and the rows of
+//! the keys that were reported or requested.
 //!
 //! ```text
 //! slot         by logical decoding: publication, slot, replication connection
@@ -18,15 +18,15 @@
 //! note         what has been passed, and the deletion of what all followers have passed
 //! place        where a follower by triggers is, over a restart
 //! ```
-//! Of triggers a change is new when its transaction is visible now and was not in the snapshot `seen`. A pass
-//! reads all that is new in pages, each in a snapshot of its own, and ends with the first page's snapshot as
-//! the new `seen`: what was committed after it is told by the next pass. Index lookups find it whatever old
-//! transactions are open, and no order of sequences or commits is assumed.
+//! With triggers, a change is new when its transaction is visible now and was not in the snapshot `seen`. A
+//! pass reads everything new in pages, each in its own snapshot, and ends with the first page's snapshot as
+//! the new `seen`: the next pass reports what was committed after it. Index lookups find the changes whatever
+//! old transactions are open, and no order of sequences or commits is assumed.
 //!
-//! Everything is read again (`reload`) when what was not yet read may be gone: the follower was forgotten (it
-//! was not heard of for too long), its slot is lost, the snapshot went back, the server is another one or on
-//! another timeline. One table is when its file was replaced (TRUNCATE, an ALTER that rewrites), or its
-//! triggers were missing.
+//! Everything is read again (`reload`) when unread changes may be lost: the follower was forgotten (it was
+//! silent for too long), its slot is lost, the snapshot went back, or the server is another one or on another
+//! timeline. A single table is read again when its file was replaced (TRUNCATE, an ALTER that rewrites), or
+//! its triggers were missing.
 
 mod by_triggers;
 mod cursor;
@@ -47,16 +47,17 @@ use crate::{Error, Follow, Followed, Kind};
 use forebay_value::Value;
 use std::sync::Arc;
 
-/// One follower: what it follows, how far it is, and its connections.
+/// One follower: its tables, its progress, and its connections.
 #[derive(Debug)]
 pub(crate) struct Follower {
     postgres: Arc<Postgres>,
     log: u128,
     follows: Vec<Follow>,
     way: Way,
-    /// In words.
+    /// How changes are reported, in words.
     told_by: String,
-    /// It has begun anew, and its caller was not told that all tables are to be read again.
+    /// Whether the follower has started again, and its caller was not told yet that all tables are to be read
+    /// again.
     is_reloading: bool,
 }
 
@@ -67,7 +68,7 @@ enum Way {
 }
 
 impl Postgres {
-    /// Removes the triggers and tables, the slots and the publication of following; what that was.
+    /// Removes the triggers, tables, slots and publication of following; returns their names.
     pub(crate) async fn unfollow(&self) -> Result<Vec<String>, Error> {
         self.job(|bulk| async move {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
@@ -78,7 +79,7 @@ impl Postgres {
         .await
     }
 
-    /// How these tables would be followed, in words. Makes nothing.
+    /// How these tables would be followed, in words. Creates nothing.
     pub(crate) async fn could_follow(&self, follows: Vec<Follow>) -> Result<String, Error> {
         let is_decoded = self.job(|bulk| async move { slot::could(&bulk, &follows).await });
         Ok(match is_decoded.await? {
@@ -90,7 +91,7 @@ impl Postgres {
         })
     }
 
-    /// The permanent replication slots in this database that no server uses, but for this log's: each in
+    /// The permanent replication slots in this database that no server uses, except this log's; each in
     /// words.
     pub(crate) async fn idle_slots(&self, log: Option<u128>) -> Result<Vec<String>, Error> {
         self.job(|bulk| async move {
@@ -131,7 +132,7 @@ impl Postgres {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             slot::remove_own(&mut session, log).await
         });
-        // No follower reads it any more, and the server would keep WAL for it.
+        // No follower reads the slot any more, and the server would retain WAL for it.
         removed.await.map_err(|error| error.context("removing the replication slot that was used before"))?;
         let (follower, goes_on) = by_triggers::Follower::begin(self, log, follows.to_vec(), place).await?;
         Ok((Way::Triggers(follower), by_triggers(&why_not), goes_on))
@@ -143,7 +144,7 @@ fn by_triggers(why_not: &Error) -> String {
 }
 
 impl Follower {
-    /// Who tells of changes; why not logical decoding, if it does not.
+    /// How changes are reported; and why not by logical decoding, if so.
     pub(crate) fn told_by(&self) -> &str {
         &self.told_by
     }
@@ -160,7 +161,7 @@ impl Follower {
                 }
                 return Ok(found);
             }
-            // Whichever way can be had now.
+            // Whichever way is available now.
             let begun = self.postgres.begin_following(self.log, &self.follows, None).await?;
             (self.way, self.told_by, _) = begun;
             self.is_reloading = true;

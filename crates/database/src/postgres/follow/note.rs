@@ -1,8 +1,9 @@
-//! Who follows, and how far: noted from time to time, so that what all have passed can be deleted.
+//! The followers and their progress, stored periodically, so that changes that all of them have passed can be
+//! deleted.
 //!
-//! What must stay true: a change is deleted only when every follower that is known has passed it, and the
-//! triggers write nothing only when no follower was heard of for an hour. A follower that was not heard of
-//! for half an hour counts as unknown to itself: it begins again.
+//! What must stay true: a change is deleted only when every known follower has passed it, and the triggers
+//! write nothing only when no follower has reported for an hour. A follower that has not reported for half an
+//! hour counts itself as unknown: it starts again.
 
 use super::place::Place;
 use super::snapshot::Snapshot;
@@ -14,15 +15,15 @@ use crate::postgres::session::Session;
 use crate::postgres::table::text;
 use forebay_value::Value;
 
-/// What was known of a follower when it joined.
+/// What was known about a follower when it joined.
 pub(super) struct Joined {
-    /// The triggers have told it everything, of all transactions that are open.
+    /// Whether the triggers have reported everything to it, for all open transactions.
     pub(super) all_told: bool,
-    /// Everything that it has not read at the place is still there.
+    /// Whether everything that it has not read at the place still exists.
     pub(super) goes_on: bool,
 }
 
-/// Makes a follower known: at its place when that is one to go on from, else with the present snapshot.
+/// Registers a follower: at its place when it can continue from there, otherwise with the present snapshot.
 pub(super) async fn join(
     session: &mut Session,
     home: &str,
@@ -33,7 +34,7 @@ pub(super) async fn join(
         "SELECT seen FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes' FOR UPDATE"
     );
     let again = format!("UPDATE {home}.forebay_follower SET updated_at = clock_timestamp() WHERE log = $1");
-    // Its own transaction has an id by then: no earlier place shows as much.
+    // By then its own transaction has an id: no earlier place shows as much.
     let anew = format!(
         "INSERT INTO {home}.forebay_follower AS f (log, seen, updated_at) VALUES ($1, pg_current_snapshot()::text, clock_timestamp()) \
          ON CONFLICT (log) DO UPDATE SET seen = excluded.seen, updated_at = excluded.updated_at"
@@ -55,8 +56,8 @@ pub(super) async fn join(
     session.end(joined).await
 }
 
-/// Has no place from before be one to go on from, and keeps what was not read: what is noted ends later than
-/// any of them.
+/// Invalidates every earlier place, and retains what was not read: the stored snapshot ends later than any of
+/// them.
 pub(super) async fn void(session: &mut Session, home: &str, log: u128) -> Result<(), Error> {
     let voided = format!(
         "UPDATE {home}.forebay_follower SET seen = split_part(seen, ':', 1) || ':' || pg_snapshot_xmax(pg_current_snapshot()) || ':' \
@@ -71,8 +72,8 @@ pub(super) async fn void(session: &mut Session, home: &str, log: u128) -> Result
     session.end(done).await
 }
 
-/// Notes that this follower needs nothing that `seen` shows, forgets followers that were not heard of, and
-/// deletes the changes that all others have passed.
+/// Stores that this follower needs nothing that `seen` shows, deletes followers that are silent for too long,
+/// and deletes the changes that all others have passed.
 pub(super) async fn note(bulk: &Bulk, home: &str, log: u128, seen: &Snapshot) -> Result<(), Error> {
     let mut session = bulk.sessions.lease().await?;
     let noted = format!(

@@ -1,4 +1,4 @@
-//! One page of a pass: what has changed and how it is now, in one snapshot.
+//! One page of a pass: the changes and their present rows, in one snapshot.
 
 use super::cursor::{Cursor, Link, Pass};
 use super::gathered::Page;
@@ -14,18 +14,18 @@ use crate::postgres::table::text;
 use crate::{Error, Followed, Kind, Rows};
 use forebay_value::{Value, ValueRef};
 
-/// What reading a page came to.
+/// The result of reading a page.
 pub(super) enum Read {
-    /// The page, and how far the follower is when it is taken.
+    /// The page, and the follower's progress once it is taken.
     Page(Box<(Followed, Cursor)>),
-    /// What was not yet read may be gone.
+    /// Unread changes may be lost.
     Lost,
-    /// This table's triggers are not there, it is another table, or other rules hold for what the drain
-    /// writes; and its shape.
+    /// This table's triggers are missing, it is another table, or other rules apply to what the drain writes;
+    /// and its shape.
     Untold(usize, String),
 }
 
-/// What is read first in each snapshot.
+/// The values that are read first in each snapshot.
 pub(super) struct Head {
     pub(super) snapshot: Snapshot,
     pub(super) server: String,
@@ -35,7 +35,7 @@ pub(super) struct Head {
     is_known: bool,
 }
 
-/// Reads the head, in the transaction that is open.
+/// Reads the head, in the open transaction.
 pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Result<Head, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
@@ -86,7 +86,7 @@ pub(super) async fn read(
     #[cfg(feature = "planted")]
     let read = match read {
         Ok(Read::Page(mut page)) if crate::planted_bugs::is("position-from-the-commit") => {
-            // The window is held open, as a busy server does.
+            // The window is held open, as on a busy server.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             let now = head(session, &cursor.home, link).await?;
             (page.0.position, page.0.note) = (now.position, now.note);

@@ -1,10 +1,10 @@
-//! A follower's place as text, for a server that keeps its memory over a restart; and whether a follower can
-//! go on from one.
+//! A follower's place as text, for a server that stores its memory over a restart; and whether a follower can
+//! continue from it.
 //!
 //! What must stay true: a change that is not visible in the place's snapshot is still in the table of
-//! changes. It is when the follower has been known ever since, and what was noted of it shows nothing that
-//! the place does not show: only what is noted is ever deleted. A follower that joins anew notes more than
-//! any place before shows.
+//! changes. That holds when the follower has been known ever since, and its stored snapshot shows nothing
+//! that the place does not show: only what a stored snapshot shows is ever deleted. A follower that joins
+//! again stores more than any earlier place shows.
 
 use super::cursor::{Cursor, Link};
 use super::page::Head;
@@ -13,15 +13,15 @@ use crate::{Error, Follow, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a follower is.
+/// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Place {
-    /// What stands for the server.
+    /// Identifies the server.
     server: String,
     /// Every change that is visible in it was read.
     pub(super) seen: String,
-    /// What stands for each table's file and triggers.
+    /// Identifies each table's file and triggers.
     tables: BTreeMap<String, String>,
 }
 
@@ -45,13 +45,13 @@ impl Place {
         Snapshot::parse(&self.seen)
     }
 
-    /// Which tables it is of.
+    /// For each followed table, whether the place contains it.
     pub(super) fn has(&self, link: &Link) -> Vec<bool> {
         link.follows.iter().map(|follow| self.tables.contains_key(&follow.schema.name)).collect()
     }
 
-    /// Whether the server is the one that it is of, and no older, and its tables are the same with all their
-    /// triggers. All or none: triggers that are made again do not show that they were missing.
+    /// Whether the server is the same and not at an earlier state, and the tables are the same with all their
+    /// triggers. All or none: re-created triggers do not show that they were missing.
     pub(super) fn fits(&self, link: &Link, head: &Head) -> bool {
         let is_reached = |seen: Snapshot| seen.xmax <= head.snapshot.xmax;
         let is_same = |(follow, shape): (&Follow, &String)| match self.tables.get(&follow.schema.name) {

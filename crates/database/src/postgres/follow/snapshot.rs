@@ -1,4 +1,4 @@
-//! A snapshot as `pg_current_snapshot()` tells it: which transactions it shows.
+//! A snapshot as `pg_current_snapshot()` returns it: which transactions it shows.
 
 use crate::{Error, Kind};
 
@@ -9,7 +9,7 @@ pub(super) struct Snapshot {
     pub(super) xmin: i64,
     /// None from it on had ended.
     pub(super) xmax: i64,
-    /// Those in between that were still running, in order.
+    /// The transactions in between that were still running, in order.
     pub(super) running: Vec<i64>,
 }
 
@@ -28,15 +28,15 @@ impl Snapshot {
         parse().ok_or_else(|| Error::new(Kind::Corrupt, format!("{text:?} is no snapshot")))
     }
 
-    /// Whether it shows a transaction that has committed, by the lower half of its id, as WAL has it.
+    /// Whether it shows a committed transaction, given the lower half of its id, as in WAL.
     pub(super) fn shows(&self, xid: u32) -> bool {
-        // What is in WAL now is less than half of all ids away from the newest.
+        // Transactions that are in WAL now are less than half of all ids behind the newest.
         let newest = u32::try_from(self.xmax & 0xffff_ffff).expect("32 bits");
         let xid = self.xmax - i64::from(newest.wrapping_sub(xid).cast_signed());
         xid < self.xmax && self.running.binary_search(&xid).is_err()
     }
 
-    /// Whether the other shows every transaction that it shows.
+    /// Whether `other` shows every transaction that this snapshot shows.
     pub(super) fn is_within(&self, other: &Snapshot) -> bool {
         let is_hidden = |xid: &i64| *xid >= self.xmax || self.running.contains(xid);
         self.xmax <= other.xmax && other.running.iter().all(is_hidden)
@@ -44,12 +44,12 @@ impl Snapshot {
 }
 
 /// Changes and rows are found by an index: the table of changes grows and shrinks faster than its statistics.
-/// The planner adds so much to the cost of a plan that is forbidden that the server would compile even the
-/// look into the catalogue, for 0.2 to 1 s each time: that is turned off as well.
+/// The planner adds so much to the cost of a disabled plan that the server would compile even the catalogue
+/// query, for 0.2 to 1 s each time: so `jit` is off too.
 const SETTINGS: &str = "SET LOCAL statement_timeout = 0; \
      SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
 
-/// Begins the transaction of one snapshot that a page is read in.
+/// Begins the transaction with one snapshot in which a page is read.
 pub(super) fn begin() -> String {
     #[cfg(feature = "planted")]
     if crate::planted_bugs::is("fetch-without-snapshot") {

@@ -1,13 +1,13 @@
-//! What following keeps in the database beside the triggers: the changes that were told, and who follows.
+//! The tables of following in the database, beside the triggers: the reported changes, and the followers.
 
 use crate::Error;
 use crate::postgres::session::Session;
 use crate::postgres::sql::quoted;
 use crate::postgres::table::text;
 
-/// One row for each key that changed; no key: any row of the table may have changed. `xid` is the transaction
-/// that made the change, `relation` the table's oid, `old` an object of the previous values of some columns,
-/// as text.
+/// One row for each key that changed; without a key: any row of the table may have changed. `xid` is the
+/// transaction that made the change, `relation` the table's oid, `old` an object of the previous values of
+/// some columns, as text.
 const CHANGES: &str = "
 CREATE TABLE IF NOT EXISTS forebay_change (
   xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
@@ -27,10 +27,11 @@ CREATE TABLE IF NOT EXISTS forebay_follower (
   updated_at timestamptz NOT NULL
 )";
 
-/// Those who start together make them one after the other: without the lock, two would fail on each other's.
+/// Servers that start together create the tables one after the other: without the lock, two could fail on
+/// each other's statements.
 pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621935)";
 
-/// Makes the tables; the schema that they are in.
+/// Creates the tables; returns their schema.
 pub(super) async fn make(session: &mut Session) -> Result<String, Error> {
     session.begin("BEGIN").await?;
     let made = async {

@@ -1,14 +1,14 @@
-//! The triggers that tell which rows changed: made when they are missing, their function replaced when it
-//! is not the one that is wanted, removed by `forebay unfollow`.
+//! The triggers that report which rows changed: created when they are missing, with their function replaced
+//! when it differs from the wanted one, removed by `forebay unfollow`.
 //!
-//! What must stay true: a trigger never makes another program's statement fail, whatever becomes of the
-//! table's columns; other writers do not queue for long, because locks are asked for with a short time-out,
-//! again and again; when this returns, every transaction that could have written without telling this
+//! What must stay true: a trigger never makes another program's statement fail, whatever happens to the
+//! table's columns; other writers do not queue for long, because locks are requested with a short timeout,
+//! repeatedly; when this returns, every transaction that could have written without reporting to this
 //! follower has ended.
 //!
-//! Who is told: all followers, unless the statement is the drain's own. It says so by `forebay.drain` (its
-//! log). Its statements' cascades run at the same trigger depth, so that in a table with such a foreign key
-//! only its INSERTs are taken for its own.
+//! A change is reported to all followers, unless the statement is the drain's own: the drain marks its
+//! statements with `forebay.drain` (its log). The cascades of its statements run at the same trigger depth,
+//! so that in a table with such a foreign key only its INSERTs count as its own.
 
 use super::cursor::Table;
 use super::look::{Look, look, old_types, refused, sentence};
@@ -20,9 +20,9 @@ use crate::{Error, Follow, Kind};
 use forebay_value::Value;
 use std::time::Duration;
 
-/// The triggers of one table: name, event, transition tables. Their names and what they say stay as they are;
-/// what changes between versions and configurations is in the function, which is replaced without a lock on
-/// the table.
+/// The triggers of one table: name, event, transition tables. Their names and definitions never change; what
+/// changes between versions and configurations is in the function, which is replaced without a lock on the
+/// table.
 const TRIGGERS: [(&str, &str, &str); 4] = [
     ("forebay_insert", "INSERT", "REFERENCING NEW TABLE AS forebay_new"),
     ("forebay_update", "UPDATE", "REFERENCING OLD TABLE AS forebay_old NEW TABLE AS forebay_new"),
@@ -30,8 +30,8 @@ const TRIGGERS: [(&str, &str, &str); 4] = [
     ("forebay_truncate", "TRUNCATE", ""),
 ];
 
-/// Has the triggers of a table there as they must be. `all_told`: whether every transaction that is open now
-/// has been telling this follower.
+/// Creates or corrects the triggers of a table. `all_told`: whether every open transaction has been reporting
+/// to this follower.
 pub(super) async fn make(
     session: &mut Session,
     home: &str,
@@ -77,7 +77,8 @@ async fn make_once(
         return Err(Error::new(Kind::Schema, message));
     }
     if !missing.is_empty() || !is_same || !all_told {
-        // Waits for open transactions that have written, and lets no other write until this one has ended.
+        // Waits for open transactions that have written, and blocks all other writers until this one has
+        // ended.
         session.execute(&format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", found.table())).await?;
     }
     let function = match found.text("function") {
@@ -96,7 +97,7 @@ async fn make_once(
             session.execute(&sql).await?;
         }
         if found.is("owned") || is_there {
-            // Also for sessions that replay what others wrote (`session_replication_role = replica`).
+            // Also for sessions that replay replicated changes (`session_replication_role = replica`).
             session.execute(&format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}")).await?;
         }
     }
@@ -119,7 +120,7 @@ fn function_sql(function: &str, body: &str, told: &str) -> String {
     )
 }
 
-/// What the triggers of a table do.
+/// The function body of a table's triggers.
 fn body(home: &str, follow: &Follow, found: &Look) -> String {
     let key = quoted(&follow.schema.key_column().name);
     let names: Vec<&str> = std::iter::once(follow.schema.key)
@@ -170,13 +171,13 @@ END"
     )
 }
 
-/// FNV-1a: names a text, the same in every version.
+/// FNV-1a: a hash for names, the same in every version.
 fn fnv(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Removes everything that following has made; what that was.
+/// Removes all objects of following; returns their names.
 pub(in crate::postgres) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
     let functions = "SELECT format('%I.%I', n.nspname, p.proname), coalesce(string_agg(t.tgrelid::regclass::text, ', ' ORDER BY t.tgname) \

@@ -12,18 +12,19 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use std::sync::Arc;
 
-/// How a flight of inserts ended that was not committed.
+/// Why a flight of inserts was not committed.
 enum Broken {
-    /// This one was refused, or held up the others.
+    /// This insert was refused, or delayed the others.
     By(usize),
-    /// The commit was refused for what one of them did, and it is not known which.
+    /// The commit was refused because of one of them; which one is unknown.
     AtCommit,
-    /// The connection was lost before the commit was begun, or may have been committed: the same for all.
+    /// The connection was lost before the commit was sent, or the commit may have succeeded: the same error
+    /// for all.
     Lost(Error),
 }
 
 impl Lane {
-    /// Runs plain inserts in one transaction; what fails is taken out, and the rest tried again.
+    /// Runs plain inserts in one transaction; inserts that fail are taken out, and the rest is retried.
     pub(super) async fn insert(&mut self, calls: Vec<Waiting>) {
         let (mut calls, mut prepared) = self.prepare(calls).await;
         let mut attempts = 0;
@@ -54,7 +55,7 @@ impl Lane {
         }
     }
 
-    /// BEGIN, the inserts and COMMIT in one flight. The results when it is committed.
+    /// Sends BEGIN, the inserts and COMMIT in one flight. Returns the results once it is committed.
     async fn fly_inserts(
         &mut self,
         calls: &[Waiting],
@@ -92,11 +93,11 @@ impl Lane {
     }
 }
 
-/// What became of a flight of inserts: the answers to BEGIN, to each of them, and to COMMIT.
+/// The outcome of a flight of inserts, from the answers to BEGIN, to each insert, and to COMMIT.
 fn settled(mut results: Vec<Result<Option<Rows>, Failure>>) -> Result<Vec<Result<Rows, Error>>, Broken> {
     let commit = results.pop();
     let mut answers = Vec::with_capacity(results.len());
-    // BEGIN comes first, so that the insert with index i has place i + 1.
+    // BEGIN comes first, so the insert with index i is at place i + 1.
     for (place, result) in results.into_iter().enumerate() {
         match result {
             Ok(Some(rows)) => answers.push(Ok(rows)),
@@ -108,7 +109,7 @@ fn settled(mut results: Vec<Result<Option<Rows>, Failure>>) -> Result<Vec<Result
                         answers.push(Err(errors::map(error)));
                         continue;
                     }
-                    // Not heard any more: the COMMIT behind it may have been.
+                    // The connection was lost: the COMMIT sent behind it may have been executed.
                     None => Broken::Lost(errors::unknown(error)),
                     Some(db) if place == 0 || is_fatal(db) => Broken::Lost(errors::map(error)),
                     Some(_) => Broken::By(place - 1),

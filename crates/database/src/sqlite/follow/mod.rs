@@ -3,16 +3,16 @@
 //! ```text
 //! triggers     the triggers, forebay_change, forebay_follower: made, checked, removed
 //! page         what has changed and how it is now, in one read transaction
-//! place        where a follower is, over a restart
+//! place        a follower's place, over a restart
 //! ```
-//! There is one writer at a time, so that the order of changes is the order of commits, and what is beyond
-//! the last change read is what is new. `PRAGMA data_version` tells whether anybody has committed at all. Own
-//! writes are told as well. SQLite fires no trigger for a row that OR REPLACE removes because of a
-//! unique value (unless `recursive_triggers` is on): triggers before the statement tell the rows that have
-//! the values of a unique column.
+//! There is one writer at a time, so that the order of changes is the order of commits, and everything after
+//! the last change read is new. `PRAGMA data_version` shows whether anybody has committed at all. Own writes
+//! are reported too. SQLite fires no trigger for a row that OR REPLACE removes because of a unique value
+//! (unless `recursive_triggers` is on): triggers before the statement report the rows that have the values of
+//! a unique column.
 //!
-//! Everything is read again when what was not yet read may be gone: the follower was forgotten, or the
-//! changes are fewer than they were (a restored copy), or triggers were missing.
+//! Everything is read again when unread changes may be lost: the follower was forgotten, or the number of the
+//! last change is lower than before (a restored copy), or triggers were missing.
 
 mod page;
 mod place;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// One follower: what it follows, how far it is, and its connection.
+/// One follower: its tables, its progress, and its connection.
 pub(crate) struct Follower {
     sqlite: Arc<Sqlite>,
     log: u128,
@@ -47,9 +47,9 @@ pub(crate) struct Follower {
     noting: Option<JoinHandle<Result<(), Error>>>,
     noted_at: Instant,
     noted_seq: i64,
-    /// What is noted as passed; `None`: what was read.
+    /// The change that is stored as passed; `None`: the last one read.
     held: Option<i64>,
-    /// It has joined anew, and has not said so yet.
+    /// Whether the follower has joined again and has not reported that yet.
     is_anew: bool,
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Follower {
     }
 }
 
-/// An open connection, and the file that it reads.
+/// An open connection, and the identity of its file.
 struct Opened {
     connection: Connection,
     deadline: Deadline,
@@ -74,7 +74,7 @@ impl Sqlite {
         place: Option<&str>,
     ) -> Result<(Follower, Vec<bool>), Error> {
         let follows: Arc<[Follow]> = follows.into();
-        // One of another database, or of another version, is none.
+        // A place of another database or another version is ignored.
         let place = place.and_then(|place| Place::parse(place).ok());
         let (cursor, goes_on) = self.begin_to_follow(log, follows.clone(), place).await?;
         let is_anew = !goes_on.contains(&true);
@@ -99,8 +99,8 @@ impl Sqlite {
         self.writer.urgent(remove).await
     }
 
-    /// Has everything there that following needs, and begins where `place` says, or with what is there; for
-    /// each table, whether it goes on from the place. One transaction, so that no other connection writes
+    /// Creates what following needs, and starts from `place`, or after the last change; returns, for each
+    /// table, whether it continues from the place. One transaction, so that no other connection writes
     /// meanwhile.
     async fn begin_to_follow(
         &self,
@@ -122,7 +122,7 @@ impl Sqlite {
                     Some(place) => place::join_again(connection, log).map(|()| place.seq)?,
                     None => place::join(connection, log)?,
                 };
-                // The triggers are looked at once more by the first poll.
+                // The first poll checks the triggers once more.
                 Ok((Cursor { seq, ..Cursor::default() }, goes_on))
             })
         };
@@ -148,7 +148,7 @@ impl Follower {
                     self.note();
                     return Ok(found);
                 }
-                // A place from before would not show that triggers were missing: the follower joins anew.
+                // An earlier place would not show that triggers were missing: the follower joins again.
                 Read::Lost | Read::Untold => {
                     (cursor, _) = self.sqlite.begin_to_follow(self.log, self.follows.clone(), None).await?;
                     anew = true;
@@ -168,18 +168,18 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads a page, on a thread where that may take its time.
+    /// Reads a page, on a thread that may block.
     async fn read(&self, cursor: &Cursor, wanted: &[(usize, Value)]) -> Result<Read, Error> {
         let (held, follows, log) = (self.connection.clone(), self.follows.clone(), self.log);
         let (path, mut cursor, wanted) = (self.sqlite.path.clone(), cursor.clone(), wanted.to_vec());
         let read = move || {
             let mut held = held.lock();
-            // Taken out: after an error it is closed.
+            // Taken out: so after an error it is closed.
             let opened = match held.take() {
                 Some(opened) => opened,
                 None => {
                     let (connection, deadline) = connect(&path, Role::Reader)?;
-                    // Each connection counts for itself.
+                    // `data_version` is only comparable within one connection.
                     cursor.data_version = None;
                     Opened { connection, deadline, identity: Identity::of(&path)? }
                 }
@@ -195,7 +195,7 @@ impl Follower {
         reading.unwrap_or_else(|_| Err(Error::new(Kind::Internal, "reading what was followed has panicked")))
     }
 
-    /// What became of the last note, if it has ended.
+    /// The outcome of the last note, if it has ended.
     async fn noted(&mut self) -> Result<(), Error> {
         match self.noting.take_if(|noting| noting.is_finished()) {
             Some(noting) => noting
@@ -205,7 +205,7 @@ impl Follower {
         }
     }
 
-    /// Notes from time to time what was read, so that it is deleted once every follower has.
+    /// Stores periodically what was read, so that it is deleted once every follower has read it.
     fn note(&mut self) {
         let seq = self.held.unwrap_or(self.cursor.seq);
         let pause_ms = if self.noted_seq == seq { FOLLOW_IDLE_NOTE_MS } else { FOLLOW_NOTE_MS };

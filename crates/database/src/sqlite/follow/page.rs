@@ -1,4 +1,4 @@
-//! One page of changes and the rows as they are now, in one read transaction.
+//! One page of changes and their present rows, in one read transaction.
 
 use super::triggers;
 use crate::limits::FOLLOW_PAGE;
@@ -11,33 +11,33 @@ use forebay_value::Value;
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashMap;
 
-/// How far a follower is. A poll makes a new one, which counts once its caller has what was found.
+/// The progress of a follower. A poll returns a new cursor, which applies once its caller has what was found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cursor {
     /// The last change read.
     pub(super) seq: i64,
-    /// The file's schema when the triggers were last looked at.
+    /// The file's schema version when the triggers were last checked.
     pub(super) schema_version: i64,
-    /// What the connection said of the file before the last poll that found nothing more; `None`: the next
+    /// The connection's `data_version` before the last poll that found nothing more; `None`: the next poll
     /// reads.
     pub(super) data_version: Option<i64>,
     /// The log's position in the last snapshot.
     pub(super) position: Option<u64>,
-    /// What the drain keeps beside it.
+    /// The drain's note beside the position.
     pub(super) note: String,
 }
 
-/// What reading a page came to.
+/// The result of reading a page.
 pub(super) enum Read {
-    /// The page, and how far the follower is when it is taken.
+    /// The page, and the follower's progress once it is taken.
     Page(Box<(Followed, Cursor)>),
-    /// What was not yet read may be gone.
+    /// Unread changes may be lost.
     Lost,
-    /// Some table's triggers are not as they must be.
+    /// Some table's triggers are missing or differ.
     Untold,
 }
 
-/// An integer that a statement without parameters gives.
+/// The integer result of a statement without parameters.
 pub(super) fn number(connection: &Connection, sql: &str) -> Result<i64, Error> {
     connection
         .prepare_cached(sql)
@@ -53,7 +53,7 @@ pub(super) fn read(
     cursor: &Cursor,
     wanted: &[(usize, Value)],
 ) -> Result<Read, Error> {
-    // Before the snapshot: what is committed in between is found by the next poll.
+    // Before the snapshot: a commit in between is found by the next poll.
     let data_version = number(connection, "PRAGMA data_version")?;
     if cursor.data_version == Some(data_version) && wanted.is_empty() {
         let found = Followed { position: cursor.position, note: cursor.note.clone(), ..Followed::default() };
@@ -61,7 +61,7 @@ pub(super) fn read(
     }
     connection.execute_batch("BEGIN").map_err(map)?;
     let read = within(connection, log, follows, cursor, wanted);
-    // It only read; when this fails the connection is closed.
+    // The transaction only read; when this fails the connection is closed.
     connection.execute_batch("COMMIT").map_err(map)?;
     let mut read = read?;
     if let Read::Page(page) = &mut read {
@@ -108,7 +108,8 @@ fn within(
     Ok(Read::Page(Box::new((page.found, next))))
 }
 
-/// Whether the follower was heard of within half an hour: the triggers have told it everything since.
+/// Whether the follower has reported within half an hour: then the triggers have reported everything to it
+/// since.
 pub(super) fn is_known(connection: &Connection, log: u128) -> Result<bool, Error> {
     for table in ["forebay_change", "forebay_follower"] {
         if !has_table(connection, table).map_err(map)? {
@@ -119,7 +120,7 @@ pub(super) fn is_known(connection: &Connection, log: u128) -> Result<bool, Error
     connection.prepare_cached(sql).and_then(|mut statement| statement.exists([log_text(log)])).map_err(map)
 }
 
-/// The last change that was told.
+/// The last change that was reported.
 pub(super) fn last_seq(connection: &Connection) -> Result<i64, Error> {
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'forebay_change'";
     let last: Option<i64> = connection
@@ -129,11 +130,11 @@ pub(super) fn last_seq(connection: &Connection) -> Result<i64, Error> {
     Ok(last.unwrap_or(0))
 }
 
-/// What is being put together: each key once.
+/// A page that is being built: each key once.
 struct Page<'a> {
     follows: &'a [Follow],
     found: Followed,
-    /// Where each key is in `found.rows`.
+    /// The index of each key in `found.rows`.
     places: HashMap<(usize, String), usize>,
 }
 
@@ -146,19 +147,19 @@ impl Page<'_> {
         })
     }
 
-    /// Reads the changes after `seq`, a page at most; the last one that was taken.
+    /// Reads the changes after `seq`, a page at most; returns the last one that was taken.
     fn changes(&mut self, connection: &Connection, seq: i64) -> Result<i64, Error> {
         let sql = "SELECT seq, tbl, key, part, old FROM forebay_change WHERE seq > ?1 ORDER BY seq LIMIT ?2";
         let mut statement = connection.prepare_cached(sql).map_err(map)?;
         let mut changes = statement.query((seq, FOLLOW_PAGE as i64)).map_err(map)?;
         let (mut count, mut taken, mut last) = (0, seq, seq);
-        // The previous values of the change that is being read; they may go on past the page.
+        // The previous values of the change that is being read; they may continue after the page.
         let mut parts: Vec<Value> = Vec::new();
         while let Some(change) = changes.next().map_err(map)? {
             (count, last) = (count + 1, change.get(0).map_err(map)?);
             let name: String = change.get(1).map_err(map)?;
             let Some(table) = self.follows.iter().position(|follow| follow.schema.name == name) else {
-                // Another server's, that follows other tables.
+                // A table that another server follows.
                 taken = last;
                 continue;
             };

@@ -1,9 +1,9 @@
-//! A follower's place as text, for a server that keeps its memory over a restart; and whether a follower can
-//! go on from one.
+//! A follower's place as text, for a server that stores its memory over a restart; and whether a follower can
+//! continue from it.
 //!
-//! What must stay true: the changes behind a place are still in the table of changes. They are when the
-//! follower has been known ever since, and what was noted of it does not lie behind the place: only what is
-//! noted is ever deleted. A follower that joins anew is behind every place before.
+//! What must stay true: the changes after a place are still in the table of changes. That holds when the
+//! follower has been known ever since, and its stored progress is not after the place: only changes up to the
+//! stored progress are ever deleted. A follower that joins again is after every earlier place.
 
 use super::page::{is_known, last_seq};
 use super::triggers;
@@ -13,7 +13,7 @@ use crate::{Error, Follow, Kind};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-/// Where a follower is.
+/// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Place {
@@ -44,8 +44,8 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The place, if everything behind it is still there, and its tables have all their triggers. All or none:
-/// triggers that are made again do not show that they were missing.
+/// The place, if everything after it still exists, and its tables have all their triggers. All or none:
+/// re-created triggers do not show that they were missing.
 pub(super) fn goes_on<'a>(
     connection: &Connection,
     log: u128,
@@ -66,13 +66,13 @@ pub(super) fn goes_on<'a>(
     Ok((noted <= place.seq).then_some(place))
 }
 
-/// Makes it known that the follower is there, with what it has passed as it was.
+/// Registers the follower as active again, with its stored progress unchanged.
 pub(super) fn join_again(connection: &Connection, log: u128) -> Result<(), Error> {
     let sql = "UPDATE forebay_follower SET updated_at = strftime('%s', 'now') WHERE log = ?1";
     connection.execute(sql, [log_text(log)]).map(drop).map_err(map)
 }
 
-/// Makes the follower known, behind all that was told: the number of one change is left out for it.
+/// Registers the follower after everything that was reported: the number of one change is skipped for it.
 pub(super) fn join(connection: &Connection, log: u128) -> Result<i64, Error> {
     let seq = last_seq(connection)? + 1;
     let sql = "UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'forebay_change'";

@@ -1,8 +1,8 @@
-//! The triggers that tell which rows changed, and the tables that they write to.
+//! The triggers that report which rows changed, and the tables that they write to.
 //!
-//! What must stay true: they say nothing that another program's SQLite may lack; a trigger names only columns
-//! that are there, for it would make other programs' statements fail; when no follower has been heard of for
-//! an hour they write nothing.
+//! What must stay true: the triggers use nothing that another program's SQLite may lack; a trigger names only
+//! existing columns, otherwise it would make other programs' statements fail; when no follower has reported
+//! for an hour the triggers write nothing.
 
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::has_table;
@@ -11,7 +11,7 @@ use crate::{Error, Follow, Kind};
 use forebay_value::Schema;
 use rusqlite::Connection;
 
-/// One row for each key that changed, in the order of commits; with previous values one for each value,
+/// One row for each key that changed, in the order of commits; with previous values one row for each value,
 /// `part` being the value's place.
 const CHANGES: &str = "CREATE TABLE IF NOT EXISTS forebay_change (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -28,16 +28,16 @@ const FOLLOWERS: &str = "CREATE TABLE IF NOT EXISTS forebay_follower (
   updated_at INTEGER NOT NULL
 )";
 
-/// How the triggers' names begin; the table's name follows.
+/// The prefixes of the triggers' names; the table's name follows.
 const PREFIXES: [&str; 5] =
     ["forebay_insert_", "forebay_update_", "forebay_delete_", "forebay_replace_", "forebay_displace_"];
 
-/// Has forebay_change and forebay_follower there.
+/// Creates forebay_change and forebay_follower.
 pub(super) fn make_tables(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(&format!("{CHANGES};{FOLLOWERS}")).map_err(map)
 }
 
-/// Whether the triggers of a table are there as they must be.
+/// Whether the triggers of a table exist in the wanted form.
 pub(super) fn are_there(connection: &Connection, follow: &Follow) -> Result<bool, Error> {
     for (name, sql) in wanted(follow) {
         if stored(connection, &name, follow)?.as_deref() != Some(sql.as_str()) {
@@ -47,7 +47,7 @@ pub(super) fn are_there(connection: &Connection, follow: &Follow) -> Result<bool
     Ok(true)
 }
 
-/// Makes the triggers of a table, or those that are not as they must be.
+/// Creates the triggers of a table that are missing or differ.
 pub(super) fn make(connection: &Connection, follow: &Follow) -> Result<(), Error> {
     check(connection, &follow.schema)?;
     for (name, sql) in wanted(follow) {
@@ -59,7 +59,7 @@ pub(super) fn make(connection: &Connection, follow: &Follow) -> Result<(), Error
     Ok(())
 }
 
-/// Removes everything that following has made; what that was.
+/// Removes all objects of following; returns their names.
 pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
     let sql = "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%forebay_change%' ORDER BY name";
@@ -81,7 +81,7 @@ pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
     Ok(removed)
 }
 
-/// The text of a trigger of this table as it was made.
+/// The text with which a trigger of this table was created.
 fn stored(connection: &Connection, name: &str, follow: &Follow) -> Result<Option<String>, Error> {
     use rusqlite::OptionalExtension;
     let sql =
@@ -94,7 +94,7 @@ fn stored(connection: &Connection, name: &str, follow: &Follow) -> Result<Option
         .map_err(map)
 }
 
-/// A table whose key and columns are as the schema says.
+/// Checks that a table's key and columns are as in the schema.
 fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
     let refused = |why: String| {
         let message = format!(
@@ -157,8 +157,8 @@ fn wanted(follow: &Follow) -> Vec<(String, String)> {
         make(PREFIXES[1], "AFTER UPDATE", &moved),
         make(PREFIXES[2], "AFTER DELETE", &told_with_old),
     ];
-    // OR REPLACE deletes rows that have a unique value already, and fires no trigger of theirs: they are told
-    // before it does.
+    // OR REPLACE deletes rows that have a unique value already, and fires no trigger for them: they are
+    // reported before it does.
     let rules = schema.unique_columns().map(|column| vec![column]).chain(schema.unique_sets.iter().cloned());
     let replaced = rules.map(|columns| {
         let is_same = |column: usize| {

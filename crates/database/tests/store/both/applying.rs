@@ -1,4 +1,4 @@
-//! The drain's transaction: once, in order, all or nothing; dead letters and their replay.
+//! The drain's transaction: exactly once, in order, all or nothing; dead letters and their replay.
 
 use super::{Scratch, on_both};
 use crate::{codes, column, key, text};
@@ -143,7 +143,7 @@ async fn refused_changes_become_dead_letters_in_the_same_transaction(scratch: &S
         ("update", "{\"id\":1,\"code\":null}".into(), "codes"),
     ];
     assert_eq!(seen, expected.each_ref().map(|(op, row, table)| (*op, row.as_str(), *table)));
-    // The engine's own words, which name the column.
+    // The engine's own message, which names the column.
     assert!(letters[2].reason.contains("code"), "{}", letters[2].reason);
     assert!(letters[0].reason.contains("code"), "{}", letters[0].reason);
     assert_eq!((letters[0].log, letters[0].position), (LOG, 10));
@@ -186,7 +186,7 @@ fn update(id: i64, columns: &[(usize, Value)]) -> Op {
 
 async fn updates_set_their_columns_and_nothing_else(scratch: &Scratch) {
     let schema = numbered(scratch).await;
-    // What others write to the other columns meanwhile stays.
+    // Values that others write to the other columns meanwhile stay.
     scratch.execute("UPDATE hits SET name = 'theirs'").await;
     let mut ops: Vec<Op> = (0..100).map(|id| update(id, &[(1, Value::Bigint(id))])).collect();
     ops.push(update(0, &[(1, Value::Null)]));
@@ -208,7 +208,7 @@ async fn an_update_of_a_row_that_others_deleted_is_counted_and_no_letter(scratch
     let schema = numbered(scratch).await;
     scratch.execute("DELETE FROM hits WHERE k IN ('k1', 'k2')").await;
     let increment = |id| Op::Increment { key: text(&format!("k{id}")), column: 1, delta: 1 };
-    // Few go as statements, many in bulk.
+    // A few changes are sent as statements, many in bulk.
     for (round, count) in [(0, 5), (1, 100)] {
         for (half, on_error) in [(0, OnError::Fail), (1, OnError::DeadLetter)] {
             let mut ops: Vec<Op> = (0..count).map(|id| update(id, &[(2, text("b"))])).collect();
@@ -223,7 +223,7 @@ async fn an_update_of_a_row_that_others_deleted_is_counted_and_no_letter(scratch
     assert_eq!(scratch.number("SELECT n FROM hits WHERE k = 'k0'").await, 5);
     assert_eq!(scratch.number("SELECT count(*) FROM hits WHERE name = 'b'").await, 98);
     assert_eq!(scratch.store().dead_letter_count().await.unwrap(), 0);
-    // A row that is there and holds NULL is another matter.
+    // An existing row that contains NULL is a different case.
     scratch.execute("UPDATE hits SET n = NULL WHERE k = 'k3'").await;
     let ops: Vec<Op> = (0..100).map(increment).collect();
     let bulk = Batch { schemas: vec![schema.clone()], ..batch(Some(4), 5, ops.clone()) };
@@ -232,7 +232,7 @@ async fn an_update_of_a_row_that_others_deleted_is_counted_and_no_letter(scratch
     assert_eq!((applied.dead, applied.missing), (1, 2));
 }
 
-/// The rows must wait, not die.
+/// The rows must wait; they must not become dead letters.
 async fn a_table_that_is_gone_is_no_dead_letter(scratch: &Scratch) {
     let gone = with_letters(20, vec![Op::Insert(row(2, "b"))]);
     let error = scratch.store().apply(gone).await.unwrap_err();
@@ -240,7 +240,7 @@ async fn a_table_that_is_gone_is_no_dead_letter(scratch: &Scratch) {
     assert_eq!(scratch.store().position(LOG).await.unwrap(), None);
 }
 
-/// The transaction that made the drain's tables is rolled back with it.
+/// The transaction that created the drain's tables is rolled back with it.
 async fn a_first_change_that_is_refused_at_the_commit_is_a_letter(scratch: &Scratch) {
     scratch.execute("CREATE TABLE words (code text PRIMARY KEY)").await;
     scratch

@@ -1,4 +1,4 @@
-//! What deletes do to rows of other tables: which ones do, and to which rows.
+//! The effects of deletes on rows of other tables: which deletes have any, and on which rows.
 
 use super::applying::{LOG, batch};
 use super::{Scratch, on_both};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 on_both!(rows_that_a_delete_acts_on_are_found, a_settled_delete_tells_which_rows_it_acted_on);
 
-/// `owners` ◀ `between` (no hot table, two columns) ◀ `Things` ◀ itself; `owners` ◀ `notes` (SET NULL);
-/// `owners` ◀ `bills`, which keeps a delete from being done.
+/// `owners` ◀ `between` (not a hot table, two columns) ◀ `Things` ◀ itself; `owners` ◀ `notes` (SET NULL);
+/// `owners` ◀ `bills`, which can refuse a delete.
 const TABLES: [&str; 5] = [
     "CREATE TABLE owners (id bigint PRIMARY KEY, name text)",
     "CREATE TABLE between_both (a bigint, b bigint, owner bigint REFERENCES owners ON DELETE CASCADE, PRIMARY KEY (a, b))",
@@ -67,7 +67,7 @@ async fn rows_that_a_delete_acts_on_are_found(scratch: &Scratch) {
         let reached = store.reached(&cascades, &schemas, rows).await.unwrap().remove(0);
         assert_eq!(sorted(reached), expected, "{table}:{key}");
     }
-    // Those that act on none of the tables that are asked for do not count.
+    // Deletes that act on none of the requested tables do not count.
     let few = vec![schemas[0].clone(), schemas[3].clone()];
     assert!(!store.cascades(&few).await.unwrap().has("owners"));
 }
@@ -89,7 +89,7 @@ async fn a_settled_delete_tells_which_rows_it_acted_on(scratch: &Scratch) {
         ..Holding::default()
     };
     let settling = Batch { held: settles, changes: vec![delete], on_error: OnError::Hold, ..empty };
-    // One row more than was looked at.
+    // One row more than was searched.
     let note = Change { table: 2, position: 0, is_intent: false, op: Op::Delete(Value::Bigint(20)) };
     let known = Arc::new(std::collections::HashSet::from([note.key_hash(&settling.schemas)]));
     let held = Holding { reached: Some(known), ..settling.held.clone() };

@@ -1,4 +1,4 @@
-//! Dead letters: that they can be written, and what a replay may do.
+//! Dead letters: that they can be written, and what a replay may change.
 
 use super::applying::{batch, content, row, with_letters};
 use super::{Scratch, on_both};
@@ -71,7 +71,7 @@ fn values(id: &str, n: i64, name: &str) -> [Value; 3] {
     [text(id), Value::Bigint(n), text(name)]
 }
 
-/// `n=5`, `put 5 a`, `insert 5 a`, `delete`, `+3`, each of the row that is named.
+/// `n=5`, `put 5 a`, `insert 5 a`, `delete`, `+3`, each of the named row.
 fn op(schema: &Schema, id: &str, what: &str) -> Op {
     let row = |rest: &str| {
         let (n, name) = rest.split_once(' ').unwrap();
@@ -98,8 +98,8 @@ async fn a_replay_keeps_what_is_newer(scratch: &Scratch) {
         at = Some(to);
         store.apply(batch).await.unwrap()
     };
-    // The row, `n name`; what was refused; what happened since, here (:) or by others; whether it is
-    // replayed; the row in the end.
+    // The row before, as `n name`; the refused change; later changes, through Forebay (:) or by others;
+    // whether the dead letter is replayed; the row in the end.
     for (before, refused, since, is_replayed, after) in [
         ("1 a", "n=5", "", true, "5 a"),
         ("1 a", "n=5", "UPDATE t SET name = 'theirs'", true, "5 theirs"),
@@ -189,7 +189,7 @@ async fn a_letter_that_cannot_be_written_names_its_change(scratch: &Scratch) {
     assert_eq!((content(scratch).await.as_str(), store.position(0xfeed).await.unwrap()), ("", Some(1)));
 }
 
-/// Letters in memory.
+/// Dead letters stored in memory.
 #[derive(Debug, Default)]
 struct Elsewhere(Mutex<Vec<UnwrittenLetter>>);
 
@@ -230,7 +230,7 @@ async fn a_letter_that_cannot_be_written_is_kept_elsewhere(scratch: &Scratch) {
     let read: Vec<_> =
         letters.iter().map(|letter| UnwrittenLetter::from_json(&letter.to_json()).unwrap()).collect();
     assert_eq!(read, letters);
-    // Once, however often.
+    // Stored once, however often it is written.
     for _ in 0..2 {
         store.write_letters(read.clone()).await.unwrap();
     }
@@ -274,14 +274,14 @@ async fn letters_of_an_earlier_version_are_read_and_replayed(scratch: &Scratch) 
     let letters = store.dead_letters_after(0, 10).await.unwrap();
     assert_eq!(letters.len(), 2);
     assert!(store.replay(&codes(), &letters[0]).await.unwrap());
-    // What the row was is not known of the other.
+    // The row before the refusal is unknown for the other one.
     assert_eq!(store.replay(&codes(), &letters[1]).await.unwrap_err().kind(), &Kind::Newer);
     assert_eq!(content(scratch).await, "1=a");
     assert_eq!(store.apply(with_letters(10, vec![Op::Insert(row(1, "c"))])).await.unwrap().dead, 1);
     assert_eq!(store.dead_letter_count().await.unwrap(), 2);
 }
 
-/// Every row would be a letter.
+/// Otherwise every row would become a dead letter.
 async fn a_column_that_may_not_be_null_any_more_is_the_tables_fault(scratch: &Scratch) {
     scratch.execute("CREATE TABLE t (k text PRIMARY KEY, n bigint, name text, colour text NOT NULL)").await;
     let columns = vec![key("k", Type::TEXT), column("n", Type::Bigint), column("name", Type::TEXT)];

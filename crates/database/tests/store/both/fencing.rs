@@ -1,4 +1,5 @@
-//! Openings: who may move a position, and that only one of several who want to change that does.
+//! Openings: which drain may move a position, and that only one of several concurrent changes of an opening
+//! succeeds.
 
 use super::applying::{LOG, batch, row};
 use super::{Scratch, on_both};
@@ -19,7 +20,7 @@ fn inserting(opening: &str, from: Option<u64>, id: i64) -> Batch {
 async fn an_opening_is_moved_by_one_and_keeps_others_from_the_position(scratch: &Scratch) {
     let store = scratch.store();
     store.create_table(&codes()).await.unwrap();
-    // Of a database that has none of the drain's tables yet.
+    // In a database that has none of the drain's tables yet.
     assert_eq!(store.fence(LOG, "", "1:a").await.unwrap(), Some((0, String::new())));
     assert_eq!(store.fence(LOG, "", "1:b").await.unwrap(), None);
     store.apply(inserting("1:a", Some(0), 1)).await.unwrap();
@@ -31,7 +32,7 @@ async fn an_opening_is_moved_by_one_and_keeps_others_from_the_position(scratch: 
     assert_eq!(store.count(&codes()).await.unwrap(), 1);
     store.apply(inserting("2:c", Some(1), 2)).await.unwrap();
     assert_eq!(store.position(LOG).await.unwrap(), Some(2));
-    // Another log has an opening of its own.
+    // Another log has its own opening.
     assert_eq!(store.fence(LOG + 1, "", "1:d").await.unwrap(), Some((0, String::new())));
 }
 
@@ -48,7 +49,7 @@ async fn two_who_fence_at_once_do_not_both(scratch: &Scratch) {
 
 async fn a_fence_that_fails_leaves_nothing_behind(scratch: &Scratch) {
     let store = scratch.store();
-    // A table of somebody else's that is in the way.
+    // An unrelated table with the name that the drain needs.
     scratch.execute("CREATE TABLE forebay_position (log text PRIMARY KEY, x text)").await;
     store.fence(LOG, "", "1:a").await.unwrap_err();
     scratch.execute("DROP TABLE forebay_position").await;

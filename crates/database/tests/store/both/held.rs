@@ -57,7 +57,7 @@ async fn a_refused_change_is_held_with_those_behind_it(scratch: &Scratch) {
         ("1=a 3=c 4=d", "2 insert, 4 update, 5 delete")
     );
     assert_eq!(store.position(batch(None, 0, Vec::new()).log).await.unwrap(), Some(6));
-    // What follows is held without being tried.
+    // Later changes of the row are held without being tried.
     let more = holding(Some(6), vec![Op::Insert(row(2, "z"))]);
     let more =
         Batch { held: Holding { more: more.changes, ..Holding::default() }, changes: Vec::new(), ..more };
@@ -83,7 +83,7 @@ async fn what_settles_is_taken_once(scratch: &Scratch) {
     let of = |on_error| {
         settling(on_error, &[(2, Op::Insert(row(2, "a"))), (3, update(2, "b")), (4, Op::Insert(row(3, "a")))])
     };
-    // All are refused, and stay.
+    // All are refused, and stay held.
     assert_eq!(store.apply(of(OnError::Hold)).await.unwrap().held, [0, 1, 2]);
     assert!(store.apply(of(OnError::Fail)).await.unwrap_err().is_data());
     let sifted = Batch {
@@ -97,11 +97,11 @@ async fn what_settles_is_taken_once(scratch: &Scratch) {
     scratch.execute("DELETE FROM codes WHERE id = 1").await;
     assert_eq!(store.apply(of(OnError::Hold)).await.unwrap().held, [] as [usize; 0]);
     assert_eq!((content(scratch).await.as_str(), held(scratch).await.as_str()), ("2=b 3=a", ""));
-    // A second drain that wanted the same finds it gone, and changes nothing.
+    // A second drain that settles the same changes finds them gone, and changes nothing.
     for on_error in [OnError::Hold, OnError::Fail, OnError::Sift, OnError::DeadLetter] {
         assert_eq!(*store.apply(of(on_error)).await.unwrap_err().kind(), Kind::Fenced);
     }
-    // What is refused for good becomes a letter of its own log, and is held no more.
+    // A finally refused change becomes a dead letter of its own log, and is no longer held.
     store.apply(holding(Some(4), vec![Op::Insert(row(5, "a"))])).await.unwrap();
     let dead = settling(OnError::DeadLetter, &[(5, Op::Insert(row(5, "a")))]);
     assert_eq!(store.apply(dead.clone()).await.unwrap().dead, 1);

@@ -14,10 +14,10 @@ async fn blocks_and_plain_inserts_never_meet(scratch: &Scratch) {
     scratch.execute("INSERT INTO codes (code) VALUES ('a')").await;
     assert_eq!(scratch.number("SELECT max(id) FROM codes").await, 11);
     assert_eq!(store.next_keys(&schema, 0).await.unwrap(), 12..=12);
-    // Rows that somebody gave keys of their own: a block that one of them would be in is let go.
+    // Rows with explicit keys: a block that would contain one of them is discarded.
     scratch.execute("INSERT INTO codes (id, code) VALUES (15, 'b'), (100, 'c')").await;
     assert_eq!(store.next_keys(&schema, 5).await.unwrap(), 101..=105);
-    // Below what was handed out: nothing to do.
+    // Below the last reserved key: nothing to do.
     store.raise_keys(&schema, 50).await.unwrap();
     assert_eq!(store.next_keys(&schema, 1).await.unwrap(), 106..=106);
     store.raise_keys(&schema, 5_000_000).await.unwrap();

@@ -1,4 +1,4 @@
-//! What any engine must do: every test here is run on each of them.
+//! What each engine must do: every test here runs on both.
 
 mod applying;
 mod cascades;
@@ -16,7 +16,7 @@ use crate::{postgres, sqlite};
 use forebay_database::{Error, Rows, Store};
 use forebay_value::Value;
 
-/// A database of whichever engine, with a way to look into it.
+/// A database of either engine, with direct access to it.
 pub(crate) enum Scratch {
     Sqlite(sqlite::Scratch),
     Postgres(postgres::Scratch),
@@ -62,7 +62,7 @@ impl Scratch {
     }
 }
 
-/// Makes tests of these functions, on each engine.
+/// Turns these functions into tests on each engine.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod on_sqlite {

@@ -1,4 +1,4 @@
-//! What of a statement's plan grows with its table, and the index that would mend it.
+//! The parts of a statement's plan whose cost grows with its table, and the index that would remove it.
 
 use super::{Scratch, on_both};
 use forebay_database::{Planning, Work};
@@ -10,7 +10,7 @@ const TABLES: &str = "CREATE TABLE account (id bigint PRIMARY KEY, name text NOT
      CREATE TABLE purchase (id bigint PRIMARY KEY, account_id bigint, state text, placed_at timestamp); \
      CREATE INDEX purchase_state ON purchase (state);";
 
-/// Table, work and columns of the index that is missing.
+/// Table, work and columns of the missing index.
 type Expected = (&'static str, Work, Option<&'static str>);
 
 const PLANS: &[(&str, &[Expected])] = &[
@@ -72,7 +72,7 @@ async fn plans_that_grow(scratch: &Scratch) {
     }
     let store = scratch.store();
     store.growing("SELECT nothing FROM account", Planning::WithEveryIndex).await.unwrap_err();
-    // Nothing is left of one that failed, nor of one that worked.
+    // Neither a failed nor a successful call leaves anything behind.
     for _ in 0..20 {
         store.growing("SELECT id FROM account WHERE name = $n", Planning::AsItIs).await.unwrap();
     }
@@ -84,7 +84,7 @@ async fn the_index_mends_it(scratch: &Scratch) {
     let mut mended = 0;
     for (sql, _) in PLANS {
         let before = scratch.store().growing(sql, Planning::WithEveryIndex).await.unwrap();
-        // That of an earlier statement may serve.
+        // The index of an earlier statement may be sufficient.
         let Some(index) = before.first().and_then(|growing| growing.index.clone()) else { continue };
         scratch.execute(&index).await;
         let after = scratch.store().growing(sql, Planning::WithEveryIndex).await.unwrap();
@@ -94,8 +94,8 @@ async fn the_index_mends_it(scratch: &Scratch) {
     assert_eq!(mended, 3, "the others are served by the same indexes");
 }
 
-/// Prints what [`Work::estimated_ms`] is taken from; asserts only that the statements do what they are said
-/// to do.
+/// Prints the measurements behind [`Work::estimated_ms`]; only asserts that the statements do the expected
+/// work.
 async fn work_takes_what_is_estimated(scratch: &Scratch) {
     const ROWS: u64 = 100_000;
     scratch.execute("CREATE TABLE many (id bigint PRIMARY KEY, name text, place bigint)").await;

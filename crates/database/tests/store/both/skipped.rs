@@ -1,5 +1,5 @@
-//! Changes that a trigger turns into nothing, without an error: each is refused, also by a trigger that is
-//! made a moment before.
+//! Changes that a trigger skips without an error: each is refused, even when the trigger was created a moment
+//! before.
 
 use super::applying::{batch, with_letters};
 use super::{Scratch, on_both};
@@ -27,7 +27,7 @@ fn schema() -> Arc<Schema> {
     Arc::new(Schema::new("t", columns, 0, KeyKind::Bigint).unwrap())
 }
 
-/// Makes the table `t`, and in PostgreSQL what the trigger calls.
+/// Creates the table `t`, and in PostgreSQL the trigger's function.
 async fn table(scratch: &Scratch) {
     scratch.store().create_table(&schema()).await.unwrap();
     if let Scratch::Postgres(_) = scratch {
@@ -42,7 +42,7 @@ async fn table(scratch: &Scratch) {
     }
 }
 
-/// Skips what would have such an `n` or name, and the delete of what has such an `n`.
+/// Skips inserts and updates to such an `n` or name, and deletes of rows with such an `n`.
 async fn skip(scratch: &Scratch, is_on: bool) {
     let sql = match (scratch, is_on) {
         (Scratch::Sqlite(_), true) => [("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")]
@@ -66,7 +66,7 @@ fn row(id: i64, n: i64, name: &str) -> Row {
     Row::from_values(&schema(), &[Value::Bigint(id), Value::Bigint(n), text(name)])
 }
 
-/// A change of each kind; a trigger skips it if it is guilty.
+/// A change of each kind; a trigger skips the guilty one.
 fn op(kind: &str, id: i64, is_guilty: bool) -> Op {
     let key = Value::Bigint(id);
     match kind {
@@ -79,7 +79,7 @@ fn op(kind: &str, id: i64, is_guilty: bool) -> Op {
     }
 }
 
-/// What a query shows that kind has done to rows, besides the guilty one.
+/// A query for the effect of that kind on rows other than the guilty one.
 fn done(kind: &str) -> &'static str {
     match kind {
         "insert" | "put" | "update" => "SELECT count(*) FROM t WHERE name = 'new'",
@@ -89,7 +89,7 @@ fn done(kind: &str) -> &'static str {
     }
 }
 
-/// A thousand rows, but none for inserts; what a delete shall not take has an `n` of 666.
+/// A thousand rows, or none for inserts; rows that a delete must not remove have an `n` of 666.
 async fn fill(scratch: &Scratch, kind: &str, guilty: i64) {
     scratch.execute("DELETE FROM t").await;
     if kind == "insert" {
@@ -114,7 +114,7 @@ async fn a_change_that_a_new_trigger_skips_is_refused(scratch: &Scratch) {
                 schemas: vec![schema()],
                 ..batch(from, from.unwrap_or(0) + 1, ops)
             };
-            // The connection has seen the table as it is without the trigger.
+            // The connection has seen the table without the trigger.
             store.apply(with(at, vec![Op::Insert(row(5_000, 1, "old"))])).await.unwrap();
             store
                 .apply(with(Some(at.unwrap_or(0) + 1), vec![Op::Delete(Value::Bigint(5_000))]))
@@ -124,7 +124,7 @@ async fn a_change_that_a_new_trigger_skips_is_refused(scratch: &Scratch) {
             skip(scratch, true).await;
             let mut ops: Vec<Op> = (0..size).map(|id| op(kind, id, id == guilty)).collect();
             if matches!(kind, "update" | "increment" | "delete") {
-                // A change whose row is missing is counted, and is no dead letter.
+                // A change whose row is missing is counted, and does not become a dead letter.
                 ops.push(op(kind, 3_000, false));
             }
             let error = store.apply(with(at, ops.clone())).await.unwrap_err();
@@ -190,7 +190,7 @@ async fn a_replay_that_a_trigger_skips_is_refused(scratch: &Scratch) {
     }
 }
 
-/// The trigger hides the conflict: the row that is there is not the one that was sent.
+/// The trigger hides the conflict: the existing row is not the one that was sent.
 async fn an_insert_that_is_skipped_for_a_row_of_others_is_refused(scratch: &Scratch) {
     table(scratch).await;
     scratch
@@ -221,7 +221,7 @@ async fn an_insert_that_is_skipped_for_a_row_of_others_is_refused(scratch: &Scra
     }
 }
 
-/// Such a put sets nothing, and its statement says that it has changed no row.
+/// Such a put sets nothing, and its statement reports no changed row.
 async fn a_row_of_nothing_but_its_key_that_is_there_is_put(scratch: &Scratch) {
     let schema = Arc::new(Schema::new("t", vec![key("id", Type::Bigint)], 0, KeyKind::Bigint).unwrap());
     let store = scratch.store();
@@ -241,7 +241,7 @@ async fn a_row_of_nothing_but_its_key_that_is_there_is_put(scratch: &Scratch) {
     }
 }
 
-/// As `suppress_redundant_updates_trigger` does: nothing is lost.
+/// As with `suppress_redundant_updates_trigger`: nothing is lost.
 async fn what_a_trigger_skips_because_it_changes_nothing_is_done(scratch: &Scratch) {
     table(scratch).await;
     scratch

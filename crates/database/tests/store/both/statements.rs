@@ -1,4 +1,4 @@
-//! Which failure is which kind, and what a statement says of itself.
+//! The kind of each failure, and what a statement reports about itself.
 
 use super::{Scratch, on_both};
 use crate::{codes, text};
@@ -46,7 +46,7 @@ async fn failures_and_their_kinds(scratch: &Scratch) {
     }
     let too_few = scratch.run("SELECT code FROM codes WHERE code = $a OR code = $b", vec![Value::Null]).await;
     assert_eq!(too_few.unwrap_err().kind(), &Kind::Type);
-    // A store that has seen all of this still works.
+    // The database still works after all of these errors.
     assert_eq!(scratch.run("INSERT INTO codes (code) VALUES ('x')", vec![]).await.unwrap().changed, 1);
     assert_eq!(scratch.number("SELECT count(*) FROM codes").await, 2);
 }

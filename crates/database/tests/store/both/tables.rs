@@ -1,4 +1,4 @@
-//! Types, tables and what plain SQL sees of them.
+//! Types and tables, and how plain SQL sees them.
 
 use super::{Scratch, on_both};
 use crate::{codes, column, key, text};
@@ -105,7 +105,7 @@ async fn every_type_comes_back_as_it_went_in(scratch: &Scratch) {
     assert_eq!(types, schema.columns.iter().map(|column| Some(column.ty)).collect::<Vec<_>>());
 }
 
-/// A table that was made here gives back what it was given, and looking at that changes nothing.
+/// A table created here returns the rows unchanged, and reading its schema changes nothing.
 async fn rows_are_stored_as_they_are(scratch: &Scratch) {
     let (store, schema) = (scratch.store(), every_type());
     store.create_table(&schema).await.unwrap();
@@ -226,7 +226,7 @@ async fn rows_are_estimated_without_counting(scratch: &Scratch) {
     }
     scratch.execute("ANALYZE").await;
     assert_eq!(store.rows_estimated(&schema).await.unwrap(), Some(200));
-    // Where keys do not count up, SQLite does not know.
+    // Where keys are not ascending, SQLite has no estimate.
     let far = Schema::new("far", vec![key("id", Type::Bigint)], 0, KeyKind::Bigint).unwrap();
     store.create_table(&far).await.unwrap();
     scratch.execute("INSERT INTO far VALUES (-5), (9000000000000000000)").await;

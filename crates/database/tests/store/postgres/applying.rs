@@ -1,4 +1,4 @@
-//! The drain's transaction: once, in order, all or nothing; dead letters and their replay.
+//! The drain's transaction: exactly once, in order, all or nothing; dead letters and their replay.
 
 use super::Scratch;
 use crate::{codes, column, key, text};
@@ -128,8 +128,8 @@ async fn a_deferred_constraint_refuses_the_only_change_at_the_commit() {
     assert_eq!(scratch.store.count(&codes()).await.unwrap(), 0);
 }
 
-/// A table that refuses codes by what they end with: 5 by a check, 6 by a cast, 7 and 8 by a trigger's own
-/// words. 9 is NULL in a column that the schema does not know.
+/// A table that refuses codes by their last digit: 5 by a CHECK, 6 by a cast, 7 and 8 by a trigger's own
+/// error. 9 is NULL in a column that the schema does not contain.
 async fn judged() -> Scratch {
     let scratch = scratch().await;
     scratch
@@ -149,7 +149,7 @@ async fn judged() -> Scratch {
     scratch
 }
 
-/// A hundred codes that end with these digits in turn.
+/// A hundred codes that end with these digits in rotation.
 fn ending(ends: &str) -> Vec<Change> {
     let ends: Vec<char> = ends.chars().collect();
     let code = |n: usize| format!("{}{}", n % 90, ends[n % ends.len()]);
@@ -162,7 +162,8 @@ fn ending(ends: &str) -> Vec<Change> {
     (0..100).map(intent).collect()
 }
 
-/// What is refused of these in batches of so many, with what each error says and names; and what is stored.
+/// The refused changes, in batches of `at_a_time`, with the message and the names of each error; and the
+/// stored rows.
 async fn refused_of(changes: &[Change], at_a_time: usize) -> (Vec<String>, String) {
     let scratch = judged().await;
     let (mut from, mut told) = (None, Vec::new());
@@ -185,7 +186,8 @@ async fn refused_of(changes: &[Change], at_a_time: usize) -> (Vec<String>, Strin
 
 #[tokio::test]
 async fn inserts_that_the_server_tries_are_refused_as_statements_are() {
-    // A unique value that repeats, checks, casts, a trigger's words; then what only statements can tell.
+    // A repeated unique value, CHECKs, casts, a trigger's error; then refusals that only statements can
+    // report.
     for (ends, refusals) in [("123", 10), ("15267", 64), ("18", 55)] {
         let changes = ending(ends);
         let by_server = refused_of(&changes, 100).await;

@@ -1,4 +1,4 @@
-//! A COMMIT whose answer does not come, and a server that says nothing any more.
+//! A COMMIT whose answer does not arrive, and a server that stops answering.
 
 use super::relay::{Harm, Relay};
 use super::{Scratch, server};
@@ -53,11 +53,11 @@ async fn a_commit_without_an_answer_is_settled_by_the_position() {
     let (relay, store) = behind(&scratch, "", Options::default()).await;
     store.create_table(&codes()).await.unwrap();
     let mut at = None;
-    // From nothing and from a position: the row of the position is inserted, and updated.
+    // Without a position and with one: the position's row is inserted, and updated.
     for round in 0..2 {
         for (harm, is_committed) in [
             (Harm::Answer, true),
-            // It is still under way when the new connection asks.
+            // The COMMIT is still running when the new connection reads the position.
             (Harm::Late(Duration::from_millis(1_500)), true),
             (Harm::Commit, false),
         ] {
@@ -75,7 +75,7 @@ async fn a_commit_without_an_answer_is_settled_by_the_position() {
             assert_eq!(store.settled_position(1).await.unwrap(), Some(to));
             assert_eq!(store.count(&codes()).await.unwrap(), to * 5);
             if round == 0 {
-                // The next begins from nothing again.
+                // The next round starts without a position again.
                 scratch.execute("TRUNCATE codes, forebay_position").await;
             } else {
                 at = Some(to);
@@ -88,15 +88,15 @@ async fn a_commit_without_an_answer_is_settled_by_the_position() {
     }
 }
 
-/// What was sent behind a BEGIN in one flight was committed by itself when that BEGIN failed: the position
-/// was moved past rows that were never written.
+/// Regression: when a BEGIN failed, the statements sent behind it in one flight were committed by themselves:
+/// the position was moved past rows that were never written.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_sent_behind_a_begin_that_fails() {
     let scratch = Scratch::new().await;
     let (relay, store) = behind(&scratch, "", Options::default()).await;
     store.create_table(&codes()).await.unwrap();
     store.apply(batch(None, 1)).await.unwrap();
-    // The small batch, and one that does not go in one flight.
+    // The small batch, and one that is not sent in one flight.
     for on_error in [OnError::Fail, OnError::DeadLetter] {
         relay.harm(Harm::Begin);
         let refused = store.apply(Batch { on_error, ..batch(Some(1), 2) }).await;
@@ -134,7 +134,7 @@ async fn before_a_server_that_says_nothing_everything_ends() {
     assert!(error.may_retry(), "{error:?}");
     let error = store.next_keys(&codes(), 1).await.unwrap_err();
     assert!(error.may_retry(), "{error:?}");
-    // With statements, a batch and new connections under way.
+    // With statements, a batch and new connections running.
     let left = [store.run(&insert, vec![text("c")]), store.run(&insert, vec![text("d")])];
     let applying = tokio::spawn({
         let store = store.clone();

@@ -1,4 +1,4 @@
-//! Shared transactions, time-outs, queues, lost connections.
+//! Shared transactions, timeouts, queues, lost connections.
 
 use super::Scratch;
 use crate::{codes, text};
@@ -14,7 +14,7 @@ async fn an_insert_that_waits_for_a_lock_or_a_deferred_constraint_costs_only_its
         .await;
     let insert = scratch.store.prepare("INSERT INTO codes (code) VALUES ($code)").await.unwrap();
     let orphan = scratch.store.prepare("INSERT INTO child VALUES ($id)").await.unwrap();
-    // Somebody holds the value that one of them wants.
+    // Another session holds the value that one of them needs.
     scratch.execute("BEGIN; INSERT INTO codes (code) VALUES ('held')").await;
     let mut good = Vec::new();
     let mut bad = Vec::new();
@@ -64,8 +64,8 @@ async fn reads_that_are_all_slow_are_not_run_for_nobody() {
     for (n, result) in running.into_iter().enumerate() {
         assert_eq!(result.await.unwrap().values, [Value::Bigint(n as i64)]);
     }
-    // One after the other they take 3.2 s, on a busy machine more. Sent together again and again, each time
-    // all for the sake of one, they took 30.
+    // One after the other they take 3.2 s, longer on a busy machine. When they were sent together again and
+    // again, each time for only one of them, they took 30.
     assert!(began.elapsed().as_secs_f64() < 0.05 * f64::from(READS) * 6.0, "{:?}", began.elapsed());
 }
 
@@ -86,7 +86,8 @@ async fn a_thread_that_runs_statements_may_end_in_the_middle_of_one() {
                 let rows = store.run(&quick_there, vec![Value::Bigint(n)]).await.unwrap();
                 assert_eq!(rows.values, [Value::Bigint(n)]);
             }
-            // Until a connection of this thread is there, the one that stays with the engine runs everything.
+            // Until a connection of this thread is open, the connection that stays with the engine runs
+            // everything.
             loop {
                 let rows = store.run(&pid, vec![]).await.unwrap();
                 let Value::Bigint(pid) = rows.values[0] else { panic!("{rows:?}") };
@@ -102,7 +103,7 @@ async fn a_thread_that_runs_statements_may_end_in_the_middle_of_one() {
     });
     let [unanswered] = tokio::task::spawn_blocking(|| unanswered.join().unwrap()).await.unwrap();
     assert_eq!(unanswered.await.unwrap_err().kind(), &Kind::UnknownOutcome);
-    // The connections that are left run what comes now.
+    // The remaining connections run the next statements.
     for n in 0..100 {
         let rows = scratch.store.run(&quick, vec![Value::Bigint(n)]).await.unwrap();
         assert_eq!(rows.values, [Value::Bigint(n)]);
@@ -142,7 +143,7 @@ async fn a_backend_that_is_ended_costs_reads_nothing_and_a_write_in_hand_its_out
     }
     scratch.text(kill).await;
     let error = running.await.unwrap().unwrap_err();
-    // The server said what it did: the statement came to nothing.
+    // The server reported that it ended the statement: the statement had no effect.
     assert!(matches!(error.kind(), Kind::Unavailable | Kind::UnknownOutcome), "{error:?}");
     assert_eq!(scratch.text("SELECT count(*) FROM t").await, "0");
     assert_eq!(scratch.run("INSERT INTO t VALUES (2)", vec![]).await.unwrap().changed, 1);

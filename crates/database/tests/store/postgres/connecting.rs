@@ -1,4 +1,4 @@
-//! Starting, and being without a server for a while.
+//! Starting, and working without a reachable server for a while.
 
 use super::{Scratch, server, url_of};
 use forebay_database::{Kind, Options, Store};
@@ -20,12 +20,12 @@ fn what_is_wrong_at_the_start_is_one_clear_line() {
         let error = Store::open(&url, Options::default()).unwrap_err();
         assert!(error.message().contains(part), "{part}: {error}");
         assert!(!error.message().contains("secret") && !error.message().contains('\n'), "{error}");
-        // Time mends a server that is away, and nothing else of these.
+        // Of these failures only an unreachable server may pass by itself.
         assert_eq!(error.may_retry(), part.contains("refused"), "{error}");
     }
 }
 
-/// A server of this test's own, which it may kill.
+/// A server for this test alone, which the test may kill.
 struct Server {
     folder: tempfile::TempDir,
     port: u16,
@@ -67,7 +67,7 @@ impl Server {
         self.shell(&format!("{}/pg_ctl -w -D {} -m {how} stop", bin().display(), self.data()), true);
     }
 
-    /// As a user that PostgreSQL will run as.
+    /// Runs a command as a user that PostgreSQL accepts.
     fn shell(&self, command: &str, as_postgres: bool) {
         let is_root = std::fs::metadata("/root/.").is_ok() && std::fs::read_dir("/root").is_ok();
         let mut run = if as_postgres && is_root { Command::new("runuser") } else { Command::new("sh") };
@@ -90,7 +90,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Stopped already, when the test says so.
+        // The server is stopped already, when the test has stopped it.
         let command = format!(
             "{}/pg_ctl -D {} -m immediate stop; chmod -R 777 {}",
             bin().display(),
@@ -156,7 +156,7 @@ async fn a_server_that_was_killed_is_found_again_when_it_is_back() {
     let count = store.prepare("SELECT count(*) FROM t WHERE x = ANY ($xs)").await.unwrap();
     let all = format!("[{}]", acknowledged.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
     let found = loop {
-        // Reads have connections of their own: they are refused until 0.1 s after the last failed attempt.
+        // Reads have their own connections: they are refused until 0.1 s after the last failed attempt.
         match store.run(&count, vec![Value::Json(all.clone().into())]).await {
             Ok(found) => break found,
             Err(error) => assert_eq!(*error.kind(), Kind::Unavailable, "{error:?}"),
@@ -174,7 +174,7 @@ async fn a_full_server_and_a_wrong_password_are_named() {
     let error = tokio::task::block_in_place(|| Store::open(&url, Options::default())).unwrap_err();
     assert!(error.message().contains("password") && !error.message().contains("wrong@"), "{error}");
     assert!(!error.may_retry(), "{error:?}");
-    // The pool is made to fit: 20, of which 5 are left to others.
+    // The pool is reduced to fit: 20, of which 5 are left to other clients.
     let store = Store::open(&own.url(""), Options::default()).unwrap();
     let mut others = Vec::new();
     while let Ok((client, connection)) = tokio_postgres::connect(&own.url(""), tokio_postgres::NoTls).await {
@@ -195,7 +195,7 @@ async fn a_full_server_and_a_wrong_password_are_named() {
     }
 }
 
-/// A certificate for `localhost` from an authority of its own, made by `openssl`.
+/// A certificate for `localhost` from its own authority, created with `openssl`.
 fn certificates(folder: &Path) {
     let script = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.crt && \
         openssl req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr && \

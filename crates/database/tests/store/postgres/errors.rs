@@ -1,4 +1,4 @@
-//! Whose fault a failure is: the row's, the table's, or nobody's.
+//! What is at fault in a failure: the row, the table, or neither.
 
 use super::{Scratch, client, server, url_of};
 use crate::{codes, column, key, text};
@@ -42,7 +42,7 @@ async fn what_a_trigger_raises_is_the_rows_fault_whatever_its_code() {
         "23514", "44000", "38000",
     ];
     let ops = || states.iter().enumerate().map(|(id, state)| Op::Insert(row(id as i64, state)));
-    // By COPY, too: the first one is named, or the batch as such.
+    // By COPY too: the error names the first one, or the batch as a whole.
     let many = ops().chain((100..200).map(|id| Op::Insert(row(id, &format!("code {id}")))));
     let error = scratch.store.apply(batch(many.collect(), OnError::Fail)).await.unwrap_err();
     assert!(error.is_data(), "{error:?}");

@@ -1,5 +1,5 @@
-//! Following what others commit: every change is told, in whatever order transactions end, and nobody is
-//! hindered.
+//! Following other programs' commits: every change is reported, in whatever order transactions end, and no
+//! writer is blocked.
 
 use super::{Scratch, client, url_of};
 use crate::following::{LOG, batch, items, lines, pass, plain, row, schema, told, told_of};
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 pub(super) const TRIGGERS: &str = "follow=triggers";
 
-/// Triggers are no way out of a slot that waits for the transactions of other tests.
+/// Forbids triggers as the fallback for a slot that waits for the transactions of other tests.
 pub(super) const LOGICAL: &str = "follow=logical";
 
-/// A scratch database whose URL says so.
+/// A scratch database whose URL selects this way.
 async fn scratch(way: &str) -> Scratch {
     Scratch::with(Options::default(), way).await
 }
@@ -67,7 +67,7 @@ pub(super) async fn followed(schema: &Arc<Schema>, way: &str) -> (Scratch, Follo
     (scratch, follower)
 }
 
-/// Follows, once the transactions of other tests let a slot be made.
+/// Follows, once the transactions of other tests permit the creation of a slot.
 pub(super) async fn follow(store: &Store, follow: Follow) -> Follower {
     loop {
         match store.follow(LOG, vec![follow.clone()]).await {
@@ -174,7 +174,7 @@ async fn large_transactions_are_told_in_pages_beside_others(way: &str) {
     let schema = items();
     let (scratch, mut follower) = followed(&schema, way).await;
     let slow = client(&url_of(&scratch.database, "")).await;
-    // The one was open at the last poll, the other was not.
+    // One transaction was open at the last poll, the other was not.
     slow.batch_execute("BEGIN; INSERT INTO items SELECT i, 'slow', i FROM generate_series(1, 12000) i")
         .await
         .unwrap();
@@ -201,7 +201,7 @@ async fn large_transactions_are_told_in_pages_beside_others(way: &str) {
     if way == TRIGGERS {
         assert_eq!(behind, "0/1: slow 0 | 0/33000: copy 0");
     } else {
-        // A stream tells what has come, also what its pass need not tell.
+        // A stream reports what has arrived, even changes that its pass need not report.
         assert_eq!((behind, &*found["0/1"], &*found["0/33000"]), (String::new(), "slow 0", "copy 0"));
     }
 }
@@ -290,7 +290,7 @@ async fn what_one_server_drains_is_told_to_another(way: &str) {
     let page = pass(&mut other).await;
     assert_eq!(page.rows.len(), 1);
     assert_eq!(page.position, None);
-    // Told to itself as well, for changes are not addressed.
+    // Reported to this server too, because changes are not addressed to single followers.
     assert_eq!(follower.poll(&[]).await.unwrap().position, Some(10));
 }
 
@@ -303,10 +303,10 @@ async fn wanted_rows_come_with_the_page(way: &str) {
     let mut found = BTreeMap::new();
     lines(&page, &[&schema], &mut found);
     if page.more {
-        // The stream had not come as far as the database: what was wanted is there all the same.
+        // The stream lagged behind the database: the requested rows are returned all the same.
         assert!(found.contains_key("0/2?") && found.contains_key("0/3?"), "{found:?}");
         lines(&pass(&mut follower).await, &[&schema], &mut found);
-        // Told later, it was not wanted any more.
+        // Reported later, the row was no longer requested.
         found.remove("0/2");
     }
     let found: Vec<String> = found.iter().map(|(key, row)| format!("{key}: {row}")).collect();
@@ -395,7 +395,7 @@ async fn a_follower_outlives_its_connection(way: &str) {
         .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
         .await;
     let mut rows = 0;
-    // A pass ends where it was to end when it began, however many pages that takes.
+    // A pass ends at the target set when it began, however many pages that takes.
     while match follower.poll(&[]).await {
         Ok(page) => {
             rows += page.rows.len();
@@ -407,7 +407,7 @@ async fn a_follower_outlives_its_connection(way: &str) {
         }
     } {}
     assert_eq!(rows, 1);
-    // A poll that is given up tells nothing, and the next one tells all.
+    // An abandoned poll reports nothing, and the next one reports everything.
     for id in 2.. {
         scratch.execute(&format!("INSERT INTO items VALUES ({id}, 'b', 2)")).await;
         let is_given_up = tokio::select! {
@@ -430,7 +430,8 @@ async fn wait_blocked(scratch: &Scratch) {
     }
 }
 
-/// Has a poll want row 1 while an ALTER TABLE that rewrites is not committed, so that the poll waits for it.
+/// Has a poll request row 1 while an ALTER TABLE that rewrites is not committed, so that the poll waits for
+/// it.
 async fn polls_beside_an_alter(
     scratch: &Scratch,
     mut follower: Follower,

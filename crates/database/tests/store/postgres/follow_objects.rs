@@ -1,5 +1,5 @@
-//! What following keeps in the database, its triggers and tables: made once, made again where it was changed,
-//! in the way of no writer, and gone after `unfollow`.
+//! The database objects of following, its triggers and tables: created once, re-created after a change,
+//! blocking no writer, and gone after `unfollow`.
 
 use super::follow::{TRIGGERS, followed};
 use super::{client, url_of};
@@ -12,7 +12,7 @@ async fn a_follower_that_was_forgotten_reads_everything_again() {
     let schema = items();
     let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
-    // As if it had not been heard of for an hour, and another server had cleaned up.
+    // As if it had been silent for an hour, and another server had deleted it.
     scratch.execute("UPDATE forebay_follower SET updated_at = now() - interval '61 minutes'").await;
     scratch.execute("DELETE FROM forebay_change; INSERT INTO items VALUES (2, 'b', 2)").await;
     assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");
@@ -116,7 +116,7 @@ async fn without_followers_the_triggers_write_nothing() {
     let writer = client(&url_of(&scratch.database, "")).await;
     writer.batch_execute("BEGIN; INSERT INTO items VALUES (2, 'untold', 1)").await.unwrap();
     assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "1");
-    // A follower that comes now waits for who wrote untold.
+    // A follower that starts now waits for the transaction that wrote without being reported.
     let store = scratch.store.clone();
     let coming = tokio::spawn({
         let schema = schema.clone();
@@ -140,7 +140,7 @@ async fn definitions_are_made_once_and_replaced_when_they_differ() {
     let (scratch, follower) = followed(&schema, TRIGGERS).await;
     let made = "SELECT string_agg(concat_ws(' ', t.oid, t.xmin, p.oid, p.xmin), ',' ORDER BY tgname) FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid WHERE tgrelid = 'items'::regclass";
     let first = scratch.text(made).await;
-    // Not even a lock is asked for.
+    // Not even a lock is requested.
     let writer = client(&url_of(&scratch.database, "")).await;
     writer.batch_execute("BEGIN; INSERT INTO items VALUES (1, 'a', 1)").await.unwrap();
     drop(follower);

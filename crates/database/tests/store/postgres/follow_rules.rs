@@ -1,5 +1,5 @@
-//! What the drain writes is told where the database has changed it, also by rules that came or went while it
-//! was followed: a trigger, a foreign key's action.
+//! The drain's writes are reported where the database has changed them, even by rules that were created or
+//! dropped while following: a trigger, a foreign key's action.
 
 use super::follow::{LOGICAL, TRIGGERS, both_ways, followed};
 use crate::following::{batch, items, row, told};
@@ -26,7 +26,7 @@ impl Drain<'_> {
     }
 }
 
-/// What a pass tells: the rows, or that the table is read again, which tells them as well.
+/// The result of a pass: the rows, or that the table is read again, which includes them.
 async fn is_told(follower: &mut Follower, schema: &Arc<Schema>, expected: &str) {
     let told = told(follower, schema).await;
     assert!(told.contains(expected) || told.contains("reload"), "{told:?} instead of {expected:?}");
@@ -78,7 +78,7 @@ async fn rows_that_a_trigger_adds_are_told_while_it_is_there(way: &str) {
             "CREATE TRIGGER other AFTER INSERT ON items FOR EACH ROW WHEN (NEW.id < 100) EXECUTE FUNCTION other()",
         )
         .await;
-    // A trigger that comes and goes between two passes is not seen.
+    // A trigger that is created and dropped between two passes is not detected.
     told(&mut follower, &schema).await;
     drain.insert(2).await;
     scratch.execute("DROP TRIGGER other ON items").await;

@@ -1,4 +1,4 @@
-//! Following by logical decoding: the slot and what becomes of it, and when triggers are taken instead.
+//! Following by logical decoding: the life of the slot, and when triggers are used instead.
 
 use super::follow::{LOGICAL, follow, followed};
 use super::{Scratch, client, url_of};
@@ -89,7 +89,8 @@ async fn a_place_is_gone_on_from_while_the_slot_has_what_came_since() {
     let (mut follower, goes_on) = follow().await;
     assert_eq!(goes_on, [true]);
     assert_eq!(told(&mut follower, &schema).await, "0/2: b 2 | 0/3: c 3");
-    // Nothing is held any more: what was read is confirmed, and the place is none to go on from.
+    // Nothing is retained any more: what was read is confirmed, and the follower cannot continue from the
+    // place.
     follower.hold(None).unwrap();
     assert_eq!(told(&mut follower, &schema).await, "");
     scratch.execute("INSERT INTO items VALUES (4, 'd', 4)").await;
@@ -105,7 +106,7 @@ async fn a_place_is_gone_on_from_while_the_slot_has_what_came_since() {
     assert_eq!(goes_on, [false]);
 }
 
-/// Follows from a place, once the transactions of other tests let a slot be made.
+/// Follows from a place, once the transactions of other tests permit the creation of a slot.
 async fn from(store: &Store, schema: &Arc<Schema>, place: &str) -> (Follower, Vec<bool>) {
     loop {
         match store.follow_from(LOG, vec![plain(schema)], Some(place)).await {
@@ -161,7 +162,7 @@ async fn a_slot_that_must_wait_for_a_transaction_is_given_up() {
     assert_eq!(*error.kind(), Kind::Busy, "{error}");
     assert!(error.message().contains("open since"), "{error}");
     assert_eq!(scratch.text(SLOTS).await, "0");
-    // Unless the URL insists on a slot, triggers tell instead.
+    // Unless the URL requires a slot, triggers report instead.
     let store = opened(&scratch, "").await;
     let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
     assert!(follower.told_by().starts_with("triggers; logical decoding: making"), "{}", follower.told_by());
@@ -173,7 +174,7 @@ async fn a_slot_that_must_wait_for_a_transaction_is_given_up() {
     assert!(follow(&scratch.store, plain(&schema)).await.told_by().starts_with("logical decoding, slot"));
 }
 
-/// Another store of the same database.
+/// Another store on the same database.
 async fn opened(scratch: &Scratch, query: &str) -> Store {
     let url = url_of(&scratch.database, query);
     let open = move || Store::open(&url, Options::default());
@@ -213,7 +214,7 @@ async fn updates_by_others_go_on_where_the_primary_key_is_dropped() {
         .await;
     assert_eq!(told(&mut follower, &schema).await, "0/: reload");
     assert!(follower.told_by().contains("needs id in what identifies a row"), "{}", follower.told_by());
-    // PostgreSQL refuses it while the table is published.
+    // PostgreSQL refuses this while the table is published.
     scratch.execute("UPDATE items SET n = 2").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 2");
     assert_eq!(scratch.text(SLOTS).await, "0");
@@ -237,7 +238,7 @@ async fn slots_of_servers_that_do_not_run_are_named() {
     assert_eq!(scratch.store.idle_slots().await.unwrap().len(), 1, "the other one is in use");
     let told_by = scratch.store.could_follow(vec![plain(&schema)]).await.unwrap();
     assert_eq!(told_by, "logical decoding");
-    // Each has its own: what the one has read is told to the other.
+    // Each has its own slot: changes that one has read are reported to the other.
     let mut other = loop {
         match scratch.store.follow(7, vec![plain(&schema)]).await {
             Err(error) if *error.kind() == Kind::Busy => {}
@@ -277,7 +278,7 @@ async fn triggers_tell_where_logical_decoding_cannot() {
         let told_by = follower.told_by().to_owned();
         assert!(told_by.starts_with("triggers") && told_by.contains(why), "{told_by}");
         assert_eq!(scratch.text(SLOTS).await, "0");
-        // No other client is hindered.
+        // No other client is blocked.
         scratch.execute("INSERT INTO items VALUES (1, 'a', 1); UPDATE items SET n = 2").await;
         assert!(told(&mut follower, &schema).await.starts_with("0/1: a 2"), "{setup}");
     }
@@ -315,7 +316,7 @@ async fn a_role_without_the_right_to_replicate_follows_by_triggers() {
     };
     assert!(follower.told_by().starts_with("logical decoding"), "{}", follower.told_by());
     assert_eq!(goes_on, [false]);
-    // The triggers are still there, and no follower is registered for them.
+    // The triggers still exist, and no follower is registered for them.
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
     assert_eq!(scratch.text("SELECT count(*) FROM forebay_change").await, "0");

@@ -1,4 +1,4 @@
-//! What only PostgreSQL does, or does in its own way. Each test has a database of its own.
+//! What only PostgreSQL does, or does differently. Each test has its own database.
 
 mod applying;
 mod committing;
@@ -21,14 +21,14 @@ use std::time::Duration;
 
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 
-/// The URL of a server where databases may be made.
+/// The URL of a server on which databases may be created.
 pub(crate) fn server() -> String {
     std::env::var("FOREBAY_TEST_POSTGRES").unwrap_or_else(|_| {
         panic!("FOREBAY_TEST_POSTGRES is not set: run these tests by `make test`, or start a server with scripts/services")
     })
 }
 
-/// The server's URL with another database, and with these parameters.
+/// The server's URL with another database and these parameters.
 pub(crate) fn url_of(database: &str, params: &str) -> String {
     let server = server();
     let (base, query) = server.split_once('?').unwrap_or((&server, ""));
@@ -38,7 +38,7 @@ pub(crate) fn url_of(database: &str, params: &str) -> String {
     format!("{scheme}://{authority}/{database}?{}", params.join("&"))
 }
 
-/// A database that is dropped in the end.
+/// A database that is dropped at the end.
 pub(crate) struct Scratch {
     pub(crate) store: Store,
     pub(crate) database: String,
@@ -99,8 +99,8 @@ impl Drop for Scratch {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                // A follower's slot is in use until the server has missed its connection. A database that is
-                // left behind by a test that failed harms nobody.
+                // A follower's slot is in use until the server notices that its connection is lost. A
+                // database that a failed test leaves behind does no harm.
                 for _ in 0..100 {
                     if client(&server()).await.batch_execute(&sql).await.is_ok() {
                         break;

@@ -1,5 +1,5 @@
-//! A relay between a store and its server that reads the client's messages, and harms one BEGIN, one COMMIT
-//! or everything.
+//! A relay between a store and its server that reads the client's messages, and disturbs one BEGIN, one
+//! COMMIT or everything.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What happens to the next COMMIT or BEGIN. The client's connection is closed with a COMMIT.
+/// The disturbance of the next COMMIT or BEGIN. At a COMMIT the client's connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Harm {
-    /// The server refuses a BEGIN, and the connection goes on without a transaction.
+    /// The server refuses a BEGIN, and the connection continues without a transaction.
     Begin,
     /// The server executes it, and its answer is lost.
     Answer,
-    /// It never reaches the server.
+    /// The COMMIT never reaches the server.
     Commit,
-    /// It reaches the server so much later.
+    /// The COMMIT reaches the server after this delay.
     Late(Duration),
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// In front of the server at this address.
+    /// Starts a relay in front of the server at this address.
     pub(crate) fn before(server: String) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -37,7 +37,7 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 let (server, next, silent) = (server.clone(), next.clone(), silent.clone());
                 std::thread::spawn(move || {
-                    // A connection that ends early is what the relay is for.
+                    // The relay ends connections on purpose.
                     let _ =
                         TcpStream::connect(server).and_then(|server| carry(&client, &server, &next, silent));
                     let _ = client.shutdown(Shutdown::Both);
@@ -51,12 +51,13 @@ impl Relay {
         *self.harm.lock().unwrap() = Some(harm);
     }
 
-    /// Whether the harm was done.
+    /// Whether the disturbance has happened.
     pub(crate) fn is_harmless(&self) -> bool {
         self.harm.lock().unwrap().is_none()
     }
 
-    /// From now on nothing is carried and nothing closed, and new connections are taken and not answered.
+    /// From now on the relay forwards nothing and closes nothing; it accepts new connections and does not
+    /// answer them.
     pub(crate) fn silence(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
     }
@@ -110,7 +111,7 @@ fn carry(
                         server.write_all(&message)?;
                     }
                 }
-                // The end of what the client says, behind the COMMIT.
+                // The end of the client's data, behind the COMMIT.
                 return server.shutdown(Shutdown::Write);
             }
         }

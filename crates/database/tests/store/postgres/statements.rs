@@ -1,4 +1,4 @@
-//! Which failure is which kind, and what a statement says of itself.
+//! The kind of each failure, and what a statement reports about itself.
 
 use super::Scratch;
 use crate::{codes, text};

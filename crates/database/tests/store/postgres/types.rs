@@ -133,7 +133,7 @@ async fn rows_are_given_back_as_the_columns_make_them() {
     };
     let given = row(1, "ab", "7.555", "{\"b\": 1,  \"a\": 1.50}", 1_600_000, 7);
     let made = row(1, "ab  ", "7.56", "{\"a\":1.50,\"b\":1}", 2_000_000, 7);
-    // What the table would refuse stays as it is, and keeps nobody else from an answer.
+    // A row that the table would refuse stays as it is, and the other rows still get their answer.
     let refused = row(2, "ab", "1", "1", 0, 40_000);
     let rows = vec![given.clone(), refused.clone(), given];
     assert_eq!(scratch.store.as_stored(&schema, rows).await.unwrap(), [made.clone(), refused, made]);

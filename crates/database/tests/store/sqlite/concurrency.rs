@@ -1,4 +1,4 @@
-//! Groups, time-outs, queues, other processes.
+//! Groups, timeouts, queues, other processes.
 
 use super::Scratch;
 use crate::{codes, text};
@@ -36,7 +36,7 @@ async fn a_statement_that_takes_the_transaction_with_it_costs_only_itself() {
     let orphan = scratch.store.prepare("INSERT INTO child VALUES ($id)").await.unwrap();
     let mut good = Vec::new();
     let mut bad = Vec::new();
-    // Queued in one go, so that they meet in groups.
+    // Queued at once, so that they share groups.
     for i in 0..100 {
         good.push(scratch.store.run(&insert, vec![text(&format!("good {i}"))]));
         match i {
@@ -87,8 +87,7 @@ async fn queues_are_bounded() {
         }
         let busy = kinds.iter().filter(|&kind| *kind == Kind::Busy).count();
         // 4 wait, and what was taken out of the queue meanwhile (one read, or a group of writes) made room
-        // for as many. On a machine that is busy with other tests some more come to their turn while the
-        // others are still being sent.
+        // for as many. On a busy machine some more get their turn while the others are still being sent.
         assert!((30..=46).contains(&busy), "{kinds:?}");
         assert!(kinds.iter().all(|kind| matches!(kind, Kind::Busy | Kind::Timeout)), "{kinds:?}");
     }
@@ -103,7 +102,7 @@ async fn a_statement_that_nobody_waits_for_is_not_begun() {
     locker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let insert = scratch.store.prepare("INSERT INTO t VALUES ($x)").await.unwrap();
     let first = tokio::spawn(scratch.store.run(&insert, vec![Value::Bigint(1)]));
-    // The writer waits for the lock with the first one in its hands; the others are behind it in the queue.
+    // The writer waits for the lock with the first job; the others are behind it in the queue.
     tokio::time::sleep(Duration::from_millis(100)).await;
     for _ in 0..10 {
         drop(scratch.store.run(&insert, vec![Value::Bigint(2)]));

@@ -1,4 +1,4 @@
-//! Which failure is which kind, and what files can do to a store.
+//! The kind of each failure, and the effects of damaged or missing files.
 
 use super::Scratch;
 use crate::codes;

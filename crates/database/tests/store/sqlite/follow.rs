@@ -1,4 +1,4 @@
-//! Following on SQLite: what any connection commits is told, whatever SQLite it has.
+//! Following on SQLite: the commits of any connection are reported, whatever its SQLite version.
 
 use super::Scratch;
 use crate::following::{LOG, batch, items, lines, plain, row, schema, told, told_of};

@@ -38,7 +38,7 @@ async fn keys_that_cannot_be_handed_out() {
     let schema = codes();
     let missing = scratch.store.next_keys(&schema, 1).await.unwrap_err();
     assert_eq!(missing.kind(), &Kind::Syntax, "{missing}");
-    // Plain SQL would take the same keys: max(rowid) + 1 knows of no block.
+    // Plain SQL would take the same keys: max(rowid) + 1 ignores reserved blocks.
     scratch.execute("CREATE TABLE codes (id INTEGER PRIMARY KEY, code TEXT, created_at TIMESTAMP)");
     let plain = scratch.store.next_keys(&schema, 1).await.unwrap_err();
     assert!(plain.message().contains("AUTOINCREMENT"), "{plain}");

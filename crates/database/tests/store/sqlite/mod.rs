@@ -1,4 +1,4 @@
-//! What only SQLite does, or does in its own way: files, locks of other processes, one writer.
+//! What only SQLite does, or does differently: files, locks of other processes, one writer.
 
 mod applying;
 mod concurrency;
@@ -30,7 +30,7 @@ impl Scratch {
         Scratch { store, path, _folder: folder }
     }
 
-    /// What another process has: a connection of its own.
+    /// The view of another process: a separate connection.
     pub(crate) fn plain(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(&self.path).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(10)).unwrap();

@@ -1,4 +1,4 @@
-//! Types, tables and what plain SQL sees of them.
+//! Types and tables, and how plain SQL sees them.
 
 use super::Scratch;
 use crate::both::tables::{every_type, every_value};

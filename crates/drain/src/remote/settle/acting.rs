@@ -1,23 +1,24 @@
 //! Deletes that act on other rows: foreign keys with ON DELETE CASCADE, SET NULL or SET DEFAULT.
 //!
 //! Such a delete is never refused, so it must not come too early: a row that was moved to another parent
-//! before the old one was deleted would go with that one, and a row that was inserted below it would be
-//! refused. It is held without being tried (`queue`), and applied here, behind everything that lies before a
-//! cut that was read after it was held: whatever was acknowledged before the delete is in the database by
-//! then, or held. Of what is held the rest is tried first, and a delete that acts on a row with held changes
-//! waits for those as long as any other delete can be applied, and as a whole what else is held: a move to a
-//! parent that is held comes before the delete of the old parent.
+//! before the old parent was deleted would be deleted with that parent, and a row that was inserted below the
+//! old parent would be refused. The delete is held without being tried (`stream_queue`), and applied here,
+//! after everything that lies before a cut that was read after the delete was held: whatever was acknowledged
+//! before the delete is then in the database, or held. The other held changes are tried first. A delete that
+//! acts on a row with held changes waits for those as long as any other delete can be applied, and as long as
+//! the other held changes can be applied as a whole: a held move to a new parent comes before the delete of
+//! the old parent.
 //!
-//! What was acknowledged *after* the delete may be in the database as well by then. That cannot be told from
-//! what came before it, because queues keep no order between them; so the delete counts as the last of all
-//! of it. A row that is deleted and made again is changed in place instead: its new children keep it, and so
-//! do old ones. That it is made again is known in time: first the rows are found that the delete acts on,
-//! then the row's own stream is read to its end. A child that is in the database then was acknowledged
-//! before that, and so was what made its parent again, which is found in the stream. In the delete's
-//! transaction, with the parents locked, the deletes that are applied together may act on no other rows than
-//! those.
+//! What was acknowledged *after* the delete may be in the database by then too. It cannot be distinguished
+//! from what came before, because queues have no common order; so the delete counts as later than all of it.
+//! A row that is deleted and inserted again is instead changed in place: its new children stay, and so do old
+//! ones. The drain learns in time that the row is inserted again: first it finds the rows that the delete
+//! acts on, then it reads the row's own stream to the end. A child that is in the database then was
+//! acknowledged before that, and so was the insert of its parent, which is found in the stream. In the
+//! delete's transaction, with the parents locked, the deletes that are applied together may act on no other
+//! rows than those found.
 //!
-//! Rows that a delete has acted on are told by its transaction, and memory reads them again.
+//! The delete's transaction returns the rows that it has acted on, and memory reads them again.
 
 use super::{Cut, Entry, Settler};
 use crate::Error;
@@ -33,11 +34,12 @@ use forebay_value::Schema;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// A row's held changes from its first delete on that acts on others.
+/// A row's held changes, starting with its first delete that acts on other rows.
 pub(super) type Acting = Vec<Entry>;
 
 impl Settler {
-    /// Takes those out, each with what follows it of its row; all others are left.
+    /// Splits off the acting deletes, each with the later changes of its row; returns the other changes
+    /// first.
     pub(super) fn split_acting(
         &self,
         schemas: &[Arc<Schema>],
@@ -57,8 +59,9 @@ impl Settler {
         (others, acting.into_values().collect())
     }
 
-    /// Applies these deletes, but for those of rows with earlier changes that wait, or with later ones that
-    /// are not known yet; and, unless `is_last`, those that act on rows that wait. The ones that are left.
+    /// Applies these deletes, except those of rows with earlier changes that wait, or with later changes that
+    /// are not held yet; and, unless `is_last`, those that act on rows with waiting changes. Returns the
+    /// rest.
     pub(super) async fn act(
         &mut self,
         schemas: &[Arc<Schema>],
@@ -69,7 +72,7 @@ impl Settler {
         let waiting: HashSet<i64> = waiting.iter().map(|entry| entry.key_hash).collect();
         let (mut left, rows): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| waiting.contains(&row[0].key_hash));
-        // First which rows they act on, then what else there is of their own rows.
+        // First find the rows on which they act, then the later changes of their own rows.
         let reached = self.reached_by(schemas, &rows).await?;
         let later = self.later_changes(&rows, cut).await?;
         let (mut single, mut remade, mut known) = (Vec::new(), Vec::new(), HashSet::new());
@@ -92,7 +95,7 @@ impl Settler {
         Ok(left)
     }
 
-    /// Those that were refused.
+    /// Returns those that were refused.
     async fn apply_acting(
         &mut self,
         schemas: &[Arc<Schema>],
@@ -130,8 +133,8 @@ impl Settler {
         Ok(reached.into_iter().map(|rows| rows.into_iter().map(hash).collect()).collect())
     }
 
-    /// The rows, by hash, of which the shards of these ones have changes from behind the cut. A stream with a
-    /// held change has everything that came behind it.
+    /// The rows, by hash, that have changes behind the cut in the streams of these rows. A stream with a held
+    /// change still contains everything behind that change.
     async fn later_changes(&self, rows: &[Acting], cut: &Cut) -> Result<HashSet<i64>, Error> {
         let Queues { queue, link } = &self.queues;
         let logs: HashSet<u128> = rows.iter().map(|row| row[0].id.log).collect();
@@ -157,7 +160,8 @@ impl Settler {
     }
 }
 
-/// A delete and what followed it as one change that leaves the row where it is, if it is there in the end.
+/// A delete and the later changes of its row as one change that keeps the row in place, if the row exists in
+/// the end.
 fn in_place(schemas: &[Arc<Schema>], row: &[Entry]) -> Option<Change> {
     let (delete, later) = row.split_first()?;
     let mut later: Vec<Change> = later.iter().map(|entry| entry.change.clone()).collect();

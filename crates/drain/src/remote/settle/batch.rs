@@ -10,14 +10,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Settler {
-    /// Tries these changes in their order, each by itself; those that were refused, and those behind them.
+    /// Tries these changes in order, each by itself; returns the refused ones, and the later changes of their
+    /// rows.
     pub(super) async fn one_by_one(
         &mut self,
         schemas: &[Arc<Schema>],
         entries: Vec<Entry>,
     ) -> Result<Vec<Entry>, Error> {
         let (mut waiting, mut blocked) = (Vec::new(), HashSet::new());
-        // Parts still to be tried, the first one last.
+        // Parts still to be tried, the first part last.
         let mut parts: Vec<Vec<Entry>> =
             entries.chunks(UNCOALESCED_ROWS).rev().map(<[Entry]>::to_vec).collect();
         while let Some(part) = parts.pop() {
@@ -59,8 +60,8 @@ impl Settler {
         Ok(waiting)
     }
 
-    /// Makes dead letters of those changes that are refused once more; how many are not held any more, and
-    /// how many of them are dead.
+    /// Makes dead letters of the changes that are refused once more; returns how many are no longer held, and
+    /// how many of them became dead letters.
     pub(super) async fn bury(
         &mut self,
         schemas: &[Arc<Schema>],
@@ -70,7 +71,7 @@ impl Settler {
             if !entries.iter().any(|entry| entry.change.table == table) {
                 continue;
             }
-            // A table that would refuse every row is to be mended, not its rows to be buried.
+            // A table that would refuse every row must be repaired; its rows do not become dead letters.
             let found = self.database.describe(&schema.name).await?;
             if misfit(schema, found.as_ref(), None).is_some() {
                 entries.retain(|entry| entry.change.table != table);
@@ -97,7 +98,7 @@ impl Settler {
         Ok((buried, dead))
     }
 
-    /// Applies changes and takes these held ones, in one transaction.
+    /// Applies changes and deletes these held ones, in one transaction.
     pub(super) async fn apply(
         &self,
         schemas: &[Arc<Schema>],
@@ -126,7 +127,7 @@ impl Settler {
         self.database.apply(batch).await
     }
 
-    /// Has memory show what the database made of these changes, should that not be what they say.
+    /// Has memory show the rows as the database has them, in case they differ from what these changes say.
     pub(super) fn settled(&mut self, schemas: &[Arc<Schema>], entries: &[Entry], applied: &Applied) {
         let all = applied.differing.iter().map(|(table, key)| Show {
             row: (schemas[*table].clone(), key.clone()),
@@ -134,7 +135,7 @@ impl Settler {
             tries: 0,
         });
         self.shows.extend(all);
-        // A tier that lost the row since has it from the database, as it was before.
+        // A tier that has lost the row since then read it from the database, as it was before.
         for entry in entries {
             let schema = &schemas[entry.change.table];
             let row = (schema.clone(), entry.change.op.key(schema).to_owned());

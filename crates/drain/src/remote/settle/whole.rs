@@ -1,9 +1,8 @@
 //! Held changes as a whole: one change a row, deletes first, in one transaction.
 //!
-//! Rows that exchange unique values by way of a third one cannot be taken one by one when that value is
-//! another row's by now. As a whole they can, once each has given up the value that it had: a row that is to
-//! change is
-//! *parked* first, which sets its unique columns to NULL, or to a value that no other row has.
+//! Rows that exchange unique values by way of a third row cannot be applied one by one when another row has
+//! that value by now. They can be applied as a whole, once each row has released its value: a row that is to
+//! change is *parked* first, which sets its unique columns to NULL, or to a value that no other row has.
 
 use super::{Entry, Settler};
 use crate::Error;
@@ -13,12 +12,12 @@ use forebay_value::{Column, Schema, Type, Uuid, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// How often it is tried, each time without what was refused before.
+/// How often the whole is tried, each time without the changes that were refused before.
 const TRIES: usize = 64;
 
 impl Settler {
-    /// Applies what of these changes is taken as a whole; the others. What is refused, and what is of a table
-    /// that is not as it should be, keeps nothing else from being taken.
+    /// Applies as many of these changes as are accepted as a whole; returns the others. A refused change, or
+    /// a change of a table that does not fit, does not block the rest.
     pub(super) async fn as_a_whole(
         &mut self,
         schemas: &[Arc<Schema>],
@@ -32,7 +31,7 @@ impl Settler {
             let taken: Vec<Entry> =
                 waiting.iter().filter(|entry| !left_out.contains(&entry.key_hash)).cloned().collect();
             let rows = by_row(&taken);
-            // Those that are alone were refused as they are.
+            // Rows with a single change were refused in this form already.
             if rows.len() == taken.len() {
                 break;
             }
@@ -55,7 +54,7 @@ impl Settler {
                 (Kind::Rows { indexes }, Some(unparked)) => {
                     let is_parking = |index: &&usize| (deletes..deletes + parked).contains(*index);
                     let (parking, others): (Vec<_>, Vec<_>) = indexes.iter().partition(is_parking);
-                    // The change of a row that cannot be parked may be taken without.
+                    // The change of a row that cannot be parked may be accepted without parking.
                     match parking.is_empty() {
                         true => left_out.extend(others.into_iter().map(|&index| keys[index])),
                         false => unparked.extend(parking.into_iter().map(|&index| keys[index])),
@@ -65,7 +64,7 @@ impl Settler {
                     let of_table = |entry: &&Entry| schemas[entry.change.table].name == *table;
                     left_out.extend(taken.iter().filter(of_table).map(|entry| entry.key_hash));
                 }
-                // At the commit: which one is not said.
+                // Refused at the commit, which names no change.
                 _ if error.is_data() && rows.values().any(|row| row.len() == 1) => {
                     left_out.extend(rows.iter().filter(|(_, row)| row.len() == 1).map(|(key, _)| *key));
                 }
@@ -86,7 +85,7 @@ fn by_row(entries: &[Entry]) -> HashMap<i64, Vec<&Change>> {
     rows
 }
 
-/// The rows, by hash, whose changes do not add up to one.
+/// The rows, by hash, whose changes cannot be combined into one.
 fn not_one_change(entries: &[Entry], schemas: &[Arc<Schema>], is_shared: &[bool]) -> HashSet<i64> {
     let adds_up = |row: &[&Change]| {
         let mut changes = row.iter().map(|&change| change.clone()).collect();
@@ -96,8 +95,8 @@ fn not_one_change(entries: &[Entry], schemas: &[Arc<Schema>], is_shared: &[bool]
     rows.filter(|(_, row)| row.len() > 1 && !adds_up(row)).map(|(key, _)| key).collect()
 }
 
-/// Rows that are deleted and made again are changed where they are: rows that refer to them by now forbid the
-/// delete.
+/// Rows that are deleted and inserted again are changed in place: other rows may refer to them by now, which
+/// would forbid the delete.
 fn in_place(mut changes: Vec<Change>, schemas: &[Arc<Schema>]) -> Vec<Change> {
     let keys = |changes: &[Change], is_kind: fn(&Op) -> bool| {
         let of_kind = changes.iter().filter(|change| is_kind(&change.op));
@@ -116,7 +115,7 @@ fn in_place(mut changes: Vec<Change>, schemas: &[Arc<Schema>]) -> Vec<Change> {
     changes
 }
 
-/// Parks the rows that are changed, but for some, behind the deletes; how many.
+/// Parks the changed rows, except those in `unparked`, after the deletes; returns how many.
 fn park(changes: &mut Vec<Change>, schemas: &[Arc<Schema>], unparked: &HashSet<i64>) -> usize {
     let mut parked: HashMap<i64, Change> = HashMap::new();
     for change in changes.iter() {
@@ -130,7 +129,7 @@ fn park(changes: &mut Vec<Change>, schemas: &[Arc<Schema>], unparked: &HashSet<i
         let set = set.into_iter().filter(|column| *column != schema.key);
         let (unique, others): (Vec<usize>, Vec<usize>) =
             set.partition(|column| schema.columns[*column].unique);
-        // Of what is unique with others, or by an exclusion, the schema knows nothing.
+        // The schema does not show multi-column unique constraints or exclusion constraints.
         let candidates = if unique.is_empty() { others } else { unique };
         let value = |column: usize| Some((column, aside(&schema.columns[column])?));
         let columns: Vec<(usize, Value)> = candidates.into_iter().filter_map(value).collect();
@@ -148,7 +147,7 @@ fn park(changes: &mut Vec<Change>, schemas: &[Arc<Schema>], unparked: &HashSet<i
     count
 }
 
-/// A value that no other row has in this column; `None`: there is none of its type.
+/// A value that no other row has in this column; `None`: the column's type offers none.
 fn aside(column: &Column) -> Option<Value> {
     if column.nullable {
         return Some(Value::Null);

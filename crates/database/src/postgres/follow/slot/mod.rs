@@ -9,13 +9,13 @@
 //! page      one page of a pass: the stream, and the rows in one snapshot
 //! place     where a follower is, over a restart
 //! ```
-//! Values in the stream are not used: the rows of its keys are read, so that every image comes with the
-//! position of its snapshot, as by triggers. So an unchanged TOASTed value that the stream leaves out does
-//! not matter, nor what a type makes of a value.
+//! Values in the stream are not used: the present rows of its keys are read, so that every image has the
+//! position of its snapshot, as with triggers. So neither an unchanged TOASTed value that the stream leaves
+//! out nor a type's conversion matters.
 //!
-//! The follower does not read the stream between two polls: a server that waits for us to read keeps the
-//! changes, bounded by `max_slot_wal_keep_size`. Of a slot that is lost or gone nothing more is told: its
-//! follower has ended ([`Follower::poll`]), another begins anew, and all tables are read again.
+//! The follower does not read the stream between two polls: the server retains the changes meanwhile, bounded
+//! by `max_slot_wal_keep_size`. A lost or dropped slot reports nothing more: its follower has ended
+//! ([`Follower::poll`]), another starts again, and all tables are read again.
 
 mod link;
 mod page;
@@ -43,26 +43,26 @@ use stream::{Positions, Stream, Watched};
 use tokio::sync::Mutex;
 use wire::{Fault, Wire, may_pass};
 
-/// One follower: what it follows, how far it is, and its connections.
+/// One follower: its tables, its progress, and its connections.
 pub(super) struct Follower {
-    /// Keeps the connections' threads.
+    /// Keeps the connections' threads running.
     postgres: Arc<Postgres>,
     link: Arc<Link>,
     cursor: Arc<Cursor>,
-    /// What was committed up to here is not needed again; `None`: what was read.
+    /// What was committed up to here is not needed again; `None`: everything that was read.
     held: Option<u64>,
-    /// It has begun anew, and has not said so yet.
+    /// Whether the follower has started again and has not reported that yet.
     is_anew: bool,
-    /// A poll that was given up may have handed over changes that its caller never got.
+    /// Whether an abandoned poll may have handed over changes that its caller never received.
     is_polling: bool,
 }
 
-/// Removes all slots and the publication; what that was.
+/// Removes all slots and the publication; returns their names.
 pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     setup::remove(session).await
 }
 
-/// How these tables would be followed: by logical decoding, or why they cannot be. Makes nothing.
+/// Whether these tables can be followed by logical decoding, and why not. Creates nothing.
 pub(super) async fn could(bulk: &Bulk, follows: &[Follow]) -> Result<Result<(), Error>, Error> {
     match bulk.connector.settings.follow {
         FollowBy::Triggers => Ok(Err(cannot("the URL says follow=triggers"))),
@@ -76,7 +76,7 @@ pub(super) async fn could(bulk: &Bulk, follows: &[Follow]) -> Result<Result<(), 
     }
 }
 
-/// A connection to the server itself; or why what the URL calls that cannot be it.
+/// A connection to the server itself; or why the URL's `direct` is not that server.
 async fn connected(bulk: &Bulk) -> Result<Result<Session, Error>, Error> {
     let mut session = bulk.direct.connect(Role::Bulk).await?;
     if !Arc::ptr_eq(&bulk.direct, &bulk.connector) {
@@ -90,20 +90,20 @@ async fn connected(bulk: &Bulk) -> Result<Result<Session, Error>, Error> {
     Ok(Ok(session))
 }
 
-/// What tells one database of one server from all others, and a standby from its primary.
+/// Distinguishes one database of one server from all others, and a standby from its primary.
 async fn which(session: &mut Session) -> Result<Vec<Value>, Error> {
     let which = "SELECT (SELECT system_identifier FROM pg_control_system()), pg_is_in_recovery(), \
          (SELECT oid::int8 FROM pg_database WHERE datname = current_database())";
     Ok(session.run(which, &[]).await?.values)
 }
 
-/// Removes the slot of this log, if there is one, because this server reads it no more.
+/// Removes the slot of this log, if it exists, because this server no longer reads it.
 pub(super) async fn remove_own(session: &mut Session, log: u128) -> Result<(), Error> {
     let slot = slot_name(session, log).await?;
     setup::discard(session, &slot).await.map(drop)
 }
 
-/// The permanent slots in this database that no connection uses, but for this log's; each in words.
+/// The permanent slots in this database that no connection uses, except this log's; each in words.
 pub(super) async fn idle(session: &mut Session, log: Option<u128>) -> Result<Vec<String>, Error> {
     let own = match log {
         Some(log) => slot_name(session, log).await?,
@@ -112,11 +112,11 @@ pub(super) async fn idle(session: &mut Session, log: Option<u128>) -> Result<Vec
     setup::idle(session, &own).await
 }
 
-/// What a beginning came to.
+/// The result of a start.
 pub(super) enum Begun {
-    /// For each table, whether it goes on from the place.
+    /// For each table, whether it continues from the place.
     Follows(Box<Follower>, Vec<bool>),
-    /// Why not, and what is needed.
+    /// Why this is not possible, and what is needed.
     Cannot(Error),
 }
 
@@ -136,7 +136,7 @@ impl Follower {
         if postgres.connector.settings.follow == FollowBy::Triggers {
             return Ok(Begun::Cannot(cannot("the URL says follow=triggers")));
         }
-        // One of another database, of another version or by triggers is none.
+        // A place of another database, another version, or of triggers is ignored.
         let place = place.and_then(|place| Place::parse(place).ok());
         let begun = postgres.job(|bulk| async move {
             let mut session = match connected(&bulk).await? {
@@ -172,7 +172,7 @@ impl Follower {
         Ok(Begun::Follows(Box::new(follower), goes_on))
     }
 
-    /// Who tells of changes, in words.
+    /// How changes are reported, in words.
     pub(super) fn told_by(&self) -> String {
         match self.cursor.keeps {
             Some(_) => format!("logical decoding, slot {}", self.link.slot),
@@ -183,7 +183,7 @@ impl Follower {
         }
     }
 
-    /// `None`: what was not yet read may be gone, and this follower has ended.
+    /// `None`: unread changes may be lost, and this follower has ended.
     pub(super) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Option<Followed>, Error> {
         let (link, cursor, wanted) = (self.link.clone(), self.cursor.clone(), wanted.to_vec());
         let confirmed = self.held.filter(|held| cursor.can_hold(*held)).unwrap_or(cursor.at);
@@ -213,7 +213,7 @@ impl Follower {
     }
 }
 
-/// Slots of all databases of a server share their names.
+/// Slots of all databases of a server share one namespace.
 async fn slot_name(session: &mut Session, log: u128) -> Result<String, Error> {
     let database = "SELECT oid::int8 FROM pg_database WHERE datname = current_database()";
     let database = session.run(database, &[]).await?;
@@ -224,15 +224,15 @@ fn cannot(why: impl Into<String>) -> Error {
     Error::new(Kind::Schema, why.into())
 }
 
-/// Has everything there that following needs, and begins where `place` says, or with a new slot; for each
-/// table, whether it goes on from the place. Or why it cannot be.
+/// Creates what following needs, and starts from `place`, or with a new slot; returns, for each table,
+/// whether it continues from the place. Or why this is not possible.
 async fn begin(
     bulk: &Bulk,
     session: &mut Session,
     link: &Link,
     place: Option<&Place>,
 ) -> Result<Result<(Cursor, Wire, Vec<bool>), Error>, Error> {
-    // The publication names one of them, whatever was dropped meanwhile.
+    // The publication contains one of them, which may have been dropped meanwhile.
     bulk.has_drain_tables.store(false, Ordering::Relaxed);
     bulk.make_drain_tables(session).await?;
     let (footing, mut wire) = match look_for(bulk, session, &link.follows).await? {
@@ -272,7 +272,7 @@ async fn begin(
     Ok(Ok((cursor, wire, goes_on)))
 }
 
-/// What following needs, as far as nothing has to be made for it.
+/// What following needs, as far as nothing has to be created for it.
 async fn look_for(
     bulk: &Bulk,
     session: &mut Session,
@@ -292,10 +292,11 @@ async fn look_for(
     }
 }
 
-/// Why logical decoding cannot be had; an error where that passes.
+/// Why logical decoding is not available; an error where the cause is transient.
 fn lasting(fault: Fault, what: &str) -> Result<Error, Error> {
     match fault {
-        // Limits of the server (`max_wal_senders`, `max_replication_slots`) are taken by others for long.
+        // Limits of the server (`max_wal_senders`, `max_replication_slots`) are used up by others for a long
+        // time.
         Fault::Refused { code, message } if code.starts_with("53") || !may_pass(&code) => {
             Ok(cannot(format!("{what}: {message}")))
         }
@@ -303,7 +304,7 @@ fn lasting(fault: Fault, what: &str) -> Result<Error, Error> {
     }
 }
 
-/// Why a slot is not made: who is waited for.
+/// Why a slot was not created: the transaction that it waits for.
 async fn waits(session: &mut Session) -> Result<Error, Error> {
     let oldest = "SELECT pid || ', open since ' || date_trunc('second', xact_start) FROM pg_stat_activity \
          WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1";
@@ -314,7 +315,7 @@ async fn waits(session: &mut Session) -> Result<Error, Error> {
     Ok(Error::new(Kind::Busy, message))
 }
 
-/// Has the triggers of an earlier way tell this follower nothing.
+/// Stops the triggers of an earlier start from reporting to this follower.
 async fn forget_triggers(session: &mut Session, link: &Link) -> Result<(), Error> {
     let there = session.run("SELECT to_regclass('forebay_follower') IS NOT NULL", &[]).await?;
     if there.values == [Value::Bool(true)] {
@@ -329,7 +330,7 @@ async fn look(session: &mut Session, link: &Link) -> Result<page::Head, Error> {
     session.end(head).await
 }
 
-/// Streams from where the cursor is.
+/// Streams from the cursor's position.
 async fn start(mut wire: Wire, link: &Link, cursor: &Cursor) -> Result<Stream, Fault> {
     let oid = |shape: &String| shape.split(' ').next().and_then(|oid| oid.parse().ok()).unwrap_or_default();
     let shapes = cursor.shapes.iter().zip(&cursor.own);
@@ -350,7 +351,7 @@ async fn start(mut wire: Wire, link: &Link, cursor: &Cursor) -> Result<Stream, F
     Ok(Stream::new(wire, cursor.at, watched, positions))
 }
 
-/// One poll: a page, and what must come before it. `None`: what was not yet read may be gone.
+/// One poll: a page, and what must come before it. `None`: unread changes may be lost.
 async fn poll(
     bulk: &Bulk,
     connections: &mut Connections,
@@ -360,7 +361,7 @@ async fn poll(
     wanted: &[(usize, Value)],
 ) -> Result<Option<(Followed, Cursor)>, Error> {
     for tries in 1..=FOLLOW_LOCK_TRIES {
-        // Taken out: an error, and a task that is given up, close it.
+        // Taken out: so an error, or an abandoned task, closes it.
         let mut session = match connections.session.take().filter(Session::is_alive) {
             Some(session) => session,
             None => bulk.direct.connect(Role::Bulk).await?,
@@ -369,8 +370,8 @@ async fn poll(
             return Ok(None);
         };
         let read = match page::read(&mut session, stream, link, cursor, confirmed, wanted).await {
-            // Most likely a statement that was prepared for a table that has been altered since. It was
-            // forgotten.
+            // Most likely a statement that was prepared for a table that has been altered since. The session
+            // has forgotten it.
             Err(error) if *error.kind() == Kind::Busy && tries == 1 => {
                 connections.session = Some(session);
                 continue;
@@ -382,12 +383,12 @@ async fn poll(
                 let (found, mut next) = *page;
                 if next.shapes != cursor.shapes {
                     match look_again(&mut session, link, &mut next).await {
-                        // What it keeps as known may not be.
+                        // Changes that the stream marked as known may not be known.
                         Ok(true) if next.own != cursor.own => connections.stream = None,
                         Ok(true) => {}
                         Ok(false) => return Ok(None),
                         Err(error) => {
-                            // What the page has taken from it is to be streamed again.
+                            // The changes that the page has taken from the stream must be streamed again.
                             connections.stream = None;
                             return Err(error);
                         }
@@ -398,7 +399,7 @@ async fn poll(
             }
             Ok(page::Read::Lost) => return Ok(None),
             Err(fault) if !fault.may_retry() => return Ok(None),
-            // It is opened again, if the slot is still there.
+            // The stream is opened again, if the slot still exists.
             Err(_) => connections.stream = None,
         }
         connections.session = Some(session);
@@ -406,14 +407,14 @@ async fn poll(
     Err(Error::new(Kind::Unavailable, "following by logical decoding: the stream ends again and again"))
 }
 
-/// Takes from the catalogue what an ALTER TABLE has changed; `false`: not by logical decoding any more.
+/// Reads from the catalogue what an ALTER TABLE has changed; `false`: logical decoding is no longer possible.
 async fn look_again(session: &mut Session, link: &Link, cursor: &mut Cursor) -> Result<bool, Error> {
     let Ok(footing) = setup::look_for(session, &link.follows).await? else { return Ok(false) };
     (cursor.tables, cursor.own, cursor.lag_bytes_max) = (footing.tables, footing.own, footing.lag_bytes_max);
     Ok(true)
 }
 
-/// The stream, opened where it is not; `None`: the slot does not have what is needed, or too much.
+/// The stream, opened if necessary; `None`: the slot lacks what is needed, or lags too far.
 async fn stream_of<'a>(
     bulk: &Bulk,
     session: &mut Session,
@@ -434,7 +435,7 @@ async fn stream_of<'a>(
         };
         match start(wire, link, cursor).await {
             Ok(stream) => connections.stream = Some(stream),
-            // Gone meanwhile, or what it kept is.
+            // The slot was dropped meanwhile, or its WAL was removed.
             Err(fault) if !fault.may_retry() => return Ok(None),
             Err(fault) => return Err(fault.into_error()),
         }

@@ -1,8 +1,8 @@
-//! One page of a pass: what the stream tells, and how it is now, in one snapshot.
+//! One page of a pass: the keys from the stream, and their present rows, in one snapshot.
 //!
-//! The snapshot comes first, the stream after it: once that has reached where WAL ended when the snapshot was
-//! there, all that the snapshot shows was told. Decoding may be ahead of it as well; a transaction that the
-//! snapshot does not show yet waits for the next page.
+//! The snapshot is taken first, the stream is read after it: once the stream has reached the end that WAL had
+//! when the snapshot existed, everything that the snapshot shows was reported. Decoding may also be ahead of
+//! the snapshot; a transaction that the snapshot does not show yet waits for the next page.
 
 use super::link::{Cursor, Link};
 use super::stream::{Change, Stream};
@@ -20,27 +20,27 @@ use crate::{Error, Followed, Kind};
 use forebay_value::Value;
 use std::time::Duration;
 
-/// What reading a page came to.
+/// The result of reading a page.
 pub(super) enum Read {
-    /// The page, and how far the follower is when it is taken.
+    /// The page, and the follower's progress once it is taken.
     Page(Box<(Followed, Cursor)>),
-    /// What was not yet read may be gone.
+    /// Unread changes may be lost.
     Lost,
 }
 
-/// What is read first in each snapshot.
+/// The values that are read first in each snapshot.
 pub(super) struct Head {
     pub(super) snapshot: Snapshot,
     pub(super) server: String,
     pub(super) shapes: Vec<String>,
-    /// Where WAL ended, once the snapshot was there.
+    /// The end of WAL, once the snapshot existed.
     pub(super) end: u64,
     position: Option<u64>,
     note: String,
     pub(super) has_triggers: bool,
 }
 
-/// Reads the head, in the transaction that is open.
+/// Reads the head, in the open transaction.
 pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
@@ -73,16 +73,17 @@ pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Err
     })
 }
 
-/// A page whose snapshot is still held.
+/// A page whose snapshot is still open.
 struct Found {
     page: Followed,
     next: Cursor,
-    /// The places of what it has of the stream.
+    /// The indexes of the stream's changes in this page.
     handed_over: Vec<usize>,
     target: u64,
 }
 
-/// Reads one page after `cursor`. The stream keeps what was not handed over, and all of it when this fails.
+/// Reads one page after `cursor`. The stream retains what was not handed over, and everything when this
+/// fails.
 pub(super) async fn read(
     session: &mut Session,
     stream: &mut Stream,
@@ -108,7 +109,7 @@ pub(super) async fn read(
     };
     #[cfg(feature = "planted")]
     if crate::planted_bugs::is("position-from-the-commit") {
-        // The window is held open, as a busy server does.
+        // The window is held open, as on a busy server.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let now = head(session, link).await?;
         (page.position, page.note) = (now.position, now.note);
@@ -118,7 +119,7 @@ pub(super) async fn read(
         // They were decoded long before they are visible: their commits wait for a standby.
         tokio::time::sleep(Duration::from_millis(FOLLOW_STREAM_WAIT_MS)).await;
     }
-    // From here on nothing fails: what is taken from the stream reaches the caller.
+    // From here on nothing fails: changes taken from the stream reach the caller.
     stream.hand_over(&handed_over);
     next.at = stream.place();
     next.target = page.more.then_some(target);
@@ -134,7 +135,7 @@ async fn within(
     wanted: &[(usize, Value)],
     head: Head,
 ) -> Result<Result<Option<Found>, Fault>, Error> {
-    // All but the file and the rules is what a table is to the stream.
+    // For the stream, a table's identity is everything except its file and its rules.
     let told = |shape: &String| shape.rsplit_once(' ').map_or_else(String::new, |(told, _)| told.to_owned());
     let is_other = |(now, before): (&String, &String)| told(now) != told(before);
     if head.server != cursor.server
@@ -172,7 +173,7 @@ async fn within(
     Ok(Ok(Some(Found { page: page.found, next, handed_over, target })))
 }
 
-/// The places of those that the snapshot shows, as many as make a page.
+/// The indexes of the changes that the snapshot shows, as many as fit a page.
 fn hand_over(kept: &[Change], snapshot: &Snapshot) -> Vec<usize> {
     let is_shown = |(_, change): &(usize, &Change)| snapshot.shows(change.xid);
     kept.iter().enumerate().filter(is_shown).map(|(index, _)| index).take(FOLLOW_PAGE).collect()

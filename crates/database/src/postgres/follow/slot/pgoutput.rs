@@ -1,36 +1,36 @@
 //! The messages of `pgoutput`, the output plugin of PostgreSQL's own logical replication, version 1.
 //!
 //! Format: <https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html>. A message that
-//! following has no use for (types, origins) is [`Message::Other`]. Columns are text, as the table's types
-//! write it.
+//! following does not need (types, origins) is [`Message::Other`]. Columns are text, in the form that the
+//! table's types write.
 
-/// What the plugin says at a time.
+/// One message of the plugin.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message<'a> {
     /// A transaction that has committed; its changes follow.
     Begin { xid: u32 },
     /// The end of its changes; `end` is the position after its commit record.
     Commit { end: u64 },
-    /// What the table with this oid looks like, from here on.
+    /// The columns of the table with this oid, from here on.
     Relation { oid: u32, columns: Vec<&'a str> },
     /// A new row.
     Insert { oid: u32, new: Vec<Column<'a>> },
-    /// A changed row. `old` is there when the replica identity is the whole row, or when one of its columns
-    /// has changed.
+    /// A changed row. `old` exists when the replica identity is the whole row, or when one of its columns has
+    /// changed.
     Update { oid: u32, old: Option<Old<'a>>, new: Vec<Column<'a>> },
-    /// A row that is gone.
+    /// A deleted row.
     Delete { oid: u32, old: Old<'a> },
-    /// All rows of these tables are gone.
+    /// All rows of these tables were deleted.
     Truncate { oids: Vec<u32> },
-    /// What following has no use for.
+    /// A message that following does not need.
     Other,
 }
 
-/// What a row was before.
+/// The previous state of a row.
 #[derive(Debug, PartialEq)]
 pub(super) struct Old<'a> {
     pub(super) columns: Vec<Column<'a>>,
-    /// All columns are there; otherwise those of the replica identity, and NULL for the others.
+    /// Whether all columns are given; otherwise only those of the replica identity, and NULL for the others.
     pub(super) is_whole: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum Column<'a> {
     Text(&'a str),
 }
 
-/// Reads a message; `None`: it is none.
+/// Parses a message; `None`: the bytes are not one.
 pub(super) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     let mut reader = Reader(bytes);
     let message = match reader.u8()? {
@@ -92,7 +92,7 @@ fn relation<'a>(reader: &mut Reader<'a>) -> Option<Message<'a>> {
     Some(Message::Relation { oid, columns })
 }
 
-/// What is left of a message.
+/// The unread rest of a message.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

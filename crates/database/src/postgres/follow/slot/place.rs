@@ -1,8 +1,8 @@
-//! A follower's place as text, for a server that keeps its memory over a restart; and whether a follower can
-//! go on from one.
+//! A follower's place as text, for a server that stores its memory over a restart; and whether a follower can
+//! continue from it.
 //!
-//! What must stay true: everything that was committed after the place is streamed again. It is while the slot
-//! has kept WAL from there on, and no follower has confirmed that this is not needed any more.
+//! What must stay true: everything that was committed after the place is streamed again. That holds while the
+//! slot has retained WAL from there on, and no follower has confirmed that it is no longer needed.
 
 use super::link::{Cursor, Link};
 use super::page::Head;
@@ -10,16 +10,16 @@ use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a follower is.
+/// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Place {
-    /// What stands for the server.
+    /// Identifies the server.
     server: String,
     slot: String,
     /// Everything that was committed up to here was read and applied.
     pub(super) at: u64,
-    /// What stands for each table.
+    /// Identifies each table.
     tables: BTreeMap<String, String>,
 }
 
@@ -40,12 +40,12 @@ impl Place {
         serde_json::from_str(text).map_err(unreadable)
     }
 
-    /// Which tables it is of.
+    /// For each followed table, whether the place contains it.
     pub(super) fn has(&self, link: &Link) -> Vec<bool> {
         link.follows.iter().map(|follow| self.tables.contains_key(&follow.schema.name)).collect()
     }
 
-    /// Whether server, slot and tables are those that it is of.
+    /// Whether server, slot and tables are those of the place.
     pub(super) fn fits(&self, link: &Link, head: &Head) -> bool {
         let is_same = |(name, shape): (&String, &String)| match self.tables.get(name) {
             Some(before) => before == shape,

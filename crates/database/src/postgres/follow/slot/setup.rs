@@ -1,10 +1,10 @@
-//! What following by logical decoding needs in the database: a publication of the followed tables and of the
+//! The database objects for following by logical decoding: a publication of the followed tables and of the
 //! drain's positions, and a slot of this log.
 //!
-//! What must stay true: no other program's statement fails because of the publication, so that only tables
-//! are in it whose replica identity has our key; a slot is permanent only where the server bounds what it
-//! keeps for slots. A slot is made after the publication is complete: its creation waits for every open
-//! transaction, so that none is streamed whose earlier changes were not.
+//! What must stay true: no other program's statement fails because of the publication, so that it contains
+//! only tables whose replica identity contains our key; a slot is permanent only where the server bounds the
+//! WAL that it retains for slots. A slot is created after the publication is complete: its creation waits for
+//! every open transaction, so that no transaction is streamed without its earlier changes.
 
 use super::stream::Own;
 use super::wire::{Fault, Wire};
@@ -24,19 +24,19 @@ use crate::{Error, Follow, Kind};
 use forebay_value::Value;
 use std::time::Duration;
 
-/// What the server and the tables let us do.
+/// What the server and the tables permit.
 pub(super) struct Footing {
     pub(super) tables: Vec<Table>,
     pub(super) own: Vec<Own>,
     /// Tables that are not in the publication, as SQL.
     missing: Vec<String>,
-    /// How many bytes of WAL the server keeps for slots at most; `None`: without a bound.
+    /// How many bytes of WAL the server retains for slots at most; `None`: without a bound.
     pub(super) keeps: Option<u64>,
-    /// How far a stream may be behind; beyond it, to read the tables again costs less.
+    /// How far a stream may lag; beyond that, reading the tables again costs less.
     pub(super) lag_bytes_max: u64,
 }
 
-/// Looks whether logical decoding can be had; the reason when it cannot, with what is needed.
+/// Checks whether logical decoding is available; otherwise returns the reason, with what is needed.
 pub(super) async fn look_for(
     session: &mut Session,
     follows: &[Follow],
@@ -87,8 +87,8 @@ pub(super) async fn look_for(
     Ok(Ok(footing))
 }
 
-/// Takes tables out of the publication that are unfit for it by now: updates by others fail while a table is
-/// published whose rows nothing identifies.
+/// Removes tables from the publication that have become unfit for it: other programs' updates fail while a
+/// table without a usable replica identity is published.
 pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
     for follow in follows {
         let found = look(session, follow).await?;
@@ -100,16 +100,16 @@ pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Resul
 }
 
 /// How many bytes of WAL are decoded in the time in which one byte of a table is read again: its keys, its
-/// rows, and their way through memory.
+/// rows, and the work in memory.
 const TABLE_BYTES_READ: u64 = 4;
 
-/// How large a table is.
+/// The size of a table.
 async fn bytes(session: &mut Session, found: &Look) -> Result<u64, Error> {
     let size = "SELECT pg_table_size($1::int8::oid)";
     Ok(number(&session.run(size, &[found.value("oid").clone()]).await?, 0, 0).unsigned_abs())
 }
 
-/// Why a table's changes cannot be told by logical decoding.
+/// Why a table's changes cannot be reported by logical decoding.
 fn unfit(found: &Look, follow: &Follow) -> Option<String> {
     let (table, key) = (found.table(), follow.schema.key_column().name.as_str());
     if found.text("persistence") != "p" {
@@ -126,7 +126,7 @@ fn unfit(found: &Look, follow: &Follow) -> Option<String> {
 }
 
 impl Footing {
-    /// Makes the publication, or adds to it; whether there was something to do.
+    /// Creates the publication, or adds tables to it; returns whether anything was changed.
     pub(super) async fn publish(&self, session: &mut Session) -> Result<bool, Error> {
         let mut tries = 1;
         loop {
@@ -141,7 +141,7 @@ impl Footing {
     }
 
     async fn publish_once(&self, session: &mut Session) -> Result<bool, Error> {
-        // Those who start together publish one after the other.
+        // Servers that start together publish one after the other.
         session.execute(tables::LOCK).await?;
         let there = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = 'forebay'";
         let there = session.run(there, &[]).await?;
@@ -164,7 +164,8 @@ impl Footing {
     }
 }
 
-/// Whether the slot has everything that was committed since `at`, and that is not more than this.
+/// Whether the slot has retained everything that was committed since `at`, and that is not more than the
+/// limit.
 pub(super) async fn has_since(
     session: &mut Session,
     slot: &str,
@@ -178,7 +179,8 @@ pub(super) async fn has_since(
     Ok(session.run(sql, &[Value::Text(slot.into()), at, lag]).await?.values == [Value::Bool(true)])
 }
 
-/// Ends the connection that uses the slot: an earlier one of this log, which the server has not missed yet.
+/// Ends the connection that uses the slot: an earlier one of this log, whose loss the server has not noticed
+/// yet.
 pub(super) async fn release(session: &mut Session, slot: &str) -> Result<(), Error> {
     let release = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL";
     for _ in 0..FOLLOW_LOCK_TRIES {
@@ -190,8 +192,8 @@ pub(super) async fn release(session: &mut Session, slot: &str) -> Result<(), Err
     Err(Error::new(Kind::Busy, format!("slot {slot} is in use by another connection")))
 }
 
-/// Makes the slot anew, over the connection that will stream from it; where it begins. What was committed
-/// before it begins is not streamed, so that every snapshot that is taken after this must show it.
+/// Creates the slot again, over the connection that will stream from it; returns where it begins. Earlier
+/// commits are not streamed, so every snapshot that is taken after this must show them.
 pub(super) async fn make(
     session: &mut Session,
     wire: &mut Wire,
@@ -200,7 +202,7 @@ pub(super) async fn make(
 ) -> Result<Result<u64, Fault>, Error> {
     discard(session, slot).await?;
     let kind = if is_temporary { "TEMPORARY LOGICAL" } else { "LOGICAL" };
-    // It waits for all transactions that are open, and exports a snapshot of where the stream begins.
+    // The creation waits for all open transactions, and exports a snapshot of the stream's beginning.
     let create = format!("CREATE_REPLICATION_SLOT {slot} {kind} pgoutput EXPORT_SNAPSHOT");
     let made = match wire.query(&create, SLOT_WAIT_MS).await {
         Ok(row) => match &row[..] {
@@ -220,16 +222,16 @@ pub(super) async fn make(
     Ok(made)
 }
 
-/// A position as PostgreSQL writes it.
+/// Parses a position as PostgreSQL writes it.
 fn lsn(text: &str) -> Option<u64> {
     let (high, low) = text.split_once('/')?;
     let half = |text: &str| u32::from_str_radix(text, 16).ok().map(u64::from);
     Some(half(high)? << 32 | half(low)?)
 }
 
-/// Waits until a snapshot shows all that the exported one shows; whether it does in time. Where the stream
-/// begins, a transaction may have written its commit and not be visible yet: it waits for the disk, or for a
-/// standby.
+/// Waits until a snapshot shows everything that the exported one shows; returns whether it does in time. At
+/// the stream's beginning a transaction may have written its commit and not be visible yet, because it waits
+/// for the disk or for a standby.
 async fn is_shown(session: &mut Session, exported: &str) -> Result<bool, Error> {
     let begin = format!(
         "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {}",
@@ -252,7 +254,7 @@ async fn snapshot(session: &mut Session) -> Result<Snapshot, Error> {
     Snapshot::parse(snapshot.values.first().map_or("", text))
 }
 
-/// Removes a slot, whatever connection uses it, if it is there; whether it was.
+/// Drops a slot, even if a connection uses it, if it exists; returns whether it did.
 pub(super) async fn discard(session: &mut Session, slot: &str) -> Result<bool, Error> {
     release(session, slot).await?;
     let drop =
@@ -260,7 +262,7 @@ pub(super) async fn discard(session: &mut Session, slot: &str) -> Result<bool, E
     Ok(!session.run(drop, &[Value::Text(slot.into())]).await?.is_empty())
 }
 
-/// The permanent slots in this database that no connection uses, but for this one.
+/// The permanent slots in this database that no connection uses, except `but`.
 pub(super) async fn idle(session: &mut Session, but: &str) -> Result<Vec<String>, Error> {
     let slots = "SELECT slot_name || coalesce(', which holds back ' || pg_size_pretty(pg_current_wal_lsn() - restart_lsn) || ' of WAL', '') \
          FROM pg_replication_slots WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() \
@@ -269,7 +271,7 @@ pub(super) async fn idle(session: &mut Session, but: &str) -> Result<Vec<String>
     Ok(slots.values.iter().map(|slot| text(slot).to_owned()).collect())
 }
 
-/// Removes all slots and the publication; what that was.
+/// Removes all slots and the publication; returns their names.
 pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
     let slots = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() AND NOT temporary ORDER BY 1";

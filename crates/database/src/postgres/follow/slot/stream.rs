@@ -1,7 +1,7 @@
 //! The changes that a slot streams: keys of rows, by transaction, in the order of their commits.
 //!
-//! What must stay true: nothing is confirmed to the server that has not been handed over and applied; what
-//! was read and not handed over is streamed again after [`Stream::place`].
+//! What must stay true: nothing is confirmed to the server that has not been handed over and applied; changes
+//! that were read and not handed over are streamed again from [`Stream::place`].
 
 use super::pgoutput::{Column, Message, Old, parse};
 use super::wire::{Fault, Wire};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// A change that was committed.
+/// A committed change.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) xid: u32,
@@ -20,34 +20,34 @@ pub(super) struct Change {
     pub(super) key: Option<Box<str>>,
     /// Its previous values, an object of texts.
     pub(super) old: Option<Box<str>>,
-    /// It stands for all changes of a transaction of the drain's that memory has already.
+    /// Whether it stands for all changes of one of the drain's transactions that memory has already.
     pub(super) is_known: bool,
-    /// Streaming from here streams it again.
+    /// Streaming from here streams this change again.
     pub(super) before: u64,
 }
 
-/// Which changes by the drain's own transactions are as memory has them already, while no trigger of the
-/// database changes rows beside them.
+/// Which changes by the drain's own transactions memory has already in the same form, while no trigger of the
+/// database changes further rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
-    /// None: the database may store something else than it is sent.
+    /// None: the database may store other values than those sent.
     Unknown,
-    /// New rows: what else happens may be a foreign key's action.
+    /// New rows only: other changes may come from a foreign key's action.
     Inserts,
-    /// Whatever the drain writes.
+    /// Everything that the drain writes.
     All,
 }
 
-/// A table whose changes are taken.
+/// A table whose changes are reported.
 #[derive(Debug, Clone)]
 pub(super) struct Watched {
     pub(super) key: String,
-    /// Whose previous values are told.
+    /// The columns whose previous values are reported.
     pub(super) old: Vec<String>,
     pub(super) own: Own,
 }
 
-/// What tells own transactions: the drain's positions, of which one is this log's.
+/// Identifies own transactions: the relation of the drain's positions, and this log's id in it.
 #[derive(Debug, Clone)]
 pub(super) struct Positions {
     pub(super) relation: u32,
@@ -59,14 +59,14 @@ pub(super) struct Stream {
     wire: Wire,
     watched: HashMap<u32, Watched>,
     positions: Positions,
-    /// By table: its columns, as the stream has described them.
+    /// By table: its columns, as described in the stream.
     columns: HashMap<u32, Vec<String>>,
     transaction: Option<Transaction>,
     /// Every transaction that committed up to here has been read.
     read_to: u64,
-    /// Triggers of the database may have changed rows beside the drain's up to here.
+    /// Up to here triggers of the database may have changed rows in addition to the drain's changes.
     pub(super) triggers_to: u64,
-    /// Read, and not handed over.
+    /// Changes that were read and not handed over.
     pub(super) kept: Vec<Change>,
     heard_at: Instant,
 }
@@ -80,7 +80,7 @@ struct Transaction {
 }
 
 impl Stream {
-    /// Of a connection that streams from `at` on.
+    /// A stream over a connection that streams from `at` on.
     pub(super) fn new(wire: Wire, at: u64, watched: HashMap<u32, Watched>, positions: Positions) -> Stream {
         Stream {
             wire,
@@ -95,10 +95,10 @@ impl Stream {
         }
     }
 
-    /// Reads until everything up to `target` is read, a page is full, or a moment has passed. Confirms that
-    /// what was committed up to `confirmed` is not needed again.
+    /// Reads until everything up to `target` is read, a page is full, or [`FOLLOW_STREAM_WAIT_MS`] have
+    /// passed. Confirms that what was committed up to `confirmed` is not needed again.
     pub(super) async fn read(&mut self, target: u64, confirmed: u64) -> Result<(), Fault> {
-        // The server answers with how far it has streamed, which what is idle does not show.
+        // The server answers with how far it has streamed, which an idle stream does not show.
         self.confirm(confirmed).await?;
         let until = Instant::now() + Duration::from_millis(FOLLOW_STREAM_WAIT_MS);
         loop {
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// Forgets the changes in these places, which are in order.
+    /// Forgets the changes at these indexes, which are sorted.
     pub(super) fn hand_over(&mut self, places: &[usize]) {
         let (mut places, mut place) = (places.iter().copied().peekable(), 0);
         self.kept.retain(|_| {
@@ -133,18 +133,18 @@ impl Stream {
         });
     }
 
-    /// Whether everything up to here was read.
+    /// Whether everything up to `target` was read.
     pub(super) fn has_read(&self, target: u64) -> bool {
         self.read_to >= target
     }
 
-    /// Where to stream from to have again what was not handed over.
+    /// The position from which to stream again everything that was not handed over.
     pub(super) fn place(&self) -> u64 {
         let kept = self.kept.first().map(|change| change.before);
         kept.or(self.transaction.map(|transaction| transaction.before)).unwrap_or(self.read_to)
     }
 
-    /// Tells the server what is not needed again, and asks how far it is.
+    /// Reports to the server what is not needed again, and requests its position.
     async fn confirm(&mut self, confirmed: u64) -> Result<(), Fault> {
         let mut status = Vec::with_capacity(34);
         status.push(b'r');
@@ -152,13 +152,13 @@ impl Stream {
         for position in [self.read_to.max(confirmed), confirmed, confirmed] {
             status.extend(position.to_be_bytes());
         }
-        // The client's clock, which the server only shows.
+        // The client's clock, which the server only displays.
         status.extend(0u64.to_be_bytes());
         status.push(1);
         self.wire.send(&status).await
     }
 
-    /// Takes a piece of the stream; whether the server wants an answer.
+    /// Takes a piece of the stream; returns whether the server wants an answer.
     fn take(&mut self, mut piece: &[u8]) -> Option<bool> {
         match piece.try_get_u8().ok()? {
             b'k' => {
@@ -202,8 +202,8 @@ impl Stream {
         Some(())
     }
 
-    /// Whether memory has a change already: the drain has written what memory had. All of a transaction are
-    /// kept as one.
+    /// Whether memory has a change already, because the drain wrote memory's values. All such changes of a
+    /// transaction are stored as one.
     fn is_known(&mut self, oid: u32, is_insert: bool) -> Option<bool> {
         let transaction = self.transaction?;
         let own = self.watched.get(&oid).map_or(Own::Unknown, |watched| watched.own);
@@ -217,8 +217,8 @@ impl Stream {
         Some(is_known)
     }
 
-    /// Takes a change of a row: of an insert `old` is missing, of a delete `new`, and of an update `old` when
-    /// the columns of the replica identity are the same.
+    /// Takes a change of a row: an insert has no `old`, a delete no `new`, and an update no `old` when the
+    /// columns of the replica identity are unchanged.
     fn changed(&mut self, oid: u32, old: Option<&Old<'_>>, new: Option<&[Column<'_>]>) -> Option<()> {
         let transaction = self.transaction.as_mut()?;
         if oid == self.positions.relation {
@@ -254,7 +254,7 @@ impl Transaction {
     }
 }
 
-/// What these columns of a row were, as an object of texts.
+/// The previous values of these columns of a row, as an object of texts.
 fn previous(columns: &[String], names: &[String], old: Option<&Old<'_>>) -> Option<Box<str>> {
     let old = old.filter(|old| old.is_whole && !names.is_empty())?;
     let value = |name: &String| {

@@ -1,8 +1,8 @@
-//! A connection in replication mode: opened, authenticated, asked, and streamed from.
+//! A connection in replication mode: opens, authenticates, queries, and streams.
 //!
-//! The client library that all other connections use has no replication mode. What is shared with it is what
-//! the URL says, the TLS configuration and the messages' formats (`postgres-protocol`). Passwords are sent
-//! by SCRAM, MD5 or in clear, as the server asks; a URL that insists on channel binding is refused.
+//! The client library of all other connections has no replication mode. This code shares with it the URL's
+//! settings, the TLS configuration and the messages' formats (`postgres-protocol`). Passwords are sent by
+//! SCRAM, MD5 or in clear text, as the server requests; a URL that requires channel binding is refused.
 //!
 //! Protocol: <https://www.postgresql.org/docs/current/protocol-replication.html>.
 
@@ -33,20 +33,20 @@ pub(super) struct Wire {
     output: BytesMut,
 }
 
-/// Why something came to nothing.
+/// Why an operation failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The server says no.
+    /// The server refused it.
     Refused { code: String, message: String },
-    /// The connection is lost, or what came over it is no PostgreSQL.
+    /// The connection was lost, or the bytes received are not PostgreSQL's.
     Lost(String),
-    /// It has not answered in time.
+    /// The server has not answered in time.
     Late,
 }
 
 const FEATURE_NOT_SUPPORTED: &str = "0A000";
 
-/// Whether what the server refuses with this code may do later.
+/// Whether a refusal with this code is transient.
 pub(super) fn may_pass(code: &str) -> bool {
     code == "55006" || ["08", "53", "57"].iter().any(|class| code.starts_with(class))
 }
@@ -65,8 +65,8 @@ impl Fault {
         }
     }
 
-    /// Whether a later try may do: the server is stopping or starting, has no resources left, or an earlier
-    /// connection has the slot.
+    /// Whether a later attempt may succeed: the server is stopping or starting, has no resources left, or an
+    /// earlier connection uses the slot.
     pub(super) fn may_retry(&self) -> bool {
         match self {
             Fault::Refused { code, .. } => may_pass(code),
@@ -74,7 +74,7 @@ impl Fault {
         }
     }
 
-    /// What the URL and the server do not have in common.
+    /// A permanent mismatch between the URL and the server.
     fn lasting(message: impl Into<String>) -> Fault {
         Fault::Refused { code: FEATURE_NOT_SUPPORTED.into(), message: message.into() }
     }
@@ -89,7 +89,7 @@ fn garbled(what: &str) -> Fault {
 }
 
 impl Wire {
-    /// Opens one, to the first host that is a primary.
+    /// Opens a connection to the first host that is a primary.
     pub(super) async fn connect(connector: &Connector) -> Result<Wire, Fault> {
         let config = &connector.settings.config;
         if config.get_channel_binding() == ChannelBinding::Require {
@@ -170,7 +170,7 @@ impl Wire {
         }
     }
 
-    /// Runs SQL, or a command of the replication protocol: its last row.
+    /// Runs SQL, or a command of the replication protocol; returns its last row.
     pub(super) async fn query(&mut self, sql: &str, patience_ms: u64) -> Result<Vec<Option<String>>, Fault> {
         within(Duration::from_millis(patience_ms), self.answer(sql)).await.unwrap_or(Err(Fault::Late))
     }
@@ -190,7 +190,7 @@ impl Wire {
         refused.map_or(Ok(found), Err)
     }
 
-    /// Begins to stream: what comes from now on is [`Wire::copied`].
+    /// Starts streaming: the pieces are read with [`Wire::copied`].
     pub(super) async fn stream(&mut self, command: &str) -> Result<(), Fault> {
         let begun = async {
             self.send_query(command).await?;
@@ -205,7 +205,7 @@ impl Wire {
         within(Duration::from_millis(HANDSHAKE_MS), begun).await.unwrap_or(Err(Fault::Late))
     }
 
-    /// The next piece of the stream that has come; `None`: nothing more has.
+    /// The next piece of the stream that has arrived; `None`: none has.
     pub(super) fn copied(&mut self) -> Result<Option<BytesMut>, Fault> {
         while let Some((tag, body)) = self.buffered()? {
             match tag {
@@ -217,7 +217,7 @@ impl Wire {
         Ok(None)
     }
 
-    /// Waits until more has come.
+    /// Waits until more bytes have arrived.
     pub(super) async fn fill(&mut self) -> Result<(), Fault> {
         self.input.reserve(REPLICATION_READ_BYTES);
         match self.socket.read_buf(&mut self.input).await? {
@@ -242,7 +242,7 @@ impl Wire {
         Ok(self.socket.flush().await?)
     }
 
-    /// The next message, without what the server says by the way.
+    /// The next message, without notices and parameter messages.
     async fn message(&mut self) -> Result<(u8, BytesMut), Fault> {
         loop {
             match self.buffered()? {
@@ -253,7 +253,7 @@ impl Wire {
         }
     }
 
-    /// A message that is there as a whole.
+    /// The next message, if it is complete.
     fn buffered(&mut self) -> Result<Option<(u8, BytesMut)>, Fault> {
         let Some((head, _)) = self.input.split_at_checked(5) else { return Ok(None) };
         let length = u32::from_be_bytes(head[1..].try_into().expect("four bytes")) as usize;
@@ -274,7 +274,7 @@ impl Wire {
     }
 }
 
-/// What an ErrorResponse says.
+/// The contents of an ErrorResponse.
 fn refused(body: &[u8]) -> Fault {
     let field = |name: u8| {
         let mut fields = body.split(|byte| *byte == 0);
@@ -314,7 +314,7 @@ async fn reach(config: &Config, host: usize) -> Result<Socket, Fault> {
     Ok(Box::new(socket))
 }
 
-/// The same connection with TLS, where the URL asks for it and the server can.
+/// The same connection with TLS, where the URL requests it and the server supports it.
 async fn encrypted(connector: &Connector, host: usize, mut socket: Socket) -> Result<Socket, Fault> {
     let Some(Host::Tcp(name)) = connector.settings.config.get_hosts().get(host) else { return Ok(socket) };
     if connector.settings.tls == Tls::Disable {

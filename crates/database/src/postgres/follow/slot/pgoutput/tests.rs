@@ -1,4 +1,4 @@
-//! Messages as PostgreSQL 15 has sent them, for
+//! Messages that PostgreSQL 15 sent for these tables:
 //!
 //! ```sql
 //! CREATE TABLE "odd ""name" (id bigint PRIMARY KEY, name text, big text);  -- big: STORAGE EXTERNAL
