@@ -1,30 +1,30 @@
-//! The admin listener: on loopback, for the commands that work beside a running server and for the operator
-//! who watches it.
+//! The admin listener: on loopback, for commands that work with a running server and for the operator who
+//! observes it.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /` | the [`crate::dashboard`] |
-//! | `GET /health` | 200: the process is alive; asks neither database nor tier |
-//! | `GET /ready` | 200 when hot requests are served, else 503; which [`crate::conditions`] hold |
-//! | `GET /drain` | where the drain stands |
-//! | `POST /drain/pause`, `/drain/resume` | stops it, lets it go on |
-//! | `POST /drain/finish` | answers when everything that is in the log now is in the database |
-//! | `GET /dead-letters` | how many the database keeps, and the newest of them |
+//! | `GET /health` | 200: the process is alive; needs neither database nor tier |
+//! | `GET /ready` | 200 when hot requests are served, else 503; lists the present [`crate::conditions`] |
+//! | `GET /drain` | the state of the drain |
+//! | `POST /drain/pause`, `/drain/resume` | pauses or resumes the drain |
+//! | `POST /drain/finish` | answers when the database has applied everything that is in the log now |
+//! | `GET /dead-letters` | the number of dead letters in the database, and the newest of them |
 //! | `POST /drain/replay` | applies dead letters again |
-//! | `GET /follow` | whether what others commit reaches memory |
-//! | `GET /jobs` | background jobs and their progress; `[[job]]`s and what came of their last run |
+//! | `GET /follow` | whether changes that others commit reach memory |
+//! | `GET /jobs` | background jobs and their progress; `[[job]]`s and the outcome of their last run |
 //! | `GET /tables` | rows and memory |
-//! | `GET /metrics` | the numbers of all parts, for Prometheus |
-//! | `GET /host` | what the machine and this process have used: [`forebay_host::Sample`]; what `forebay load --monitor` reads |
-//! | `GET /cache` | what the response cache holds and did |
-//! | `POST /cache/invalidate?tag=&tag=` | drops what carries one of the tags, on every server |
-//! | `POST /cache/clear` | drops what every cached endpoint of this config answered, on every server |
+//! | `GET /metrics` | the metrics of all parts, for Prometheus |
+//! | `GET /host` | resource usage ([`forebay_host::Sample`]), which `forebay load --monitor` reads |
+//! | `GET /cache` | contents and counters of the response cache |
+//! | `POST /cache/invalidate?tag=&tag=` | drops answers with one of the tags, on every server |
+//! | `POST /cache/clear` | drops the answers of every cached endpoint of this config, on every server |
 //! | `POST /warm?table=&where=` | reads rows from the database into memory |
 //! | `POST /verify` | compares memory and database, row by row |
-//! | `POST /reload` | reads the config again and serves what it says; 422 when it cannot be used |
-//! | `POST /checkpoint` | keeps memory for the next start, now |
+//! | `POST /reload` | reads the config again and serves it; 422 when it cannot be used |
+//! | `POST /checkpoint` | writes a checkpoint of memory now |
 //!
-//! The status listener gives `/health`, `/ready` and `/metrics` to other machines ([`crate::admin_access`]).
+//! The status listener serves `/health`, `/ready` and `/metrics` to other machines ([`crate::admin_access`]).
 
 use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
@@ -48,25 +48,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
-/// What the admin listener shows and steers.
+/// What the admin listener shows and controls.
 pub struct Admin {
     /// The memory tier.
     pub tier: Arc<Tier>,
-    /// What it cannot do.
+    /// The conditions of the server.
     pub conditions: Arc<Conditions>,
     /// Background jobs.
     pub jobs: Jobs,
-    /// Jobs that run by themselves.
+    /// The scheduled jobs.
     pub schedule: Schedule,
-    /// Where long work runs.
+    /// The runtime for long work.
     pub runtime: Handle,
-    /// The numbers of the main listener.
+    /// The counters of the main listener.
     pub stats: Stats,
-    /// The numbers of endpoints' statements.
+    /// The counters of endpoints' statements.
     pub statements: Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
-    /// What the main listener serves, and how that changes.
+    /// The routes of the main listener, and how they are reloaded.
     pub reloader: Arc<Reloader>,
     /// The response cache.
     pub cache: CacheAdmin,
@@ -74,9 +74,9 @@ pub struct Admin {
 
 /// The service of the admin listener, and of the status listener.
 pub struct AdminService {
-    /// What there is to be asked.
+    /// What requests can reach.
     pub admin: Arc<Admin>,
-    /// What of it this listener gives.
+    /// Which requests this listener accepts.
     pub access: Access,
 }
 
@@ -162,7 +162,7 @@ pub fn checks_json(checks: &[(String, Differences)]) -> serde_json::Value {
     json!({ "checks": checks.iter().map(|(table, found)| check_json(table, found)).collect::<Vec<_>>() })
 }
 
-/// One difference, for people.
+/// One difference as a sentence.
 fn describe(difference: &Difference) -> String {
     let text = |value: &Value| {
         let mut out = Vec::new();
@@ -228,7 +228,7 @@ impl Admin {
         }
     }
 
-    /// Asks the tier something.
+    /// Answers with the tier's reply to a question.
     fn ask<F>(&self, question: impl FnOnce(Arc<Tier>) -> F) -> Work
     where
         F: Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
@@ -259,7 +259,7 @@ impl Admin {
         })
     }
 
-    /// The machine, this process, and what only the server knows.
+    /// Resource usage of the machine and this process, and counters that only the server has.
     fn host(&self) -> Result<serde_json::Value, Problem> {
         let mut sample = Sampler::new().sample().map_err(|error| Problem::new(501, error.to_string()))?;
         let stats = self.stats.total();
@@ -312,7 +312,7 @@ impl Admin {
         }))
     }
 
-    /// One row, by `table` and `key`.
+    /// Reads one row again from the database, by `table` and `key`.
     fn refresh(&self, request: &Request<'_>) -> Result<Work, Problem> {
         let asked = |name: &str| {
             let value = find_query(request.query(), name)?;
@@ -344,8 +344,8 @@ impl Admin {
         self.later(async move { Ok(checks_json(&tier.verify().await?)) })
     }
 
-    /// Long work: on the background threads, so that the listener stays responsive, and not cut off when the
-    /// client goes.
+    /// Runs long work on the background threads, so that the listener stays responsive and the work continues
+    /// when the client disconnects.
     fn later(&self, work: impl Future<Output = Result<serde_json::Value, Problem>> + Send + 'static) -> Work {
         let task = self.runtime.spawn(work);
         Work::Later(Box::pin(async move {

@@ -1,5 +1,5 @@
-//! Who may ask the admin service what: a program on this machine everything; others, by the status listener,
-//! how the server is.
+//! Access to the admin service: programs on this machine may send every request; other machines may read the
+//! server's status, through the status listener.
 
 use crate::problem::Problem;
 use crate::secret;
@@ -7,20 +7,21 @@ use forebay_config::model::Status;
 use forebay_http::{Method, Request};
 use std::net::IpAddr;
 
-/// What a listener lets through.
+/// Which requests a listener accepts.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// The admin listener, on loopback and without a password: what a web page sent is refused (it has an
-    /// Origin, or a Host that is no loopback name), unless the page is the listener's own.
+    /// The admin listener, on loopback and without a password: requests from web pages are refused (those
+    /// with an Origin, or a Host that is no loopback name), unless the page is the listener's own.
     Everything,
-    /// The status listener: reading, with the token if there is one.
+    /// The status listener: reads only, with the token if one is configured.
     Status {
-        /// `None`: on loopback, as [`Access::Everything`].
+        /// The token; `None`: the listener is on loopback, and checks requests as [`Access::Everything`]
+        /// does.
         token: Option<String>,
     },
 }
 
-/// What the status listener answers.
+/// The paths that the status listener serves.
 const STATUS_PATHS: [&str; 3] = ["/health", "/ready", "/metrics"];
 
 impl From<&Status> for Access {
@@ -30,7 +31,7 @@ impl From<&Status> for Access {
 }
 
 impl Access {
-    /// Why a request is refused, if it is.
+    /// The problem of a request that is refused.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Problem> {
         match self {
             Access::Everything | Access::Status { token: None } => refuse_web_pages(request)?,

@@ -1,4 +1,4 @@
-//! The response cache on the admin listener: what it counted, and dropping by hand.
+//! The response cache on the admin listener: its counters, and dropping answers on request.
 
 use crate::compile::CachedRoutes;
 use crate::problem::Problem;
@@ -9,17 +9,17 @@ use serde_json::json;
 /// The cache, for the admin listener.
 pub struct CacheAdmin {
     cache: Cache<Problem>,
-    /// The tags that stand for all that is kept.
+    /// The tags that stand for everything cached.
     all: CachedRoutes,
 }
 
 impl CacheAdmin {
-    /// A cache, and the tags of what may be in it.
+    /// For a cache, with the tags of everything that it may contain.
     pub fn new(cache: Cache<Problem>, all: CachedRoutes) -> CacheAdmin {
         CacheAdmin { cache, all }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counts(&self) -> serde_json::Value {
         let Counts { hits, misses, fills, failures, shared_hits, shared_failures, .. } = self.cache.counts();
         let Counts { shared_away, pending_invalidations, drops, entries, bytes, .. } = self.cache.counts();
@@ -38,7 +38,7 @@ impl CacheAdmin {
         })
     }
 
-    /// Drops by the tags in the query.
+    /// Drops answers by the tags in the query.
     pub fn invalidate(
         &self,
         request: &Request<'_>,
@@ -56,7 +56,7 @@ impl CacheAdmin {
         Ok(self.drop_tags(tags))
     }
 
-    /// Drops everything that the endpoints of this config answered.
+    /// Drops the answers of all cached endpoints.
     pub fn clear(&self) -> impl Future<Output = Result<serde_json::Value, Problem>> + Send + use<> {
         self.cache.drop_all_here();
         self.drop_tags(self.all.tags())

@@ -1,14 +1,15 @@
-//! JSON request bodies: the fields that an endpoint asks for, found in one pass, borrowed from the body.
+//! JSON request bodies: extracts the requested fields in one pass, borrowed from the body.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. A field of
-/// these that stands twice is an error: of such, parsers take the first or the last. Fields not asked for
-/// are checked for well-formedness only.
+/// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. A requested
+/// field that occurs twice is an error, because parsers differ in which one they use. Other fields are
+/// checked for well-formedness only.
 ///
-/// # Errors A sentence that says what is wrong with the body.
+/// # Errors
+/// A sentence that says what is wrong with the body.
 pub fn extract<'body, N: AsRef<str>>(
     body: &'body [u8],
     names: &[N],
@@ -31,7 +32,7 @@ pub fn extract<'body, N: AsRef<str>>(
 struct Fields<'a, 'body, N> {
     names: &'a [N],
     found: &'a mut [Option<&'body str>],
-    /// One that stands twice.
+    /// The index of a name that occurs twice.
     twice: &'a mut Option<usize>,
 }
 
@@ -82,7 +83,7 @@ impl<N: AsRef<str>> Visitor<'_> for NameIndex<'_, N> {
     }
 }
 
-/// Longest field name taken; far above any column's.
+/// The longest field name that is accepted, in bytes; far above any column's.
 const NAME_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,50 +1,50 @@
-//! One condition: what a running server cannot do, of which table, and why. `conditions` gives it a time.
+//! One condition: what a running server cannot do, for which table, and why. `conditions` adds its time.
 
-/// What holds. The words are part of the interface: docs/operations.md explains each.
+/// The state behind a condition. The words are part of the interface: docs/operations.md explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Memory does not have a table's rows yet.
     Loading,
-    /// The log takes no more writes, and what it holds is not acknowledged.
+    /// The log takes no more writes, and its pending writes are not acknowledged.
     LogFailed,
-    /// Redis or Valkey does not answer.
+    /// Redis or Valkey does not respond.
     TierAway,
-    /// Shards of the tier are made ready after their server has changed over.
+    /// Shards of the tier are being repaired after a failover of their server.
     Repair,
-    /// A server of the tier takes no more rows, or may evict what is not drained.
+    /// A server of the tier accepts no more rows, or may evict rows that are not drained.
     TierFull,
     /// Another drain has taken over the log.
     DrainFenced,
-    /// The drain has stopped for good.
+    /// The drain has stopped and does not retry.
     DrainFailed,
-    /// The drain is left to other processes, and there is none.
+    /// The drain is left to other processes, and none is running.
     NoWorker,
-    /// The drain waits, and tries again.
+    /// The drain backs off and retries.
     DrainBackingOff,
-    /// The drain works outside of its window, because too much waits for it.
+    /// The drain works outside its window, because its backlog is too large.
     DrainEarly,
-    /// The changes of a table wait, those of others are drained.
+    /// The changes of a table wait; those of other tables are drained.
     TableStopped,
-    /// Changes that the database has refused wait for what they need.
+    /// Changes that the database refused wait for the rows they depend on.
     ChangesHeld,
-    /// Changes were refused by the database since the start.
+    /// The database has refused changes since the start.
     DeadLetters,
-    /// Requests do not reach the database.
+    /// The database is unreachable.
     DatabaseAway,
     /// A start would have to read the tables from the database.
     CheckpointFailed,
-    /// What others commit does not reach memory.
+    /// Changes that others commit do not reach memory.
     NotFollowing,
-    /// Each server counts rates for itself that are to be counted together.
+    /// Each server counts by itself the rates that all should count together.
     RatesApart,
-    /// The authority has given no certificate that was due.
+    /// The ACME directory has not issued a certificate that is due.
     CertificateDue,
     /// Rows that others wrote have values that a hot table cannot hold.
     RowsNotHeld,
 }
 
 impl State {
-    /// As `/ready` and the terminal name it.
+    /// The name in `/ready` and in log lines.
     pub fn word(self) -> &'static str {
         match self {
             State::Loading => "loading",
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Whether hot requests are served while it holds.
+    /// Whether hot requests are served in this state.
     pub fn is_served(self) -> bool {
         use State::*;
         matches!(
@@ -96,12 +96,12 @@ impl State {
     }
 }
 
-/// One condition, as it is at a moment.
+/// One condition at a moment.
 #[derive(Debug, Clone)]
 pub struct Condition {
-    /// What holds.
+    /// The state that has begun.
     pub state: State,
-    /// The table that it is of, if it is of one.
+    /// The table that it concerns; `None`: the whole server.
     pub table: Option<String>,
     /// The reason, as a sentence.
     pub why: String,
@@ -113,7 +113,7 @@ impl Condition {
         Condition { state, table: None, why: why.into() }
     }
 
-    /// The same of one table.
+    /// The same condition for one table.
     pub(crate) fn of(self, table: &str) -> Condition {
         Condition { table: Some(table.to_owned()), ..self }
     }
@@ -122,7 +122,7 @@ impl Condition {
         (self.state, &self.table) == (other.state, &other.table)
     }
 
-    /// State and table, for a line.
+    /// State and table, for a log line.
     pub(crate) fn name(&self) -> String {
         match &self.table {
             Some(table) => format!("{} ({table})", self.state.word()),

@@ -1,7 +1,7 @@
-//! Conditions: what a running server cannot do, or does with a delay, until time passes or a human acts.
+//! Conditions: what a running server cannot do, or only with a delay, until it recovers or a person acts.
 //!
-//! `tier` knows which hold at a moment ([`Tier::conditions`]). Here each is given the time when it was first
-//! seen, and one line on the terminal when it begins and when it ends; `GET /ready` shows them.
+//! `tier` reports the present conditions ([`Tier::conditions`]). This file records when each was first seen,
+//! and logs a line when it begins and when it ends; `GET /ready` shows them.
 
 use crate::condition::{Condition, State};
 use crate::tier::Tier;
@@ -12,22 +12,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How often the conditions are compared with those before. Bounds the lines of one that comes and goes.
+/// How often the conditions are compared with the previous ones. Limits the log lines of a flapping
+/// condition.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A condition since it was first seen.
+/// A condition, and when it was first seen.
 struct Lasting {
     condition: Condition,
     since: Timestamp,
     began: Instant,
 }
 
-/// What parts other than the tier tell of themselves: at most one reason for each state.
+/// Conditions reported by parts other than the tier: at most one for each state.
 #[derive(Clone, Default)]
 pub struct Notices(Arc<parking_lot::Mutex<Vec<Condition>>>);
 
 impl Notices {
-    /// A state holds for this reason from now on; `None`: it does not hold.
+    /// Sets the reason of a state; `None`: the state has ended.
     pub(crate) fn set(&self, state: State, why: Option<String>) {
         let mut notices = self.0.lock();
         notices.retain(|notice| notice.state != state);
@@ -35,21 +36,21 @@ impl Notices {
     }
 }
 
-/// The conditions of a server, and since when they hold.
+/// The conditions of a server, and since when each lasts.
 pub struct Conditions {
     tier: Arc<Tier>,
     notices: Notices,
-    /// Locked while the tier is asked, so that an older answer does not follow a newer one.
+    /// Locked while the tier is queried, so that an older result does not replace a newer one.
     lasting: Mutex<Vec<Lasting>>,
 }
 
 impl Conditions {
-    /// Those of this tier and of other parts.
+    /// The conditions of this tier and of other parts.
     pub fn new(tier: Arc<Tier>, notices: Notices) -> Conditions {
         Conditions { tier, notices, lasting: Mutex::default() }
     }
 
-    /// Looks again and again. Never ends.
+    /// Compares the conditions periodically. Never returns.
     pub(crate) async fn watch(&self) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -57,12 +58,12 @@ impl Conditions {
         }
     }
 
-    /// Looks once: one line for each that has begun and for each that has ended.
+    /// Compares the conditions once, with a log line for each that has begun or ended.
     pub async fn look(&self) {
         self.renew(&mut *self.lasting.lock().await).await;
     }
 
-    /// The answer to `GET /ready`, as it is now: status and body.
+    /// The present answer to `GET /ready`: status and body.
     pub(crate) async fn ready(&self) -> (u16, Value) {
         let mut lasting = self.lasting.lock().await;
         self.renew(&mut lasting).await;
@@ -87,7 +88,7 @@ impl Conditions {
         (if is_ready { 200 } else { 503 }, answer)
     }
 
-    /// State and table of each, as it is now.
+    /// State and table of each present condition.
     pub(crate) async fn words(&self) -> Vec<(&'static str, Option<String>)> {
         let mut lasting = self.lasting.lock().await;
         self.renew(&mut lasting).await;

@@ -1,18 +1,18 @@
-//! What is counted of each route: answers by status, and how long the deferred ones took.
+//! Counters of each route: answers by status, and the durations of deferred answers.
 //!
-//! Promises that counting costs a request one addition, to numbers that only its worker writes to. An answer
-//! that is made at once (from memory) is not timed: it counts as one of no duration.
+//! Promises that counting costs a request one addition, to numbers that only its worker writes. An answer
+//! that is ready at once (from memory) is not timed: it counts with a duration of zero.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The statuses that are counted one by one; any other counts as the first of its hundred.
+/// The statuses that are counted separately; any other counts as the first of its hundred.
 const STATUSES: [u16; 40] = [
     100, 200, 201, 202, 204, 206, 300, 301, 302, 303, 304, 307, 308, 400, 401, 402, 403, 404, 405, 406, 408,
     409, 410, 411, 412, 413, 414, 415, 416, 417, 422, 428, 429, 431, 500, 501, 502, 503, 504, 505,
 ];
 
-/// The place of each status in [`STATUSES`].
+/// The index of each status in [`STATUSES`].
 const PLACES: [u8; 600] = {
     let mut places = [0; 600];
     let mut status = 0;
@@ -33,11 +33,11 @@ const PLACES: [u8; 600] = {
     places
 };
 
-/// Upper bounds of the durations' buckets, in seconds; the last has none.
+/// The upper bounds of the duration buckets, in seconds; the last is unbounded.
 pub(crate) const BOUNDS_S: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
 
-/// One worker's numbers of one route. Cache lines of their own.
+/// One worker's counters of one route, aligned so that workers share no cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Cell {
@@ -57,16 +57,16 @@ impl Default for Cell {
     }
 }
 
-/// The numbers of one route.
+/// The counters of one route.
 #[derive(Debug)]
 pub(crate) struct RouteCounters {
-    /// Method and path as in the config; empty for what has no route.
+    /// Method and path as in the config; empty for requests without a route.
     pub route: String,
     /// By worker.
     cells: Box<[Cell]>,
 }
 
-/// All durations of a route.
+/// The durations of a route's answers.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Durations {
     pub sum_s: f64,
@@ -74,24 +74,24 @@ pub(crate) struct Durations {
     pub buckets: [u64; BOUNDS_S.len()],
 }
 
-/// Adds to a number that this thread alone writes to. An addition for several writers waits for all stores.
+/// Adds to a number that only this thread writes. An atomic addition would wait for all pending stores.
 fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
 impl RouteCounters {
-    /// Of this route, for so many workers.
+    /// Counters for this route and this number of workers.
     pub fn new(route: String, workers: usize) -> RouteCounters {
         RouteCounters { route, cells: std::iter::repeat_with(Cell::default).take(workers).collect() }
     }
 
-    /// An answer was made.
+    /// Counts an answer.
     pub fn count(&self, worker: usize, status: u16) {
         let place = PLACES.get(usize::from(status)).copied().unwrap_or_default();
         add(&self.cells[worker].answers[usize::from(place)], 1);
     }
 
-    /// A deferred answer was made, so long after its request.
+    /// Counts a deferred answer, `took` after its request.
     pub fn count_deferred(&self, worker: usize, status: u16, took: Duration) {
         self.count(worker, status);
         let took_s = took.as_secs_f64();
@@ -100,14 +100,14 @@ impl RouteCounters {
         add(&self.cells[worker].duration_ns, took.as_nanos() as u64);
     }
 
-    /// The statuses that were answered, and how often.
+    /// The statuses of counted answers, with their numbers.
     pub(crate) fn answers(&self) -> Vec<(u16, u64)> {
         let of = |place: usize| self.cells.iter().map(|cell| cell.answers[place].load(Relaxed)).sum();
         let all = STATUSES.iter().enumerate().map(|(place, status)| (*status, of(place)));
         all.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How long answers took; those that were made at once are in the first bucket.
+    /// The durations of answers; answers that were ready at once are in the first bucket.
     pub(crate) fn durations(&self) -> Durations {
         let mut durations = Durations::default();
         for cell in &self.cells {

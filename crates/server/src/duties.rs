@@ -1,8 +1,8 @@
-//! What a process does of its config: serving clients, draining, running jobs. A server does all of it; on
-//! Redis and Valkey it may leave the drain and the jobs to other processes, and a worker leaves the clients.
+//! What a process does of its config: serving clients, draining, running jobs. A server does all three; on
+//! Redis and Valkey it may leave the drain and the jobs to other processes, and a worker serves no clients.
 //!
-//! Promises: what a process leaves undone can be done by another one, else the start is refused; and the
-//! terminal says what is left to others.
+//! Promises: what a process leaves out can be done by another one, else the start is refused; and the start
+//! prints what is left to others.
 
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
@@ -27,7 +27,7 @@ impl Default for Duties {
 }
 
 impl Duties {
-    /// Refuses to leave to other processes what only this one can do.
+    /// Fails if a duty that only this process can do is left to others.
     pub(crate) fn check(self, config: &Config) -> Result<(), StartError> {
         let why = match (&config.memory.tier, self.clients, self.drain) {
             (model::Tier::Embedded, false, _) => {
@@ -43,12 +43,12 @@ impl Duties {
         Err(StartError(format!("{why}; memory.url is {}", config.memory.describe())))
     }
 
-    /// The config without what this process leaves to others and need not know.
+    /// The config without the parts that this process leaves to others and does not need.
     pub(crate) fn narrow(self, config: &Config) -> Cow<'_, Config> {
         if self.clients { Cow::Borrowed(config) } else { Cow::Owned(config.clone().without_clients()) }
     }
 
-    /// Says what is left to others.
+    /// Prints what is left to others.
     pub(crate) fn announce(self, config: &Config) {
         let (memory, database) = (config.memory.describe(), config.database.describe());
         if !self.clients {

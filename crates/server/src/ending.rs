@@ -1,7 +1,7 @@
-//! How serving ends: it is told to, cannot load its tables, or another process takes over.
+//! The end of serving: the server is told to stop, cannot load its tables, or another process takes over.
 //!
 //! Promises that the listeners stay open for a process that takes over, so that connections wait in the
-//! kernel for it, and that they are closed at once in any other end.
+//! kernel for it, and that they are closed at once in any other case.
 
 use crate::start_error::StartError;
 use crate::supervisor;
@@ -12,24 +12,24 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Ready when another process is to take over.
+/// Resolves when another process is to take over.
 pub type Replaced = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The end of serving, once it is reached.
 pub(crate) struct Ending {
     at: OnceLock<Instant>,
-    /// Every listener, until it is known that no process takes over.
+    /// Every listener; emptied when it is known that no process takes over.
     listeners: Mutex<Vec<TcpListener>>,
     failed_with: Mutex<Option<StartError>>,
 }
 
 impl Ending {
-    /// Not reached yet.
+    /// An end that is not reached yet.
     pub fn new(listeners: Vec<TcpListener>) -> Ending {
         Ending { at: OnceLock::new(), listeners: Mutex::new(listeners), failed_with: Mutex::default() }
     }
 
-    /// Ready when it is reached.
+    /// Resolves when the end is reached.
     pub async fn reached(
         &self,
         stop: impl Future<Output = ()>,
@@ -40,21 +40,21 @@ impl Ending {
         let is_replaced = tokio::select! {
             () = stop => false,
             () = replaced => true,
-            // A sender that is dropped has loaded everything: then only the others count.
+            // The sender is dropped when everything is loaded: then only the other two can end serving.
             Ok(error) = failure => {
                 *self.failed_with.lock() = Some(error);
                 false
             }
         };
         self.at.get_or_init(Instant::now);
-        // A manager that is told of a stop would not take the process that follows for the service.
+        // A service manager that is told of a stop would not accept the next process as the service.
         if !is_replaced {
             self.listeners.lock().clear();
             supervisor::tell(supervisor::State::Stopping);
         }
     }
 
-    /// How long ago it was reached.
+    /// The time since the end was reached.
     pub fn elapsed(&self) -> Duration {
         self.at.get().map_or(Duration::ZERO, Instant::elapsed)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// An endpoint in Rust. It runs on a worker thread and must not block.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers by one of [`Answer`]'s methods, or returns the problem that the client is to see.
+    /// Answers with one of [`Answer`]'s methods, or returns the problem for the client.
     fn call(&self, call: &Call<'_>, answer: &mut Answer<'_>) -> Result<(), Problem>;
 }
 
@@ -19,12 +19,12 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Handlers(HashMap<String, Arc<dyn Handler>>);
 
 impl Handlers {
-    /// None.
+    /// No handlers.
     pub fn new() -> Handlers {
         Handlers::default()
     }
 
-    /// These and one more. A later one of the same name replaces an earlier one.
+    /// Adds a handler. A later one of the same name replaces an earlier one.
     pub fn with(mut self, name: &str, handler: impl Handler) -> Handlers {
         self.0.insert(name.into(), Arc::new(handler));
         self
@@ -54,7 +54,7 @@ impl<'a> Call<'a> {
         Call { request, matched }
     }
 
-    /// Who is asking, where a guard found out.
+    /// The client's identity, if a guard established one.
     pub fn identity(&self) -> Option<&'a Identity> {
         self.matched.identity
     }
@@ -62,7 +62,7 @@ impl<'a> Call<'a> {
     /// A parameter of the route, decoded. 400 when it cannot be decoded.
     ///
     /// # Panics
-    /// When the route has no parameter of this name: handler and config do not belong together.
+    /// When the route has no parameter of this name: the handler does not fit the config.
     pub fn path(&self, name: &str) -> Result<Cow<'a, str>, Problem> {
         let (_, raw) = self
             .matched
@@ -78,7 +78,7 @@ impl<'a> Call<'a> {
         find_query(self.request.query(), name)
     }
 
-    /// The request's body, decoded and whole; empty when there is none.
+    /// The request's body, decoded and complete; empty when there is none.
     pub fn body(&self) -> &'a [u8] {
         self.request.body()
     }
@@ -89,8 +89,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The pair of this name in a query. Two of them are an error: of such, servers take the first, the last or
-/// both.
+/// The value of this name in a query. Two values are an error, because servers differ in which one they use.
 pub(crate) fn find_query<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
     let mut found = find_queries(query, name);
     match (found.next().transpose()?, found.next().transpose()?) {

@@ -1,5 +1,5 @@
-//! Background jobs: work that an endpoint starts and does not wait for. Each has a number, a progress and
-//! an end that anyone can read on the admin listener.
+//! Background jobs: work that an endpoint starts and does not wait for. The admin listener shows each job's
+//! number, progress and outcome.
 
 use crate::problem::Problem;
 use forebay_terminal::{error, say};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// How many jobs may run at once.
 const RUNNING_MAX: usize = 4;
-/// How many ended jobs are remembered.
+/// How many ended jobs are listed.
 const REMEMBERED_MAX: usize = 100;
 
 /// All jobs of a server.
@@ -33,11 +33,11 @@ pub struct Job {
 pub struct JobState {
     /// Its number.
     pub id: u64,
-    /// What it does.
+    /// The description of its work.
     pub name: String,
-    /// How many rows it is to make.
+    /// The number of rows that it will write.
     pub rows: u64,
-    /// How many it has made.
+    /// The number of rows written so far.
     pub done: u64,
     /// `running`, `done` or `failed`.
     pub state: &'static str,
@@ -46,7 +46,7 @@ pub struct JobState {
 }
 
 impl Jobs {
-    /// Starts a job on a thread of its own.
+    /// Starts a job on its own thread.
     pub fn start(
         &self,
         name: String,
@@ -81,7 +81,7 @@ impl Jobs {
         Ok(id)
     }
 
-    /// All that are running and the last that ended.
+    /// All running jobs and the last ended ones.
     pub fn states(&self) -> Vec<JobState> {
         self.0.lock().iter().map(|job| job.state()).collect()
     }
@@ -106,7 +106,7 @@ impl Job {
         *self.end.lock() = Some(end);
     }
 
-    /// Counts rows made; says so at every tenth of the whole.
+    /// Counts written rows, and logs the progress at every tenth of the whole.
     pub fn advance(&self, rows: u64) {
         let before = self.done.fetch_add(rows, Ordering::Relaxed);
         let tenth = |done: u64| done * 10 / self.rows.max(1);

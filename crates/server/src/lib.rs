@@ -1,10 +1,9 @@
-//! The server: compiles the endpoints of a config, wires the rooms together, and runs.
+//! The server: compiles the endpoints of a config, connects the crates, and runs.
 //!
-//! What must stay true here: everything that the config decides is decided at start; past it nothing is
-//! looked up by name. A client sees problem details that name what it did wrong, and never the inside of
-//! the server.
+//! What must stay true here: everything that the config decides is decided at start; after that nothing is
+//! looked up by name. A client sees problem details that name its mistake, and never internals of the server.
 //!
-//! What must not move in: HTTP framing (`forebay-http`), how rows are kept (`forebay-table`), SQL dialects
+//! What must not move in: HTTP framing (`forebay-http`), the storage of rows (`forebay-table`), SQL dialects
 //! (`forebay-database`), the order of the log (`forebay-log`), coalescing (`forebay-drain`).
 
 mod action;

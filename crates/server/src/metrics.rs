@@ -1,9 +1,9 @@
-//! `GET /metrics` of the admin listener, for Prometheus: what the workers count by route
-//! ([`crate::counters`]) and by statement, and what drain, tier, cache and process tell of themselves when
-//! they are asked.
+//! `GET /metrics` of the admin listener, for Prometheus: the counters of the workers by route
+//! ([`crate::counters`]) and by statement, and the state of drain, tier, cache and process at the time of the
+//! scrape.
 //!
 //! Promises names and units as Prometheus recommends them (`_total`, seconds, bytes), and that a scrape takes
-//! no lock that a request waits for. What each means: docs/operations.md.
+//! no lock that a request waits for. docs/operations.md explains each metric.
 
 use crate::conditions::Conditions;
 use crate::counters::{BOUNDS_S, Durations};
@@ -24,30 +24,30 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What is asked for numbers.
+/// Where the numbers come from.
 pub(crate) struct Sources {
     pub routes: Arc<Routes>,
     pub statements: Statements,
-    /// Of the listener that serves the routes.
+    /// The counters of the listener that serves the routes.
     pub stats: Stats,
     pub tier: Arc<Tier>,
     pub conditions: Arc<Conditions>,
     pub spans: Arc<SpanCounts>,
-    /// What the cache has counted, as `GET /cache` shows it.
+    /// The cache's counters, as `GET /cache` shows them.
     pub cache: Value,
 }
 
-/// The Content-Type of what [`render`] gives.
+/// The Content-Type of the text that [`render`] returns.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The numbers under one name.
+/// The values of one metric.
 #[derive(Debug)]
 enum Family {
     Counter(Vec<(Labels, f64)>),
     Gauge(Vec<(Labels, f64)>),
-    /// Sum, and numbers by bucket.
+    /// Sum, and counts by bucket.
     Histogram(Vec<(Labels, Durations)>),
 }
 
@@ -58,7 +58,7 @@ struct Metric {
     family: Family,
 }
 
-/// All numbers at a moment.
+/// All metrics at a moment.
 #[derive(Debug, Default)]
 struct Numbers(Vec<Metric>);
 
@@ -239,7 +239,7 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
         .into_iter()
         .map(|(state, table)| (vec![("state", state.to_owned()), ("table", table.unwrap_or_default())], 1.0));
     numbers.gauges("forebay_condition", "What `/ready` shows, by state and table.", conditions.collect());
-    // A tier that does not answer is a condition; its tables are missing then.
+    // An unreachable tier is reported as a condition; the metrics of its tables are missing then.
     if let Ok(described) = from.tier.describe().await {
         let tables = described["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
         let of_each = |what: &str| {
@@ -280,7 +280,7 @@ fn of_spans(spans: &SpanCounts, numbers: &mut Numbers) {
     numbers.counter("forebay_spans_dropped", "Spans of requests that no collector took.", dropped);
 }
 
-/// As the client libraries of Prometheus name them. A figure that the kernel does not give is missing.
+/// Named as Prometheus' client libraries name them. A figure that the kernel does not report is missing.
 fn of_process(numbers: &mut Numbers) {
     if let Ok(sample) = Sampler::new().sample() {
         let cpu_s = sample.process.cpu_ms / 1000.0;

@@ -1,10 +1,10 @@
-//! The blocking HTTP client for what the server itself asks of others: key sets, collectors of spans, and
-//! authorities that sign certificates.
+//! The blocking HTTP client for the server's own requests: to key sets, span collectors, and ACME
+//! directories.
 
 use std::time::Duration;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// A client that believes the system's certificates, follows no redirect, and gives up after `timeout`.
+/// A client that trusts the system's certificates, follows no redirect, and fails after `timeout`.
 pub fn agent(timeout: Duration) -> ureq::Agent {
     let found = rustls_native_certs::load_native_certs().certs;
     let roots = found.iter().map(|root| Certificate::from_der(root).to_owned());

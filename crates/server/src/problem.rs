@@ -1,8 +1,8 @@
-//! Errors as clients see them: RFC 9457 problem details, the parameter at fault named.
+//! Errors for clients: RFC 9457 problem details that name the parameter at fault.
 
 use forebay_value::{Invalid, json};
 
-/// What went wrong with one request.
+/// An error answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The HTTP status.
@@ -13,7 +13,7 @@ pub struct Problem {
     pub parameter: Option<String>,
     /// The constraint of the database that refused the request.
     pub constraint: Option<String>,
-    /// Header fields of this answer alone (Retry-After, Allow).
+    /// Header fields of this answer only (Retry-After, Allow).
     pub headers: Vec<(&'static str, String)>,
     /// The log position that this answer depends on (a 404 that a delete not yet durable caused); 0 for none.
     pub mark: u64,
@@ -37,7 +37,7 @@ impl Problem {
         Problem { parameter: Some(name.into()), ..Problem::new(400, format!("`{name}` {what}")) }
     }
 
-    /// 400 when this parameter is no value of its type, 422 when it is one that cannot be held.
+    /// 400 when this value has not the parameter's type, 422 when it has but is not allowed.
     pub fn invalid(name: &str, invalid: &Invalid) -> Problem {
         let status = if invalid.is_beyond { 422 } else { 400 };
         Problem { status, ..Problem::parameter(name, invalid) }
@@ -53,13 +53,13 @@ impl Problem {
         Problem { headers: vec![("Retry-After", "1".into())], ..Problem::new(503, detail) }
     }
 
-    /// 405 with the methods that the route has.
+    /// 405 with the methods of the route.
     pub fn method_not_allowed(allow: &str) -> Problem {
         let detail = format!("this route answers {allow}");
         Problem { headers: vec![("Allow", allow.into())], ..Problem::new(405, detail) }
     }
 
-    /// The same problem, to be held until the log has passed `mark`.
+    /// The same problem, held until the log is durable up to `mark`.
     pub fn held_until(mut self, mark: u64) -> Problem {
         self.mark = mark;
         self
@@ -73,7 +73,7 @@ impl Problem {
     }
 }
 
-/// Appends a problem document; `members` are those beyond RFC 9457's own.
+/// Appends a problem document; `members` are extension members.
 pub fn write_problem<'a>(
     status: u16,
     detail: &str,

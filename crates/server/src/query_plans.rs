@@ -1,8 +1,8 @@
-//! Statements whose cost grows with a table: told when they are checked and when they are first served, and
-//! once more when one has become slow and its plan now scans.
+//! Statements whose cost grows with a table: reported when a config is checked and when they are first
+//! served, and again when one has become slow and its plan now scans.
 //!
-//! Promises: a start waits for none of it and fails by none of it; a line is told once a process. Leaves to
-//! others: what a plan says (`forebay_database`).
+//! Promises: no start waits for this or fails because of it; a line is logged once in a process. Plans are
+//! read by `forebay_database`.
 
 use crate::compile::sql_claims::plain;
 use forebay_config::{Config, model};
@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The rows that estimates are given for.
+/// The number of rows that estimates assume.
 const ROWS: u64 = 10_000_000;
 
-/// How often times are looked at.
+/// The time between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The calls of a period whose mean says something.
+/// The fewest calls in a period for a meaningful mean.
 const CALLS_MIN: u64 = 20;
 
-/// How many times slower than in its best period a statement is when its plan is looked at again.
+/// How many times slower than in its best period a statement must be before its plan is checked again.
 const SLOWER: u64 = 10;
 
-/// Below this mean, noise is that many times slower too.
+/// Below this mean, such a factor may be noise.
 const SLOW_US: u64 = 1_000;
 
 /// All statements of a server.
@@ -36,24 +36,24 @@ pub struct QueryPlans(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// What has not been looked at.
+    /// Statements that are not checked yet.
     new: Vec<Named>,
     served: Vec<Weak<Timed>>,
 }
 
-/// A statement, and what runs it.
+/// A statement, and the name of the endpoint or job that runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Named {
     name: String,
     sql: String,
 }
 
-/// How long a statement takes.
+/// The durations of a statement.
 pub struct Timed {
     named: Named,
     calls: AtomicU64,
     total_us: AtomicU64,
-    /// The mean of its fastest period; 0: none yet.
+    /// The mean of its fastest period, in microseconds; 0: none yet.
     best_us: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Timed {
         self.total_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Ends a period. `Some`: the mean has jumped, from and to so many microseconds.
+    /// Ends a period. `Some`: the mean has jumped; the means before and after, in microseconds.
     fn jumped(&self) -> Option<(u64, u64)> {
         let (calls, total) =
             (self.calls.swap(0, Ordering::Relaxed), self.total_us.swap(0, Ordering::Relaxed));
@@ -81,12 +81,12 @@ impl Timed {
 }
 
 impl QueryPlans {
-    /// Notes a statement that runs by itself.
+    /// Adds a statement that no client waits for.
     pub fn add(&self, name: String, sql: &str) {
         self.0.lock().new.push(Named { name, sql: sql.to_owned() });
     }
 
-    /// Notes a statement that clients wait for.
+    /// Adds a statement that clients wait for.
     pub fn add_timed(&self, name: String, sql: &str) -> Arc<Timed> {
         let named = Named { name, sql: sql.to_owned() };
         let timed = Timed {
@@ -103,7 +103,7 @@ impl QueryPlans {
         timed
     }
 
-    /// Looks at what is new, and at what has become slow, again and again. Never ends.
+    /// Checks new statements, and those that have become slow, periodically. Never returns.
     pub async fn watch(self, store: Store) {
         let mut told = HashSet::new();
         loop {
@@ -113,7 +113,7 @@ impl QueryPlans {
                     continue;
                 }
                 match lines(&store, &named.name, &named.sql).await {
-                    // It is asked again when the database is back.
+                    // Checked again when the database is reachable.
                     Err(error) if error.may_retry() => {
                         told.remove(&named);
                         self.0.lock().new.push(named);
@@ -128,7 +128,7 @@ impl QueryPlans {
             for timed in served {
                 let Some((before, now)) = timed.jumped() else { continue };
                 let Named { name, sql } = &timed.named;
-                // One that cannot be asked now is asked after the next period.
+                // A statement whose plan cannot be read now is checked after the next period.
                 let Ok(growing) = store.growing(sql, Planning::AsItIs).await else { continue };
                 if let Some(first) = growing.first()
                     && turned.insert(timed.named.clone())
@@ -141,7 +141,7 @@ impl QueryPlans {
     }
 }
 
-/// What of the statements of a config grows with a table: a line each, for the endpoints and jobs.
+/// The statements of a config whose cost grows with a table: a line for each, of endpoints and jobs.
 pub async fn of_config(config: &Config, store: &Store) -> Vec<String> {
     let dialect = config.database.dialect();
     let of_endpoint = |endpoint: &model::Endpoint| -> Vec<Named> {
@@ -178,7 +178,7 @@ fn unknown(name: &str, error: &Error) -> String {
     format!("{name}: its plan is not known: {error}")
 }
 
-/// What grows, by how much, and what to use instead.
+/// The line: what grows, by how much, and what to use instead.
 fn line(name: &str, sql: &str, growing: &Growing) -> String {
     let Growing { table, work, index } = growing;
     let does = match work {
@@ -214,7 +214,7 @@ fn estimate(work: Work) -> String {
     format!("about {:.0} s a request with 10,000,000 rows", work.estimated_ms(ROWS) as f64 / 1e3)
 }
 
-/// The action on a hot table that does the same in the time of one row.
+/// The action on a hot table that gives the same result at the cost of one row.
 fn hot_form(sql: &str, growing: &Growing) -> Option<String> {
     let table = &growing.table;
     let sql = sql.to_ascii_lowercase();

@@ -1,10 +1,10 @@
-//! Read your writes: what was written by SQL is in memory before its writer is answered.
+//! Read your writes: rows written by SQL are in memory before the writer gets its answer.
 
 use forebay_table::Following;
 use std::time::Duration;
 
-/// How long an answer waits for that at most. The write is committed by then; all that is missing is that
-/// the next read on this server shows it.
+/// The longest that an answer waits for that. The write is committed by then; only the next read on this
+/// server may not show it yet.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// What to wait for after a write by SQL: the followed tables, if there are any.
@@ -12,10 +12,10 @@ const WAIT: Duration = Duration::from_secs(1);
 pub struct Seen(pub Option<Following>);
 
 impl Seen {
-    /// Resolves when what is committed now is in memory, or after a second.
+    /// Resolves when everything committed so far is in memory, or after a second.
     pub async fn wait(&self) {
         if let Some(following) = &self.0 {
-            // The write is done either way.
+            // The write is committed in either case.
             let _ = tokio::time::timeout(WAIT, following.passed()).await;
         }
     }

@@ -1,8 +1,8 @@
-//! A new config for a running server: read, judged and compiled beside the one that serves, then put in its
-//! place at once.
+//! A new config for a running server: read, checked and compiled while the old one serves, then swapped in at
+//! once.
 //!
-//! Promises: requests that have begun are answered by the config that they began with, those that begin after
-//! a reload has been answered get the new one; a file that cannot be used, or that changes what only a start
+//! Promises: requests that have begun are answered by the config that they began with; requests that begin
+//! after a reload was answered get the new one; a file that cannot be used, or that changes what only a start
 //! can change, changes nothing. One reload runs at a time.
 
 use crate::compile::{self, CachedRoutes, Ground};
@@ -21,31 +21,31 @@ use std::time::Duration;
 use tokio::signal::unix::Signal;
 use tokio::task::JoinHandle;
 
-/// Reads the config file again; else why not.
+/// Reads the config file again; the error says why it cannot be used.
 pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
-/// What of `stop_timeout` a stop keeps for its end: a batch in hand is left, background work is given up, the
-/// database is closed.
+/// The part of `stop_timeout` that is reserved for the end of a stop: the batch in hand is abandoned,
+/// background work is aborted, the database is closed.
 pub const STOP_END: Duration = Duration::from_secs(2);
 
-/// How much of `stop_timeout` clients and the drain may take together.
+/// The time that clients and the drain may take together, out of `stop_timeout`.
 pub fn answering_time(config: &Config) -> Duration {
     let whole = Duration::from_millis(config.server.limits.stop_timeout_ms);
     whole - STOP_END.min(whole / 2)
 }
 
-/// What is accepted from clients.
+/// The limits for clients.
 pub fn limits(config: &Config) -> Limits {
     let stop_timeout_ms = answering_time(config).as_millis() as u64;
     Limits { stop_timeout_ms, ..compile::http_limits(&config.server.limits) }
 }
 
-/// The proxies in front that are believed.
+/// The proxies in front that are trusted.
 pub fn trusted(config: &Config) -> Networks {
     Networks::new(config.server.trusted_proxies.iter().copied())
 }
 
-/// Whether answers go to, or are dropped from, the level that servers share.
+/// Whether answers are stored in, or dropped from, the cache level that servers share.
 pub fn wants_shared_cache(config: &Config) -> bool {
     let wants = |endpoint: &model::Endpoint| {
         endpoint.cache.as_ref().is_some_and(|caching| caching.shared_ms.is_some())
@@ -55,17 +55,17 @@ pub fn wants_shared_cache(config: &Config) -> bool {
     config.endpoints.iter().any(wants) || config.tables.iter().any(tells)
 }
 
-/// Puts new configs in the place of the one that serves.
+/// Replaces the serving config with new ones.
 pub struct Reloader {
     pub(crate) ground: Ground,
     /// The config that the server was started with: tables and caches were opened for it.
     started: Config,
     read: Option<ReadConfig>,
     replacer: Replacer<Routes>,
-    /// What serves now.
+    /// The serving config and its routes.
     now: Mutex<Now>,
     cached_routes: CachedRoutes,
-    /// Held while a reload runs; what looks at the files of certificates.
+    /// Locked while a reload runs; the task that watches the certificate files.
     watching: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -75,8 +75,8 @@ struct Now {
 }
 
 impl Reloader {
-    /// For a server that serves these routes. Looks at the files of certificates, which were `seen` before
-    /// they were read.
+    /// For a server that serves these routes. Watches the certificate files for changes since `seen`, which
+    /// was taken before they were read.
     pub fn new(
         ground: Ground,
         started: &Config,
@@ -91,17 +91,17 @@ impl Reloader {
         Arc::new(Reloader { ground, started, read, replacer, now, cached_routes, watching })
     }
 
-    /// What serves now.
+    /// The serving routes.
     pub fn routes(&self) -> Arc<Routes> {
         self.now.lock().routes.clone()
     }
 
-    /// How much time a stop leaves to clients and the drain.
+    /// The time that a stop leaves to clients and the drain.
     pub fn answering_time(&self) -> Duration {
         answering_time(&self.now.lock().config)
     }
 
-    /// Reads the config again and serves what it says; on the terminal it is said how that went.
+    /// Reads the config again and serves it; logs the outcome.
     ///
     /// # Errors
     /// What is wrong; then nothing has changed.
@@ -127,7 +127,7 @@ impl Reloader {
         // From here on nothing fails.
         if let Some(watching) = watching.take() {
             watching.abort();
-            // It has ended: nothing of it comes after what is put in place here.
+            // The task has ended, so it cannot overwrite what is put in place here.
             let _aborted = watching.await;
         }
         self.cached_routes.add(&config.endpoints);
@@ -151,7 +151,7 @@ impl Reloader {
         Ok(count)
     }
 
-    /// Whether a config changes only what can change.
+    /// Whether a config changes only what a reload can change.
     fn judge(&self, config: &Config) -> Result<(), String> {
         let mut wrong = forebay_config::fixed(&self.started, config);
         for table in &config.tables {
@@ -173,7 +173,7 @@ impl Reloader {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
-    /// What HTTPS is spoken with from now on; `None`: what it is spoken with.
+    /// The TLS config to use from now on; `None`: the present one stays.
     fn certificates(&self, config: &Config) -> Result<Option<Arc<ServerConfig>>, String> {
         let Some(tls) = config.server.tls.as_ref().filter(|_| config.server.speaks_https()) else {
             return Ok(None);
@@ -188,21 +188,21 @@ impl Reloader {
         match (loaded.warnings.is_empty(), is_another) {
             (true, _) => Ok(Some(loaded.config)),
             (false, true) => Err(loaded.warnings.join("\n")),
-            // The same files: they must not keep the rest of the config from changing.
+            // The files have not changed: they must not prevent the rest of the config from changing.
             (false, false) => Ok(None),
         }
     }
 
-    /// Reloads at each SIGHUP. Never ends.
+    /// Reloads at each SIGHUP. Never returns.
     pub async fn at_hangups(self: Arc<Reloader>, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             say!("SIGHUP: reading the config again");
-            // Said on the terminal.
+            // The error is logged already.
             let _told = self.clone().reload_apart().await;
         }
     }
 
-    /// [`Reloader::reload`] on a thread of its own: it reads files.
+    /// [`Reloader::reload`] on a blocking thread, because it reads files.
     pub async fn reload_apart(self: Arc<Reloader>) -> Result<usize, String> {
         let runtime = self.ground.runtime.clone();
         let reloading = tokio::task::spawn_blocking(move || runtime.block_on(self.reload()));
@@ -210,17 +210,17 @@ impl Reloader {
     }
 }
 
-/// The files of certificates as they are before they are read.
+/// The states of the certificate files before they are read.
 ///
 /// # Errors
-/// A sentence: a certificate that an authority is yet to sign has no place.
+/// A sentence: the file for a certificate from ACME cannot be written.
 pub fn seen(config: &Config) -> Result<tls::Seen, String> {
     let Some(tls) = &config.server.tls else { return Ok(tls::Seen::new()) };
     tls.acme.as_ref().map_or(Ok(()), tls::prepare)?;
     Ok(tls::look(tls))
 }
 
-/// Puts certificates that change in use, until it is aborted.
+/// Watches the certificates and puts changed ones in use, until the task is aborted.
 fn watch_certificates(
     config: &Config,
     seen: tls::Seen,
@@ -230,7 +230,7 @@ fn watch_certificates(
     let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
     let (replacer, challenges) = (replacer.clone(), ground.challenges.clone());
     let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), ground.notices.clone()));
-    // A config without ACME orders no certificate; with it, the next try says again what failed.
+    // A config without ACME orders no certificate; with ACME, the next attempt reports a failure again.
     ground.notices.set(State::CertificateDue, None);
     let watch = tls::watch(tls, challenges, seen, move |changed| {
         let replacer = replacer.clone();

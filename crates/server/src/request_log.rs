@@ -1,12 +1,11 @@
-//! What is known of single requests: an id that goes along with each, and a line or a span for a share of
-//! them and a line for slow ones.
+//! Logging of single requests: an id for each, a log line or a span for a share of them, and a line for slow
+//! ones.
 //!
-//! Promises that lines and spans have no secret: no query (a line has a number that tells whether two are the
-//! same), no header field but the id and the trace, no body. A server without `log.access`, `log.slow`,
-//! `log.request_id` and `trace` has none of this, and its requests cost one branch.
+//! Promises that lines and spans contain no secret: no query (a line has a hash that shows whether two
+//! queries are equal), no header field except the id and the trace, no body. A server without `log.access`,
+//! `log.slow`, `log.request_id` and `trace` does none of this, and its requests cost one branch.
 //!
-//! Leaves writing lines to `forebay_terminal` and sending spans to [`crate::spans`]; no request waits for
-//! either.
+//! `forebay_terminal` writes the lines and [`crate::spans`] sends the spans; no request waits for either.
 
 use crate::counters::RouteCounters;
 use crate::endpoint::waiting_requests::reply_of;
@@ -27,14 +26,14 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// Longest id that is taken from a proxy in front.
+/// The longest id that is accepted from a proxy in front, in bytes.
 const ID_BYTES_MAX: usize = 128;
 
-/// Gives each query a number. The keys are drawn at each start and stay in the process, so that a query
-/// cannot be guessed by its number.
+/// Hashes queries. The keys are random at each start and stay in the process, so that a query cannot be
+/// guessed from its hash.
 static QUERIES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Sets how this process writes lines from now on.
+/// Sets the format and level of this process' log lines.
 pub fn configure(log: &model::Log) {
     let format = match log.format {
         LogFormat::Text => Format::Text,
@@ -52,18 +51,18 @@ pub fn configure(log: &model::Log) {
 pub struct RequestLog {
     /// The share of requests that get a line.
     share: f64,
-    /// How long a request takes at most that gets no line for being slow.
+    /// Requests that take at least this long get a line.
     slow: Option<Duration>,
-    /// The field with the id.
+    /// The header field of the id.
     id_field: Option<String>,
     spans: Option<Spans>,
 }
 
 /// A request that is being answered.
 pub struct Logged {
-    /// What goes along with the request.
+    /// The label that accompanies the request.
     pub label: Arc<Label>,
-    /// Header lines of its answer.
+    /// Header lines for its answer.
     pub lines: Vec<u8>,
     entry: Option<Entry>,
 }
@@ -80,14 +79,14 @@ impl RequestLog {
         })
     }
 
-    /// Sends the spans that have ended, and waits so long for it.
+    /// Sends the spans that have ended, and waits up to `within` for it.
     pub fn flush_spans(&self, within: Duration) {
         if let Some(spans) = &self.spans {
             spans.flush(within);
         }
     }
 
-    /// Gives a request that begins its id, and decides whether it gets a line and a span.
+    /// Gives a new request its id, and decides whether it gets a line and a span.
     pub fn begin(&self, request: &Request<'_>) -> Logged {
         let mut lines = Vec::new();
         let id = self.id_field.as_ref().map(|field| {
@@ -104,8 +103,8 @@ impl RequestLog {
         Logged { label, lines, entry }
     }
 
-    /// Gives a request that the engine refuses an id, and a line if it is chosen. What of it could be read is
-    /// not known here: it may have no method and no path.
+    /// Gives a request that the engine refuses an id, and a line if it is chosen. The request may not have
+    /// been parsed: it may have no method and no path.
     pub fn refused(&self, refused: &Refused, answer: &mut Answer<'_>) {
         let id = self.id_field.as_ref().map(|field| {
             let (id, mut lines) = (new_id(), Vec::new());
@@ -148,8 +147,8 @@ fn trace_of(request: &Request<'_>) -> Option<Box<str>> {
 }
 
 impl Logged {
-    /// The outcome with the header lines of this request on its answer. Its log line is written when the
-    /// answer is there.
+    /// The outcome, with the header lines of this request added to its answer. The log line is written when
+    /// the answer is complete.
     pub fn answered(self, route: &Arc<RouteCounters>, outcome: Outcome, answer: &Answer<'_>) -> Outcome {
         let Logged { lines, mut entry, .. } = self;
         if let Some(entry) = &mut entry {
@@ -203,28 +202,28 @@ impl Logged {
     }
 }
 
-/// The answer in the place of one whose future panicked: it has the request's id, as any other.
+/// The answer when a handler's future panicked: it has the request's id, like any other.
 fn broken_off() -> Reply {
     reply_of(Err(Problem::new(500, "the handler failed")))
 }
 
-/// The line and the span of one request. Both end when this is dropped: also for a client that goes before
-/// its answer.
+/// The line and the span of one request. Both end when this is dropped, even if the client disconnects before
+/// the answer.
 struct Entry {
-    /// A request that took less gets no line; `None`: none does.
+    /// Requests that took less get no line; `None`: no line is written.
     above: Option<Duration>,
     span: Option<RequestSpan>,
     label: Arc<Label>,
     began: Instant,
     method: String,
     path: String,
-    /// What tells its query from others, if it has one.
+    /// The hash of its query, if it has one.
     query: Option<String>,
     client: IpAddr,
     is_head: bool,
     trace: Option<Box<str>>,
     route: Option<Arc<RouteCounters>>,
-    /// `None`: the client went before.
+    /// `None`: the client disconnected before the answer.
     status: Option<u16>,
     body_bytes: u64,
 }
@@ -272,7 +271,7 @@ impl Drop for Entry {
             let (status, body_bytes) = (self.status, self.body_bytes);
             span.end(&Ended { route: self.route.as_deref(), status, body_bytes, took });
         }
-        // How long a tunnel lasts says nothing of the server.
+        // The duration of a tunnel is not a sign of a slow server.
         let is_tunnel = self.status == Some(101);
         if self.above.is_some_and(|above| took >= above && (above.is_zero() || !is_tunnel)) {
             self.write_line(took);
@@ -302,7 +301,7 @@ impl Entry {
     }
 }
 
-/// A body whose bytes are counted as they go.
+/// A body whose bytes are counted as they are sent.
 struct CountedBody {
     body: Pin<Box<dyn BodySource>>,
     entry: Entry,
@@ -322,7 +321,7 @@ mod tests {
     use super::*;
     use forebay_http::detached;
 
-    /// It was answered without the id of its request, and no line told of it.
+    /// Such answers used to lack the id of their request, and had no log line.
     #[test]
     fn an_answer_whose_future_panics_has_the_id_of_its_request() {
         let works: [fn() -> Outcome; 2] = [

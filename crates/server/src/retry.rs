@@ -1,8 +1,8 @@
-//! Questions to a database that may be away while a server starts or a table is loaded.
+//! Calls to a database that may be unreachable while a server starts or a table is loaded.
 //!
-//! A question that fails because the database is away, restarting or busy is asked again, after a growing
-//! pause, until it is answered. Each new reason is one line on the terminal. Any other failure is returned at
-//! once: a wrong password, an unknown database or a missing table is put right by a person.
+//! A call that fails because the database is unreachable, restarting or busy is repeated after a growing
+//! pause until it succeeds. Each new reason is one log line. Any other failure is returned at once: a wrong
+//! password, an unknown database or a missing table must be corrected by a person.
 
 use forebay_table::{HotError, HotKind};
 use forebay_terminal::warn;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The first and the longest pause before a question is asked again.
+/// The first and the longest pause before a retry.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// See [`PAUSE_FIRST`]. A database that is back is found soon after.
+/// See [`PAUSE_FIRST`]. Short, so that a database that returns is found soon.
 const PAUSE_LAST: Duration = Duration::from_secs(1);
 
-/// A failure of which it is known whether asking again may help.
+/// An error that knows whether a retry may help.
 pub(crate) trait Transient: Display {
     fn is_transient(&self) -> bool;
 }
@@ -34,13 +34,13 @@ impl Transient for forebay_drain::Error {
 }
 
 impl Transient for HotError {
-    /// Only the database is waited for: a memory tier that is away at start ends it.
+    /// Only the database is waited for: a memory tier that is unreachable at the start ends the start.
     fn is_transient(&self) -> bool {
         self.kind() == HotKind::Source && self.may_retry()
     }
 }
 
-/// Why a question is not answered yet. Clones are the same.
+/// Why a call has not succeeded yet. Clones share the reason.
 #[derive(Clone)]
 pub(crate) struct Trouble(Arc<watch::Sender<Option<String>>>);
 
@@ -51,18 +51,18 @@ impl Default for Trouble {
 }
 
 impl Trouble {
-    /// The reason, while there is one.
+    /// The reason, while a call fails.
     pub fn why(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 
-    /// Resolves once there is a reason.
+    /// Resolves when there is a reason.
     pub async fn arises(&self) {
-        // It fails when the sender is gone, and that is in `self`.
+        // This fails only if the sender is dropped, but `self` owns the sender.
         let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// One line for each new reason.
+    /// Stores the reason, and logs it if it is new.
     fn set(&self, reason: String) {
         if self.why().as_ref() != Some(&reason) {
             warn!("{reason}; trying again");
@@ -77,8 +77,8 @@ impl Trouble {
     }
 }
 
-/// Asks until there is an answer, or a failure that asking again does not mend. `doing` is what waits for it,
-/// in a message.
+/// Repeats a call until it succeeds or fails in a way that a retry does not help. `doing` names the work that
+/// waits, for messages.
 pub(crate) async fn until_answered<T, E: Transient, F: Future<Output = Result<T, E>>>(
     trouble: &Trouble,
     doing: &str,

@@ -13,7 +13,7 @@ pub const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method
 #[derive(Clone)]
 pub struct Place {
     pub endpoint: Arc<Endpoint>,
-    /// The parameter for the rest of the path, where there is no rest.
+    /// The name of the `{rest...}` parameter, where the path has no rest.
     pub empty_rest: Option<String>,
     pub counters: Arc<RouteCounters>,
 }
@@ -22,12 +22,12 @@ pub struct Place {
 #[derive(Default)]
 pub struct Routers {
     pub by_method: [Router<Place>; METHODS.len()],
-    /// Those for every method that has no endpoint of its own.
+    /// Endpoints for every method without an endpoint of its own.
     pub any: Router<Place>,
 }
 
 impl Routers {
-    /// Those with a method of its own, or those for any.
+    /// The router of a method; that for any method if it has none of its own.
     pub fn of(&mut self, method: Method) -> &mut Router<Place> {
         match METHODS.iter().position(|known| *known == method) {
             Some(index) => &mut self.by_method[index],
@@ -35,12 +35,12 @@ impl Routers {
         }
     }
 
-    /// Those that a request with this method may be for, before those for any; `None`: no endpoint takes it.
+    /// The router to try before `any`; `None`: no endpoint takes this method.
     #[inline(always)]
     pub fn first(&self, method: Method) -> Option<&Router<Place>> {
         match method {
             Method::Get | Method::Head => Some(&self.by_method[0]),
-            // A request that would only be sent back as it is, and one that is for the last hop.
+            // TRACE would echo the request, and CONNECT is for a forward proxy.
             Method::Trace | Method::Connect => None,
             method => Some(match METHODS.iter().position(|known| *known == method) {
                 Some(index) => &self.by_method[index],
@@ -64,7 +64,7 @@ pub fn router_syntax(route: &str) -> String {
     }
 }
 
-/// What is before `{rest...}`, with its slash, and its name.
+/// The part before `{rest...}`, with its slash, and the parameter's name.
 pub fn rest_of(route: &str) -> Option<(&str, &str)> {
     route.strip_suffix("...}")?.rsplit_once('{')
 }

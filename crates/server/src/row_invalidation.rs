@@ -1,9 +1,9 @@
-//! What a row that changes in the database drops of the kept answers, whichever program wrote it: what
-//! carries the tags of the row as it was before, or as it is now.
+//! Cached answers that a row change in the database drops, whichever program wrote it: answers with the tags
+//! of the old or the new row.
 //!
-//! It is dropped when the change is in memory. A fill that read the database before that is not shown after
-//! it, because the tags' generations have moved; one that begins later reads what the follower has read, or
-//! newer.
+//! The drop happens when the change is in memory. A fill that read the database before the drop is not served
+//! afterwards, because the generations of the tags have advanced; a fill that begins later reads the
+//! follower's state or a newer one.
 
 use crate::compile::CachedRoutes;
 use crate::endpoint::eval::{Eval, Scope, Slots, write_text};
@@ -16,16 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 
-/// The tags of one table's rows.
+/// The tags for one table's rows.
 pub struct TableTags {
     schema: Arc<Schema>,
-    /// The columns that they are made of.
+    /// The columns that the tags use.
     columns: Vec<usize>,
     tags: Vec<Eval>,
 }
 
 impl TableTags {
-    /// Tags that are made of columns of this table.
+    /// Tags that are built from columns of this table.
     pub fn new(schema: Arc<Schema>, tags: Vec<Eval>) -> TableTags {
         let uses = |column: &usize| tags.iter().any(|tag| tag.uses_column(*column));
         let columns = (0..schema.columns.len()).filter(uses).collect();
@@ -36,7 +36,7 @@ impl TableTags {
     fn add(&self, row: &[Value], found: &mut HashSet<String>) {
         let slots = Slots::default();
         for tag in &self.tags {
-            // Made of text and columns, a tag has a value whatever the row is.
+            // Built from text and columns only, a tag has a value for every row.
             if let Ok(value) = tag.evaluate(&Scope::new(&slots).with_own(row)) {
                 let mut text = Vec::new();
                 write_text(value.as_ref(), &mut text);
@@ -45,7 +45,7 @@ impl TableTags {
         }
     }
 
-    /// A row of which only the tags' columns are known.
+    /// Adds the tags of an old row, of which only the tags' columns are known.
     fn add_old(&self, old: &[Value], found: &mut HashSet<String>) {
         let mut row = vec![Value::Null; self.schema.columns.len()];
         for (column, value) in self.columns.iter().zip(old) {
@@ -55,14 +55,15 @@ impl TableTags {
     }
 }
 
-/// The tables whose changes drop kept answers.
+/// The tables whose changes drop cached answers.
 pub struct Changes {
     cache: Cache<Problem>,
     tables: HashMap<String, TableTags>,
-    /// The tags that stand for all that is kept.
+    /// The tags that stand for everything cached.
     everything: CachedRoutes,
     runtime: Handle,
-    /// Nothing was told yet: what others did while no server followed may be kept on the shared level.
+    /// No change was received yet: the shared level may still have answers that changed while no server
+    /// followed.
     is_first: AtomicBool,
 }
 
@@ -77,19 +78,19 @@ impl Changes {
         Changes { cache, tables, everything, runtime, is_first: AtomicBool::new(true) }
     }
 
-    /// By table: the columns whose previous values must be told.
+    /// By table: the columns whose previous values must be reported.
     pub fn old_columns(&self) -> HashMap<String, Vec<usize>> {
         self.tables.iter().map(|(name, table)| (name.clone(), table.columns.clone())).collect()
     }
 
-    /// Drops what these changes concern; `names` are those of the tables, in the order in which they are
-    /// followed.
+    /// Drops the answers that these changes concern; `names` are the names of the tables, in the order in
+    /// which they are followed.
     pub fn drop_for(&self, found: &Followed, names: &[String]) {
         let mut tags = HashSet::new();
         let tables: Vec<_> = names.iter().map(|name| self.tables.get(name)).collect();
         let is_first = self.is_first.swap(false, Ordering::Relaxed) && !self.tables.is_empty();
         if is_first || found.reload.iter().any(|table| tables[*table].is_some()) {
-            // Any row may have changed, and which tags those had is not known.
+            // Any row may have changed, and the old tags are unknown.
             tags.extend(self.everything.tags());
         }
         for row in &found.rows {
@@ -107,7 +108,8 @@ impl Changes {
         if self.cache.has_shared() {
             let cache = self.cache.clone();
             self.runtime.spawn(async move {
-                // What the shared level does not take now is sent again until it does; `/cache` counts it.
+                // A drop that the shared level does not accept now is sent again until it does; `/cache`
+                // counts it.
                 let _ = cache.drop_tags(&tags).await;
             });
         }

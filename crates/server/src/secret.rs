@@ -1,7 +1,6 @@
 //! Comparing secrets.
 
-/// Whether a client knows a secret, in a time that does not depend on where the two differ. An empty secret
-/// is known to no client.
+/// Whether a client sent the right secret, compared in constant time. No value matches an empty secret.
 pub fn is_same(secret: &str, given: &[u8]) -> bool {
     let secret = secret.as_bytes();
     !secret.is_empty()

@@ -1,5 +1,5 @@
-//! Rows for `forebay seed`: made as the config's own endpoints make them, or else by what the columns'
-//! types say.
+//! Rows for `forebay seed`: built like the config's own endpoints build them, or else from the columns'
+//! types.
 
 use crate::action::write::{ColumnSource, RowPlan};
 use crate::compile::{ParamTable, row_plan};
@@ -9,18 +9,18 @@ use forebay_config::{Config, model};
 use forebay_value::{KeyKind, Schema, Type, Value};
 use std::sync::Arc;
 
-/// The longest text made for a column of which only the type is known.
+/// The longest generated text, in characters, for a column of which only the type is known.
 const TEXT_CHARS: u32 = 32;
 
-/// Makes rows for one table.
+/// Builds rows for one table.
 pub struct RowMaker {
     schema: Arc<Schema>,
     plan: RowPlan,
 }
 
 impl RowMaker {
-    /// A maker for `schema`: by the `values` of a `generate` or `insert` endpoint on this table that need
-    /// no request, else by type.
+    /// A maker for `schema`: from the `values` of a `generate` or `insert` endpoint of this table that needs
+    /// no request parameter, else from the types.
     pub fn new(config: &Config, schema: Arc<Schema>) -> Result<RowMaker, String> {
         let plan = match request_free_values(config, &schema.name) {
             Some(values) => row_plan(&mut ParamTable::empty(), &schema, values)?,
@@ -41,7 +41,7 @@ impl RowMaker {
     }
 }
 
-/// The values of an endpoint that makes rows of this table out of nothing.
+/// The values of an endpoint that builds rows of this table without request parameters.
 fn request_free_values<'c>(config: &'c Config, table: &str) -> Option<&'c [(String, model::Expr)]> {
     let values_of = |action: &'c model::Action| match action {
         model::Action::Generate(model::Generate { table: own, values, .. })

@@ -34,10 +34,10 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{OnceCell, oneshot};
 
-/// The file in the data folder that says where the admin listener is.
+/// The file in the data folder with the address of the admin listener.
 pub const ADMIN_FILE: &str = "admin.address";
 
-/// The same for a worker, which may have a server beside it.
+/// The same file of a worker, which may use the data folder together with a server.
 pub const WORKER_ADMIN_FILE: &str = "worker.address";
 
 /// How to serve.
@@ -45,20 +45,20 @@ pub const WORKER_ADMIN_FILE: &str = "worker.address";
 pub struct ServeOptions {
     /// The handlers of this binary.
     pub handlers: Handlers,
-    /// Whether the database may be another one than before.
+    /// Whether the database may differ from the previous one.
     pub new_database: NewDatabase,
-    /// How the config is read again; `None`: it is not.
+    /// How the config is read again; `None`: it cannot be reloaded.
     pub read: Option<ReadConfig>,
     /// What this process does of the config.
     pub duties: Duties,
-    /// Listeners that are there already.
+    /// Listeners that this process inherits.
     pub inherited: Inherited,
     /// Ends serving so that another process takes over.
     pub replaced: Option<Replaced>,
 }
 
-/// Serves until `stop` is ready, then stops gracefully. Blocks; prints where it listens and what it serves.
-/// Gives the listeners, open, when another process takes over; else none.
+/// Serves until `stop` resolves, then stops gracefully. Blocks; prints where it listens and what it serves.
+/// Returns the open listeners when another process takes over; else none.
 pub fn serve(
     config: &Config,
     options: ServeOptions,
@@ -72,7 +72,7 @@ pub fn serve(
     let folder = tempfile::Builder::new().prefix("forebay-").tempdir().map_err(StartError::from)?;
     let there = folder.path().to_owned();
     let read_there = |read: ReadConfig| -> ReadConfig {
-        // One that keeps something is refused, because its data has another place.
+        // A config that stores data is refused, because its data would be elsewhere.
         Box::new(move || {
             read().map(|config| if config.keeps_nothing() { config.with_data(&there) } else { config })
         })
@@ -141,7 +141,7 @@ fn serve_in_place(
     runtime.spawn(enforced.watch(store.clone(), known));
     runtime.spawn(plans.watch(store));
     let ended = server.run(ending.reached(stop, options.replaced, failure));
-    // What a stop does to the drain is no condition.
+    // Effects of a stop on the drain are not reported as conditions.
     watching.abort();
     jobs.stop();
     let within = reloader.answering_time().saturating_sub(ending.elapsed());
@@ -159,7 +159,7 @@ fn workers_of(config: &Config) -> usize {
     config.server.workers.unwrap_or_else(available_cores)
 }
 
-/// SIGHUP from now on, also while the server starts; without a file to read again it ends the process.
+/// SIGHUP from now on, also while the server starts; without a file to reload, SIGHUP ends the process.
 fn hangups(runtime: &Runtime, has_file: bool) -> Result<Option<Signal>, StartError> {
     let _inside = runtime.enter();
     has_file.then(|| signal(SignalKind::hangup())).transpose().map_err(StartError::from)
@@ -201,22 +201,22 @@ fn open_cache(
     Ok(cache)
 }
 
-/// What clients may ask, and what runs by itself.
+/// The routes and the scheduled jobs.
 async fn compile_all(
     config: &Config,
     ground: &Ground,
     duties: Duties,
 ) -> Result<(Arc<Routes>, Schedule), StartError> {
     let compiled = (ground.routes(config).await?, ground.schedule(config).await?);
-    // What a worker knows of the config is too little for a server that starts on the same folder.
+    // A worker reads too little of the database for a server that starts on the same folder.
     if duties.clients {
         ground.keep(config)?;
     }
     Ok(compiled)
 }
 
-/// For everything that no client waits for on a worker: loading, the admin listener's long work, jobs' store
-/// calls.
+/// The runtime for work that no client waits for on a worker: loading, long work of the admin listener,
+/// database calls of jobs.
 pub(crate) fn background_runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -226,7 +226,7 @@ pub(crate) fn background_runtime() -> Result<Runtime, StartError> {
         .map_err(StartError::from)
 }
 
-/// The cores that this process may use (its affinity and control group counted).
+/// The cores that this process may use (its affinity and control group considered).
 fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -245,7 +245,7 @@ fn drain_settings(config: &Config, duties: Duties) -> Settings {
     }
 }
 
-/// What the endpoints of this config, and of those after it, are compiled against; and the tier.
+/// What the endpoints of this config, and of later ones, are compiled against; and the tier.
 fn ground(
     opened: open::Opened,
     handlers: Handlers,
@@ -280,7 +280,7 @@ fn ground(
     (ground, tier)
 }
 
-/// What changes of followed tables drop of the kept answers.
+/// The receiver that drops cached answers when followed tables change.
 fn listener(config: &Config, ground: &Ground, cached: &CachedRoutes) -> Result<Listener, StartError> {
     let changes = compile::changes(config, &ground.schemas, &ground.cache, cached, &ground.runtime)
         .map_err(|errors| compile::in_file(config, &errors))?;
@@ -305,7 +305,7 @@ async fn load_and_drain(
         let _ = failed.send(error);
         return;
     }
-    // Without it no task waits for a failure any more.
+    // Dropping the sender tells the ending that loading cannot fail any more.
     drop(failed);
     tier.watch().await;
 }
@@ -321,12 +321,12 @@ async fn load_and_follow(tier: &Tier, settings: Settings, listener: Listener) ->
     Ok(())
 }
 
-/// Ends what runs behind the answers: the drain and the jobs.
+/// Ends the background work: the drain and the jobs.
 async fn stop_behind(tier: &Tier, schedule: &Schedule, within: Duration, leaves: bool) {
     tokio::join!(tier.stop_drain(within, leaves), schedule.stop(within));
 }
 
-/// Says what is served from now on. What the start has answered so far ends.
+/// Prints what is served from now on, and ends the answers of the start.
 fn announce(
     config: &Config,
     duties: Duties,
@@ -342,7 +342,7 @@ fn announce(
     starting.announce()
 }
 
-/// The admin listener and the status listener, each on a thread of its own.
+/// The admin listener and the status listener, each on its own thread.
 struct AdminListeners {
     running: Vec<(oneshot::Sender<()>, std::thread::JoinHandle<()>)>,
     file: std::path::PathBuf,
@@ -374,7 +374,7 @@ impl AdminListeners {
 
     fn stop(self) {
         for (stop, thread) in self.running {
-            // Errors here mean that it is gone already.
+            // Errors here mean that the listener has ended already.
             let _ = stop.send(());
             let _ = thread.join();
         }
@@ -382,7 +382,7 @@ impl AdminListeners {
     }
 }
 
-/// Runs a listener on a thread of that name until the sender is used.
+/// Runs a listener on a thread with this name until the sender is used.
 fn run(
     name: &'static str,
     server: Server<AdminService>,

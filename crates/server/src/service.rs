@@ -1,7 +1,7 @@
 //! The service: finds the endpoint of a request and lets it answer.
 //!
-//! Promises that guard, rate, cache and the application behind see the same path: the one form of what the
-//! client sent ([`canonical_path`]).
+//! Promises that guard, rate, cache and upstream application see the same path: the normalized form of the
+//! client's path ([`canonical_path`]).
 
 use crate::counters::RouteCounters;
 use crate::endpoint::answer_headers::{AnswerHeaders, NO_CONTENT};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// What a path in its one form may still have that servers read differently.
+/// Parts of a normalized path that servers interpret differently.
 #[derive(Clone, Copy, Default)]
 struct Oddities {
     control: bool,
@@ -37,16 +37,16 @@ pub struct Routes {
     store: Store,
     merge_slashes: bool,
     routers: Routers,
-    /// The same with routes in lower case.
+    /// The same endpoints with routes in lower case.
     folded: Routers,
-    /// As the config has them.
+    /// All endpoints, with their routes as the config writes them.
     added: Vec<Added>,
     workers: usize,
-    /// Of requests that have no endpoint.
+    /// The counters of requests without an endpoint.
     unrouted: Arc<RouteCounters>,
-    /// What is logged of requests, if anything.
+    /// Logging of requests, if anything is logged.
     log: Option<RequestLog>,
-    /// What answers tell browsers where there is no endpoint.
+    /// The browser headers of answers without an endpoint.
     answer_headers: Option<AnswerHeaders>,
 }
 
@@ -65,7 +65,7 @@ impl Added {
 }
 
 impl Routes {
-    /// None yet, for so many workers.
+    /// No endpoints yet, for this number of workers.
     pub fn new(
         store: Store,
         merge_slashes: bool,
@@ -88,12 +88,12 @@ impl Routes {
         }
     }
 
-    /// Adds an endpoint. `route` as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands for every
-    /// method.
+    /// Adds an endpoint. `route` is written as in the config: `/a/{id}/{rest...}`. [`Method::Other`] stands
+    /// for every method.
     ///
     /// # Errors
-    /// A sentence when the route clashes with one that is there, or is not in the form of the paths that
-    /// requests have.
+    /// A sentence when the route conflicts with an added one, or is not normalized like the paths of
+    /// requests.
     pub fn add(&mut self, method: Method, route: &str, endpoint: Arc<Endpoint>) -> Result<(), String> {
         if method != Method::Other && !METHODS.contains(&method) {
             return Err(format!("no endpoint can have the method {}", method.as_str()));
@@ -112,13 +112,13 @@ impl Routes {
         Ok(())
     }
 
-    /// Adds what follows from all endpoints: `/a/{rest...}` takes `/a` and `/a/` as well, where no endpoint
-    /// has these, and paths are known whatever their case.
+    /// Completes the routers after all endpoints were added: `/a/{rest...}` also takes `/a` and `/a/` unless
+    /// another endpoint has them, and the lower-case routers are filled.
     pub fn finish(&mut self) {
         for added in &self.added {
             let Some((begin, name)) = rest_of(&added.route) else { continue };
             for path in [begin, begin.trim_end_matches('/')] {
-                // Another endpoint has it, or "/" has no shorter form.
+                // Ignored if another endpoint has the path, or if "/" has no shorter form.
                 let _ = self.routers.of(added.method).insert(path, added.place(Some(name.to_owned())));
             }
         }
@@ -128,31 +128,31 @@ impl Routes {
             let begin =
                 rest_of(route).map_or(Vec::new(), |(begin, _)| vec![begin, begin.trim_end_matches('/')]);
             for route in begin.into_iter().map(str::to_owned).chain([router_syntax(route)]) {
-                // Of routes that differ in case alone, the first stands for all.
+                // If routes differ only in case, the first is used.
                 let _ = folded.insert(route.to_ascii_lowercase(), place.clone());
             }
         }
     }
 
-    /// The parameters of an endpoint that was added.
+    /// The parameters of an added endpoint.
     pub fn params(&self, method: Method, route: &str) -> Option<Params> {
         let found = self.added.iter().find(|added| added.method == method && added.route == route)?;
         Some(found.endpoint.intake.params.clone())
     }
 
-    /// Requests that wait now for the database, or for rows that are not in memory.
+    /// The number of requests that wait for the database, or for rows that are not in memory.
     pub fn waiting(&self) -> usize {
         self.added.iter().map(|added| added.endpoint.intake.waiting.count()).sum()
     }
 
-    /// Sends the spans of requests that have ended, and waits so long for it.
+    /// Sends the spans of ended requests, and waits up to `within` for it.
     pub fn flush_spans(&self, within: Duration) {
         if let Some(log) = &self.log {
             log.flush_spans(within);
         }
     }
 
-    /// Method, route and numbers of each endpoint; no route: of what has none.
+    /// Method, route and counters of each endpoint; last, with an empty route, those of requests without one.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &str, &RouteCounters)> {
         let all = self.added.iter().map(|added| &*added.counters).chain([&*self.unrouted]);
         all.map(|counters| {
@@ -181,13 +181,13 @@ impl Routes {
         allowed.join(", ")
     }
 
-    /// The path of a request in its one form.
+    /// The normalized path of a request.
     fn path(&self, request: &Request<'_>) -> Result<CanonicalPath, Problem> {
         canonical_path(request.path(), self.merge_slashes)
             .map_err(|error| Problem::new(400, format!("the path has {error}")))
     }
 
-    /// `counters` becomes the endpoint's, once it is found.
+    /// Answers a request. `counters` is set to the endpoint's, once it is found.
     #[inline(always)]
     fn answer<'s>(
         &'s self,
@@ -201,7 +201,7 @@ impl Routes {
         }
     }
 
-    /// [`Routes::answer`] of a request whose path is not in its one form.
+    /// [`Routes::answer`] for a request whose path is not normalized.
     #[inline(never)]
     fn route_by_form<'s>(
         &'s self,
@@ -214,7 +214,7 @@ impl Routes {
         self.route(&request.with_path(&form.path), oddities, counters, answer)
     }
 
-    /// Answers a request whose path is in its one form.
+    /// Answers a request whose path is normalized.
     #[inline(always)]
     fn route<'s>(
         &'s self,
@@ -229,7 +229,7 @@ impl Routes {
         let Some(router) = self.routers.first(request.method()) else {
             return self.unrouted(request, answer);
         };
-        // What a router finds is long, and stays where it is: copying it takes time.
+        // A router's match is large and is used by reference: copying it takes time.
         match &router.at(request.path()) {
             Ok(found) => self.found(found, request, oddities, counters, answer),
             Err(_) => self.route_any(request, oddities, counters, answer),
@@ -251,7 +251,7 @@ impl Routes {
         }
     }
 
-    /// Answers by the endpoint that was found.
+    /// Answers with the endpoint that was found.
     #[inline(always)]
     fn found<'s>(
         &self,
@@ -271,7 +271,7 @@ impl Routes {
         }
     }
 
-    /// [`Routes::enter`], with header lines on what is answered later as well.
+    /// [`Routes::enter`], with the header lines added to deferred answers too.
     #[inline(never)]
     fn enter_with(
         &self,
@@ -317,7 +317,7 @@ impl Routes {
         endpoint.call(request, &path, other, answer)
     }
 
-    /// Answers where no endpoint has this method and path.
+    /// Answers a request when no endpoint has this method and path.
     #[cold]
     fn unrouted(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Problem> {
         match self.allowed(request.path()) {
@@ -333,8 +333,8 @@ impl Routes {
         }
     }
 
-    /// Answers what a browser asks before it sends a request of another site's page, where the endpoint of
-    /// that request says which pages may send it.
+    /// Answers a CORS preflight request, if the endpoint of the announced request has CORS headers. Returns
+    /// false if it does not.
     #[cold]
     fn preflight<'s>(
         &'s self,
@@ -357,8 +357,8 @@ impl Routes {
         true
     }
 
-    /// An application may take `/Admin` and `/admin%2F` for `/admin/`: what is passed on as the one satisfies
-    /// the guard of the other as well.
+    /// The other endpoint that an upstream application may resolve the path to: it may take `/Admin` and
+    /// `/admin%2F` for `/admin/`. A passed-on request must satisfy the guard of that endpoint too.
     fn other_reading(
         &self,
         endpoint: &Arc<Endpoint>,
@@ -375,7 +375,7 @@ impl Routes {
     }
 }
 
-/// A deferred answer that is counted when it is there.
+/// A deferred answer that is counted when it is ready.
 struct Timed<T> {
     work: Pin<Box<dyn Future<Output = T> + Send>>,
     status: fn(&T) -> u16,
@@ -395,7 +395,7 @@ impl<T> Future for Timed<T> {
 }
 
 impl Routes {
-    /// Answers a request and counts its answer. `counters` becomes its route's.
+    /// Answers a request and counts its answer. `counters` is set to its route's.
     #[inline(always)]
     fn counted<'s>(
         &'s self,
@@ -429,7 +429,7 @@ impl Routes {
         }
     }
 
-    /// [`Routes::counted`] of a request that is logged, or has an id.
+    /// [`Routes::counted`] for a request that is logged, or has an id.
     #[inline(never)]
     fn logged(&self, log: &RequestLog, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
         let mut counters = &self.unrouted;

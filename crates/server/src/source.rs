@@ -1,4 +1,4 @@
-//! The database as hot tables see it: keys in blocks, single rows, how far queues were drained.
+//! The database for hot tables: blocks of serial keys, single rows, and the positions of drained queues.
 
 use forebay_database::{Error, Store};
 use forebay_drain::Reached;
@@ -7,7 +7,7 @@ use forebay_table::{BoxFuture, Drained, Positions, Source, SourceError};
 use forebay_value::{Row, Schema, Value};
 use std::ops::RangeInclusive;
 
-/// Hot tables' way to the database.
+/// The hot tables' access to the database.
 pub struct DatabaseSource(pub Store);
 
 impl Source for DatabaseSource {
@@ -35,7 +35,7 @@ impl Source for DatabaseSource {
         let (store, schema) = (self.0.clone(), schema.clone());
         Box::pin(async move {
             let row = match drained {
-                // Nothing was drained, and nothing can be lost.
+                // Nothing was drained, so nothing can be lost.
                 Position(0) => store.fetch(&schema, key).await,
                 Position(drained) => store.fetch_at(&schema, key, log, drained).await,
             };

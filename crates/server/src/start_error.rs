@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a server could not start, in a sentence that says what to do.
+/// Why a server could not start, as a sentence that says what to do.
 #[derive(Debug)]
 pub struct StartError(pub String);
 

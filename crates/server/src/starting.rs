@@ -1,9 +1,9 @@
-//! What is answered while a start waits for its database: 503 to clients, and on the admin listener that the
-//! process lives (`/health`) and what it waits for (`/ready`).
+//! Answers while a start waits for its database: 503 to clients; on the admin listener, that the process is
+//! alive (`/health`) and what it waits for (`/ready`).
 //!
-//! **What it promises.** The listeners are there from the beginning. Nothing is accepted on them before a
-//! start is in trouble: until then, connections wait in the kernel for the endpoints. The endpoints take over
-//! the same listeners.
+//! **What it promises.** The listeners exist from the beginning. Nothing is accepted on them before a start
+//! has to wait: until then, connections wait in the kernel for the endpoints. The endpoints take over the
+//! same listeners.
 
 use crate::admin::json_head;
 use crate::admin_access::Access;
@@ -27,23 +27,23 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-/// What the admin listener takes.
+/// The most connections of the admin listener.
 const ADMIN_CONNECTIONS: usize = 256;
 
-/// A start whose listeners are there.
+/// A start with open listeners.
 pub(crate) struct Starting {
     main: Server<Refusing>,
     admin: Server<Waiting>,
     status: Option<Server<Waiting>>,
     pub trouble: Trouble,
-    /// All listeners are answering while these are there.
+    /// All listeners answer until these are dropped.
     answering: Vec<oneshot::Sender<()>>,
-    /// Whether the terminal has been told the addresses.
+    /// Whether the addresses were printed.
     is_announced: bool,
 }
 
 impl Starting {
-    /// Listens.
+    /// Opens the listeners.
     pub fn bind(config: &Config, options: Options, inherited: &Inherited) -> Result<Starting, StartError> {
         let limits = Limits { connections: ADMIN_CONNECTIONS, ..Limits::default() };
         let trusted = Networks::default();
@@ -60,7 +60,7 @@ impl Starting {
             Server::bind_with(options, inherited, Arc::new(waiting), gate).map_err(StartError::from)
         };
         let gate = Gate::new(options.workers);
-        // In the order in which they are handed over.
+        // In the order in which they are handed over to another process.
         let main =
             Server::bind_with(options, inherited, Arc::new(Refusing), gate).map_err(StartError::from)?;
         let admin = waiting(Access::Everything, config.admin.listen)?;
@@ -79,7 +79,7 @@ impl Starting {
         })
     }
 
-    /// Does what a start needs; `None`: the server was told to stop before. Should it have to wait for the
+    /// Runs a step of the start; `None`: the server was told to stop before. If the step has to wait for the
     /// database, requests are answered meanwhile.
     pub fn block_on<T>(
         &mut self,
@@ -124,7 +124,7 @@ impl Starting {
         Ok(())
     }
 
-    /// Says where it listens, once: to the terminal and to the service manager.
+    /// Announces where it listens, once: on the terminal and to the service manager.
     pub fn announce(&mut self) -> Result<(), StartError> {
         if !std::mem::replace(&mut self.is_announced, true) {
             for listen in self.main.listens().map_err(StartError::from)? {
@@ -158,19 +158,19 @@ impl Starting {
         self.main.beside(service, gate).map_err(StartError::from)
     }
 
-    /// The admin listener, for what it answers when there is a tier.
+    /// The admin listener, with the service that needs a tier.
     pub fn admin<S: Service>(&self, service: Arc<S>) -> Result<Server<S>, StartError> {
         self.admin.beside(service, Gate::new(1)).map_err(StartError::from)
     }
 
-    /// The same of the status listener, if there is one.
+    /// The status listener, if there is one.
     pub fn status<S: Service>(&self, service: Arc<S>) -> Result<Option<Server<S>>, StartError> {
         let status = self.status.as_ref();
         status.map(|status| status.beside(service, Gate::new(1))).transpose().map_err(StartError::from)
     }
 }
 
-/// Answers until the sender is dropped; then what has arrived is answered still.
+/// Answers until the sender is dropped; requests that have arrived by then are still answered.
 fn answering<S: Service>(server: &Server<S>) -> Result<oneshot::Sender<()>, StartError> {
     let server = server.again().map_err(StartError::from)?;
     let (stop, stopped) = oneshot::channel();
@@ -183,7 +183,7 @@ fn answering<S: Service>(server: &Server<S>) -> Result<oneshot::Sender<()>, Star
     thread.spawn(run).map(|_| stop).map_err(StartError::from)
 }
 
-/// Refuses every request of a client until there are endpoints.
+/// Refuses every client request until endpoints are ready.
 struct Refusing;
 
 impl Service for Refusing {
@@ -197,7 +197,7 @@ impl Service for Refusing {
     }
 }
 
-/// The admin listener of a start that waits.
+/// The admin service of a start that waits.
 struct Waiting {
     access: Access,
     trouble: Trouble,

@@ -1,8 +1,8 @@
-//! What is counted of each statement that endpoints run: runs, their time, how many are in flight, and how
-//! many of those do what another is doing already.
+//! Counters of each statement that endpoints run: runs, their time, how many are in flight, and how many of
+//! those duplicate another one in flight.
 //!
-//! Statements with one text share their numbers, whichever endpoints run them. A statement is counted from
-//! when it is queued until its answer is there or its request is given up.
+//! Statements with the same text share their counters, whichever endpoints run them. A run is counted from
+//! when it is queued until its answer is ready or its request is abandoned.
 
 use forebay_value::Value;
 use parking_lot::Mutex;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A statement's name in metrics is its text up to here.
+/// The most characters of a statement's text in its metric name.
 const NAME_CHARS: usize = 200;
 
-/// The numbers of one statement.
+/// The counters of one statement.
 #[derive(Debug, Default)]
 pub(crate) struct StatementCounters {
     /// Its text on one line.
@@ -25,7 +25,7 @@ pub(crate) struct StatementCounters {
     begun: AtomicU64,
     ended: AtomicU64,
     ended_ns: AtomicU64,
-    /// Runs in flight by a hash of their parameters.
+    /// The number of runs in flight, by a hash of their parameters.
     same: Mutex<HashMap<u64, u64>>,
     hasher: RandomState,
     identical: AtomicU64,
@@ -64,7 +64,7 @@ fn one_line(sql: &str) -> String {
 }
 
 impl StatementCounters {
-    /// A run with these parameters begins; it ends when what is returned is dropped.
+    /// Counts a run with these parameters; the run ends when the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>, values: &[Value]) -> Run {
         self.begun.fetch_add(1, Relaxed);
         let mut hasher = self.hasher.build_hasher();
@@ -79,7 +79,7 @@ impl StatementCounters {
         Run { counters: self.clone(), began: Instant::now(), parameters }
     }
 
-    /// Runs in flight that have the parameters of one that began before and is in flight as well.
+    /// Runs in flight with the same parameters as an earlier run that is in flight too.
     pub(crate) fn identical(&self) -> u64 {
         self.identical.load(Relaxed)
     }
@@ -91,7 +91,7 @@ impl StatementCounters {
 
     /// Runs that have begun and not ended.
     pub(crate) fn in_flight(&self) -> u64 {
-        // In this order, so that a run which ends between the two does not make it negative.
+        // Read first, so that a run that ends between the two reads does not make the result negative.
         let ended = self.ended.load(Relaxed);
         self.begun.load(Relaxed).saturating_sub(ended)
     }

@@ -1,7 +1,7 @@
-//! Tells the service manager that started this process what the server does, as sd_notify(3) describes:
+//! Reports the server's state to the service manager that started this process, as sd_notify(3) describes:
 //! one datagram to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is sent.
 //!
-//! It leaves to others: when a state is reached.
+//! The caller decides when a state is reached.
 
 use forebay_terminal::warn;
 use std::ffi::{OsStr, OsString};
@@ -10,18 +10,18 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// A state of the server that a service manager asks for.
+/// A state of the server that a service manager waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Clients can connect. While the database is away they get 503; a manager that waited for the
+    /// Clients can connect. While the database is unreachable they get 503; a manager that waited for the
     /// database would restart the server meanwhile.
     Listening,
-    /// No new connections are accepted; what has arrived is answered.
+    /// No new connections are accepted; requests that have arrived are answered.
     Stopping,
 }
 
-/// Tells the service manager. A manager that cannot be reached is named on the terminal, because it may
-/// end the process for being late.
+/// Sends the state to the service manager. An unreachable manager is logged, because it may kill the process
+/// for not reporting in time.
 pub(crate) fn tell(state: State) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, state) {

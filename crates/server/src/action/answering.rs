@@ -1,4 +1,4 @@
-//! How an action answers, and the key that it is asked for.
+//! The answer of an action, and the key of the row that it works on.
 
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::endpoint::shape::Shape;
@@ -7,13 +7,13 @@ use forebay_http::Head;
 use forebay_value::{Type, Value};
 use std::sync::Arc;
 
-/// How a successful action answers.
+/// The answer of a successful action.
 pub struct Answering {
     /// Status and content type.
     pub head: Arc<Head>,
-    /// The body; `None`: there is none (204).
+    /// The body; `None`: the answer has no body (204).
     pub shape: Option<Shape>,
-    /// What a 404 says.
+    /// The detail of a 404.
     pub missing: String,
 }
 

@@ -1,8 +1,8 @@
-//! `any_of`: one of several actions, each as likely as the others.
+//! `any_of`: one of several actions, chosen at random with equal probability.
 
 use crate::functions::random_index;
 
-/// One of them. There is at least one: the config sees to it.
+/// Chooses an action. There is at least one: the config guarantees it.
 pub fn choose<T>(actions: &[T]) -> &T {
     &actions[random_index(actions.len())]
 }

@@ -16,9 +16,9 @@ use tokio::runtime::Handle;
 
 /// Rows written to a database in one call.
 const BATCH_ROWS: u64 = 5_000;
-/// How long a job waits when the table takes no more for now.
+/// How long a job pauses before it retries a write that the table refused for now.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
-/// Writes under way at a time: on Redis or Valkey enough to fill the batches that the link makes of them.
+/// Writes in flight at a time: on Redis or Valkey, enough to fill the link's batches.
 const AT_ONCE: usize = 256;
 
 /// Where the rows go.
@@ -33,15 +33,15 @@ pub enum Target {
 pub struct Generate {
     /// Where the rows go.
     pub target: Target,
-    /// How many, the most that are taken, and the name that errors use.
+    /// How many rows, the largest number allowed, and the name that errors use.
     pub rows: (Eval, i64, String),
-    /// How a row is made.
+    /// How a row is built.
     pub row: RowPlan,
-    /// Rows with fixed values that exist afterwards in any case.
+    /// Rows with fixed values that the filled table always contains.
     pub first: Vec<RowPlan>,
     /// The server's jobs.
     pub jobs: Jobs,
-    /// Where futures of the database run.
+    /// The runtime for futures of the table and the database.
     pub runtime: Handle,
     /// The answer; its rows have two columns: the job's number and the number of rows.
     pub answering: Answering,
@@ -97,7 +97,7 @@ impl Generate {
         all(adding, || job.advance(1)).await
     }
 
-    /// Adds one more row. A drawn value that is taken: the next row draws others.
+    /// Adds one more row. When a generated value is taken already, a new row with new values is built.
     async fn add(&self, table: &HotTable, slots: &Slots, job: &Job) -> Result<(), String> {
         loop {
             if job.is_stopped() {
@@ -112,7 +112,7 @@ impl Generate {
         }
     }
 
-    /// A new row, with a key of its own if the table gives them out.
+    /// A new row, with the next serial key if the table assigns keys.
     async fn hot_row(&self, table: &HotTable, plan: &RowPlan, slots: &Slots) -> Result<Row, String> {
         let is_serial = plan.sources.iter().any(|source| matches!(source, ColumnSource::Serial));
         let mut key = None;
@@ -179,7 +179,7 @@ impl Generate {
     }
 }
 
-/// Deletes every row, one by one: each deletion goes the way of any other.
+/// Deletes every row, one by one, in the same way as any other deletion.
 async fn empty_table(table: &HotTable, job: &Job) -> Result<(), String> {
     let mut at = Some(Cursor::default());
     while let Some(from) = at {
@@ -197,7 +197,7 @@ async fn empty_table(table: &HotTable, job: &Job) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits for all of these, many at a time, up to the first failure.
+/// Runs all of these, many at a time, until the first failure.
 async fn all(
     work: impl Stream<Item = impl Future<Output = Result<(), String>>>,
     each: impl Fn(),
@@ -210,7 +210,7 @@ async fn all(
     Ok(())
 }
 
-/// Makes a call until the table takes it, or the server stops.
+/// Repeats a call until the table accepts it, or the server stops.
 async fn retried<T>(job: &Job, call: impl Fn() -> HotResult<T>) -> Result<T, HotError> {
     loop {
         match completed(&call).await {
@@ -220,7 +220,7 @@ async fn retried<T>(job: &Job, call: impl Fn() -> HotResult<T>) -> Result<T, Hot
     }
 }
 
-/// Why a job ended.
+/// The message of a failed job.
 fn failed(job: &Job, error: &HotError) -> String {
     match job.is_stopped() {
         true => format!("the server stopped ({error})"),

@@ -1,4 +1,4 @@
-//! `get_many`: the rows with several keys, in the order in which they were asked for.
+//! `get_many`: the rows with several keys, in the order of the keys.
 
 use super::hot::{HotAction, hot_action};
 use super::{Answering, Step};
@@ -18,9 +18,9 @@ pub struct GetMany {
     pub table: HotTable,
     /// The keys, an array or a text with commas between them, and the name that errors use.
     pub keys: (Eval, String),
-    /// More keys than this are refused.
+    /// The most keys that are accepted.
     pub keys_max: usize,
-    /// Whether the answer shows what increments change.
+    /// Whether the answer shows a column that increments change.
     pub counters: Counters,
     pub answering: Answering,
 }
@@ -44,7 +44,7 @@ impl GetMany {
         Ok(Step::Done)
     }
 
-    /// Reads all of them at one time, from wherever they are.
+    /// Reads all rows concurrently, wherever they are stored.
     fn read_later(self: &Arc<Self>, keys: Vec<Value>, slots: &Arc<Slots>) -> Step {
         let (me, slots) = (self.clone(), slots.clone());
         Step::reply(async move {

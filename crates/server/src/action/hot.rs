@@ -1,8 +1,8 @@
-//! What every action on a hot table shares: from how far a call got to an answer, or to what its client sees
-//! of a failure.
+//! What every action on a hot table shares: turning a call's result into an answer, and a failure into a
+//! problem document.
 //!
-//! An action is written once for both tiers. In this process a call has shown its row when it returns; on
-//! Redis or Valkey what it gives comes later, and is answered by a future that the request waits for.
+//! An action is written once for both tiers. In the embedded tier a call has passed its row to the action
+//! when it returns; on Redis or Valkey the result arrives later, in a future that the request waits for.
 
 use super::sql::sql_problem;
 use super::{Answering, Step};
@@ -14,7 +14,7 @@ use forebay_terminal::warn;
 use forebay_value::{Invalid, Row, RowRef, Schema};
 use std::sync::Arc;
 
-/// Room for keys and punctuation beside the bytes of a row, for the guess at an answer's length.
+/// The allowance for keys and punctuation, added to the length of a row to estimate an answer's length.
 pub(super) const PUNCTUATION_BYTES: usize = 100;
 
 /// An action on a hot table.
@@ -48,7 +48,7 @@ pub trait HotAction: Sized + Send + Sync + 'static {
         out.respond(head, |_| {}, length_hint, write);
     }
 
-    /// Finishes a call that has answered with its row when it is done.
+    /// Finishes a call whose answer is its row.
     fn finish_row(
         self: &Arc<Self>,
         called: HotResult<(), Row>,
@@ -61,8 +61,8 @@ pub trait HotAction: Sized + Send + Sync + 'static {
         })
     }
 
-    /// Finishes a call: holds the answer that was given until what it depends on is durable, or has `respond`
-    /// give it when the call's result comes.
+    /// Finishes a call: holds a written answer until what it depends on is durable, or lets `respond` write
+    /// it when the call's result arrives.
     fn finish<L: Send + 'static>(
         self: &Arc<Self>,
         called: HotResult<(), L>,
@@ -89,13 +89,13 @@ pub trait HotAction: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Waits for what a call needs first.
+    /// Waits for what the call needs before it can run.
     fn wait(self: &Arc<Self>, needed: BoxFuture<'static, Result<(), HotError>>) -> Step {
         let me = self.clone();
         Step::Wait(Box::pin(async move { needed.await.map_err(|error| me.problem(&error)) }))
     }
 
-    /// What the client sees of a failure, held until what it tells is durable.
+    /// The problem that the client sees for a failure, held until the state that it reveals is durable.
     fn problem(&self, error: &HotError) -> Problem {
         let problem = match error.kind() {
             HotKind::Conflict { rule } => conflict(self.table().schema(), rule),
@@ -111,7 +111,7 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             HotKind::TooLarge => Problem::new(413, error.to_string()),
             HotKind::Refused => refused(error),
             HotKind::Source if error.may_retry() => Problem::unavailable(error.to_string()),
-            // A row that memory cannot hold: to try again does not help.
+            // The row is too large for memory: a retry does not help.
             HotKind::Source => Problem::new(500, error.to_string()),
             HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
             #[cfg(feature = "planted")]
@@ -128,17 +128,17 @@ pub trait HotAction: Sized + Send + Sync + 'static {
     }
 }
 
-/// The database refused a write that waited for it.
+/// The problem for a write that the database refused.
 fn refused(error: &HotError) -> Problem {
     let Some(reason) = error.cause::<forebay_database::Error>() else {
         return Problem::new(422, error.to_string());
     };
     let problem = sql_problem(reason);
-    // Its parameters have their types: what is wrong is what the database makes of them.
+    // The parameters already have the right types, so the values are at fault, not the form of the request.
     if problem.status == 400 { Problem { status: 422, ..problem } } else { problem }
 }
 
-/// Another row has the values of what this rule is about.
+/// The problem when another row has the same values in the columns of this unique rule.
 fn conflict(schema: &Schema, rule: usize) -> Problem {
     let columns = schema.unique_rule(rule);
     let names: Vec<&str> = columns.iter().map(|column| schema.columns[*column].name.as_str()).collect();
@@ -149,7 +149,7 @@ fn conflict(schema: &Schema, rule: usize) -> Problem {
     Problem { parameter: names.first().map(|name| (*name).to_owned()), ..Problem::new(409, detail) }
 }
 
-/// Gives [`HotAction`] its table and its answer from the fields of these names.
+/// Implements [`HotAction`] with the fields `table` and `answering`.
 macro_rules! hot_action {
     ($($action:ty),+) => {$(
         impl $crate::action::hot::HotAction for $action {

@@ -1,5 +1,5 @@
-//! `list`: rows of a hot table in the order of their keys, page by page (key-set pages: `after` is the last
-//! key seen).
+//! `list`: rows of a hot table in key order, page by page (keyset pagination: `after` is the last key of the
+//! previous page).
 
 use super::hot::{HotAction, hot_action};
 use super::{Answering, Step};
@@ -15,11 +15,11 @@ hot_action!(List);
 /// The action.
 pub struct List {
     pub table: HotTable,
-    /// The last key of the page before, its type, and the name that errors use.
+    /// The last key of the previous page, its type, and the name that errors use.
     pub after: (Eval, Type, String),
     /// The most rows to answer with, and the name that errors use.
     pub limit: (Eval, String),
-    /// More than this is refused.
+    /// The largest limit that is accepted.
     pub limit_max: usize,
     pub answering: Answering,
 }

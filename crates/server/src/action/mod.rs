@@ -1,9 +1,9 @@
-//! Actions: what an endpoint does. One file a kind; each is compiled at start and run with the request's
-//! parameters.
+//! Actions: what an endpoint does. Each kind has its own file, is compiled at start and runs with the
+//! request's parameters.
 //!
-//! An action either answers at once, through [`Out`], or says what it waits for ([`Step`]). It promises that
-//! an answer is held until everything that it shows or denies is durable. Reading parameters and guarding are
-//! done before it is called.
+//! An action either answers at once, through [`Out`], or returns what it waits for ([`Step`]). It promises
+//! that an answer is held until everything that it shows or denies is durable. Parameters are read and guards
+//! are checked before an action is called.
 
 mod answering;
 pub mod any_of;
@@ -28,8 +28,8 @@ use crate::problem::Problem;
 use forebay_http::Head;
 use std::sync::Arc;
 
-/// What an endpoint does with its parameters. Handlers and proxies want the request itself: they are modes of
-/// an endpoint.
+/// What an endpoint does with its parameters. Handlers and proxies need the request itself: they are modes of
+/// an endpoint, not actions.
 pub enum Action {
     /// Always the same body.
     Constant { head: Arc<Head>, body: Vec<u8> },
@@ -53,7 +53,7 @@ pub enum Action {
     Increment(Arc<write::Increment>),
     /// Deletes a row.
     Delete(Arc<write::Delete>),
-    /// Answers with the place that a row names.
+    /// Redirects to the location that a row contains.
     Redirect(Arc<redirect::Redirect>),
     /// One of several, at random.
     AnyOf(Vec<Action>),

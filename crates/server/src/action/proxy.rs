@@ -1,8 +1,7 @@
-//! `proxy`: the request goes to a server that is already there, and its answer comes back; bodies piece by
-//! piece, both ways.
+//! `proxy`: passes the request to an upstream and its answer back; bodies are streamed in both directions.
 //!
-//! Leaves connections, attempts and what may be passed on to `forebay_proxy`, and framing to `forebay_http`;
-//! here the one's requests become the other's.
+//! Connections, attempts and the choice of header fields belong to `forebay_proxy`, framing to
+//! `forebay_http`; this file converts between their requests and answers.
 
 use crate::auth::Identity;
 use crate::endpoint::invalidation::Dropping;
@@ -22,21 +21,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 pub struct ProxyAction {
-    /// Where to.
+    /// The proxy with its upstreams.
     pub proxy: Arc<Proxy>,
-    /// The most bytes of a request's body.
+    /// The largest request body, in bytes.
     pub body_bytes_max: u64,
     /// How long both sides of an upgraded connection may be silent, in milliseconds.
     pub tunnel_silence_ms: u64,
-    /// The field with the id of a request, which goes to the server behind and not back from it.
+    /// The header field with the request's id: sent to the upstream, and removed from its answer.
     pub request_id: Option<HeaderName>,
-    /// Fields of answers that are the endpoint's own, whatever the server behind says.
+    /// Answer fields that this server sets itself; the upstream's are removed.
     pub set_here: Vec<HeaderName>,
-    /// What keeps a broken upstream from filling the terminal.
+    /// Limits the log lines about a broken upstream.
     pub failures: Failures,
 }
 
-/// Tells failures on the terminal, at most one a second.
+/// Logs failures, at most one a second.
 pub struct Failures {
     began: Instant,
     told_s: AtomicU64,
@@ -58,22 +57,22 @@ impl Failures {
 }
 
 impl ProxyAction {
-    /// Sends a request. What is set here is left out of the answer.
+    /// Sends a request. Fields that this server sets are removed from the answer.
     pub async fn send(&self, worker: usize, outbound: &mut forebay_proxy::Request) -> Result<Answer, Error> {
         let mut answer = self.proxy.send(worker, outbound).await?;
         self.strip(&mut answer.headers);
         Ok(answer)
     }
 
-    /// Takes out of an answer what is set here.
+    /// Removes the fields that this server sets from an upstream's answer.
     fn strip(&self, headers: &mut Fields) {
         for name in self.request_id.iter().chain(&self.set_here) {
             headers.remove(name.as_str());
         }
     }
 
-    /// Passes on a request to change the protocol to one of `protocols`. A connection that is handed over has
-    /// its place until it ends.
+    /// Passes on a request to upgrade to one of `protocols`. An upgraded connection keeps its place until it
+    /// ends.
     pub async fn upgrade(
         &self,
         worker: usize,
@@ -99,7 +98,7 @@ impl ProxyAction {
         }
     }
 
-    /// The request as the proxy takes it, in its client's name.
+    /// Converts a client's request for the proxy.
     pub fn outbound(
         &self,
         request: &Request<'_>,
@@ -117,7 +116,7 @@ impl ProxyAction {
         Ok(outbound)
     }
 
-    /// Passes a request on. To be polled on the runtime of that worker.
+    /// Passes a request on. The future must be polled on the runtime of `worker`.
     pub async fn pass(
         &self,
         worker: usize,
@@ -127,8 +126,8 @@ impl ProxyAction {
         self.given(self.send(worker, outbound).await, place)
     }
 
-    /// Passes a write on, and drops what is kept of the older state before its answer leaves: in a task of
-    /// its own, because the server behind may have written whether or not the client still waits.
+    /// Passes a write on, and drops cached answers of the older state before the write's answer is sent. It
+    /// runs in its own task, because the upstream may have written even if the client has disconnected.
     pub async fn pass_and_drop(
         self: Arc<Self>,
         worker: usize,
@@ -150,7 +149,7 @@ impl ProxyAction {
         }
     }
 
-    /// What the client gets of it.
+    /// The answer for the client.
     fn given(&self, sent: Result<Answer, Error>, place: impl Send + Unpin + 'static) -> Given {
         match sent {
             Ok(answer) => Given::Streamed(streamed(answer, Vec::new(), place)),
@@ -158,7 +157,7 @@ impl ProxyAction {
         }
     }
 
-    /// Tells of a failure, and what the client is told.
+    /// Logs a failure and returns the problem for the client.
     pub fn failed(&self, error: &Error) -> Problem {
         if error.kind() != Kind::ClientBody {
             self.failures.tell(error);
@@ -167,16 +166,16 @@ impl ProxyAction {
     }
 }
 
-/// The field that tells an application who is asking.
+/// The field that carries the identity's subject to the upstream.
 const X_FORWARDED_USER: &str = "x-forwarded-user";
 
-/// Tells the server behind who is asking.
+/// Sets the field with the identity's subject.
 pub fn name_user(identity: &Identity, headers: &mut Fields) -> Result<(), Problem> {
-    // White space at the ends would be another's name to the server.
+    // The upstream would trim white space at the ends and so see another name.
     let user = Some(&*identity.subject).filter(|subject| subject.trim() == *subject);
     let unfit = || Problem::new(403, "the name of who is asking cannot be passed on");
     let user = user.ok_or_else(unfit)?;
-    // What Connection names ends here.
+    // Fields that Connection names are removed on this hop.
     let is_named = headers.all("connection").any(|value| {
         let mut names = value.split(|byte| *byte == b',');
         names.any(|name| name.trim_ascii().eq_ignore_ascii_case(X_FORWARDED_USER.as_bytes()))
@@ -209,7 +208,7 @@ fn outbound(
         name.eq_ignore_ascii_case("host") || (names_user && name.eq_ignore_ascii_case(X_FORWARDED_USER))
     };
     for (name, value) in request.headers() {
-        // An application reads `_` as `-` (CGI, WSGI): a field with it could stand for one that is set here.
+        // Applications read `_` as `-` (CGI, WSGI), so such a field could imitate one that this server sets.
         if !name.as_bytes().contains(&b'_') && !is_set_here(name) {
             headers.append(name, value).map_err(|_| malformed("a field"))?;
         }
@@ -237,22 +236,22 @@ fn outbound(
     })
 }
 
-/// The answer as the engine takes it; `begun` is what has been read of its body. The request has `place`
-/// until its answer is whole.
+/// The upstream's answer for the HTTP engine; `begun` is the part of its body that has been read already. The
+/// request keeps `place` until the body has ended.
 pub fn streamed(answer: Answer, begun: Vec<u8>, place: impl Send + Unpin + 'static) -> Streamed {
     let Answer { status, mut headers, length, body, .. } = answer;
-    // What an answer has for one hop, and what frames it, was taken out: all others may stand before a body.
+    // Hop-by-hop and framing fields were removed before; the engine may send all others.
     let dated = headers.keep_first("date");
     let body = Passing { begun, body, _place: place };
     Streamed { status, lines: headers.into_lines(), dated, length, body: Some(Box::pin(body)) }
 }
 
-/// The upstream's body, on its way to the client.
+/// The upstream's body, streamed to the client.
 struct Passing<P> {
-    /// What comes before the rest.
+    /// The part of the body that was read already.
     begun: Vec<u8>,
     body: AnswerBody,
-    /// The request waits as long as its answer is not whole.
+    /// The request occupies its place among the waiting requests until the body has ended.
     _place: P,
 }
 
@@ -270,7 +269,7 @@ impl<P: Send + Unpin> BodySource for Passing<P> {
     }
 }
 
-/// What the client sees of it: nothing of the inside.
+/// The problem for the client: without internal details.
 fn problem(error: &Error) -> Problem {
     match error.kind() {
         Kind::Unreachable => Problem::new(502, "the server behind this route cannot be reached"),

@@ -1,9 +1,10 @@
-//! An answer of a server behind that is kept for all clients: what is asked, and what of the answer is kept.
+//! An upstream's answer that is cached for all clients: which request is sent, and what of the answer is
+//! cached.
 //!
-//! Promises that nothing of a client reaches the server that is not part of the question; that nothing is
-//! kept but whole answers, of which the server did not say that they are for one client, and no longer than
-//! it said; and that what is not kept is served to no client but, where it is only too long, to the client
-//! that asked first, as it comes.
+//! Promises that nothing from a client's request reaches the upstream that is not part of the cache key; that
+//! only complete answers are cached that the upstream did not mark as private, and no longer than the
+//! upstream allows; and that an answer that is not cached goes to no client, except that one which is only
+//! too long is streamed to the client whose request started the fill.
 
 use super::proxy::ProxyAction;
 use crate::endpoint::waiting_requests::{WaitingPlace, within};
@@ -15,33 +16,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A fill from a server behind.
+/// A fill from an upstream.
 pub struct ProxyFill {
-    /// Where from.
+    /// The proxy to send the request with.
     pub action: Arc<ProxyAction>,
-    /// On whose connections.
+    /// The worker whose connections are used.
     pub worker: usize,
-    /// What is asked.
+    /// The request to send.
     pub request: forebay_proxy::Request,
-    /// The question, as the cache knows it.
+    /// The cache key.
     pub key: Box<[u8]>,
-    /// Which answers are kept.
+    /// Which answers may be cached.
     pub policy: Arc<Policy>,
-    /// For how long.
+    /// How long answers are cached.
     pub rules: Arc<Rules>,
-    /// The longest body that is kept.
+    /// The longest body that is cached, in bytes.
     pub bytes_max: usize,
-    /// Questions whose answers are not.
+    /// Remembers the keys whose answers must not be shared.
     pub private_answers: Arc<PrivateAnswers>,
-    /// The cache's time, in milliseconds.
+    /// The cache's clock, in milliseconds.
     pub clock: Clock,
-    /// How long it may take.
+    /// The longest time that the fill may take.
     pub timeout: Duration,
-    /// What is being asked counts among those who wait.
+    /// The fill counts as a waiting request.
     pub _place: Arc<WaitingPlace>,
 }
 
-/// An answer that is too long to be kept, and what has been read of it: for who asked first.
+/// An answer that is too long to be cached, for the client whose request started the fill.
 pub struct TooLong {
     /// The answer, with the rest of its body.
     pub answer: Answer,
@@ -49,14 +50,14 @@ pub struct TooLong {
     pub begun: Vec<u8>,
 }
 
-/// How far a body was read.
+/// The result of reading a body.
 enum Gathered {
     Whole(Vec<u8>),
     TooLong(Vec<u8>),
 }
 
 impl ProxyFill {
-    /// Asks. A long answer goes to `handing`, if a client waits there.
+    /// Runs the fill. A too long answer is sent to `handing`, if a client waits there.
     pub async fn run(mut self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
         within(self.timeout, self.fill(handing)).await.flatten()
     }
@@ -71,14 +72,14 @@ impl ProxyFill {
             self.private_answers.note(&self.key, self.clock.now_ms());
             return Ok(Filled::nothing());
         };
-        // What ends with its connection may be short without anybody's seeing it.
+        // A body that ends with its connection may be truncated without notice.
         let bytes_max = if answer.is_delimited { self.bytes_max } else { 0 };
         let gathered = gather(&mut answer.body, answer.length, bytes_max).await;
         match gathered.map_err(|error| self.action.failed(&error))? {
             Gathered::Whole(body) => Ok(filled(&answer, body, storable, &self.policy)),
             Gathered::TooLong(begun) => {
                 self.private_answers.note(&self.key, self.clock.now_ms());
-                // Who asked may be gone.
+                // The client may have disconnected.
                 if let Some(handing) = handing {
                     let _sent = handing.send(TooLong { answer, begun });
                 }
@@ -88,25 +89,25 @@ impl ProxyFill {
     }
 }
 
-/// The answer as it is kept.
+/// The answer in the form that is cached.
 fn filled(answer: &Answer, body: Vec<u8>, storable: Storable, policy: &Policy) -> Filled {
     let extra = lines(&answer.headers, policy);
     let head = Arc::new(Head::new(answer.status));
     Filled { head, extra, body, mark: 0, keep: storable.keep, age_ms: storable.age_ms }
 }
 
-/// The fields that are kept.
+/// The header fields that are cached.
 fn lines(headers: &Fields, policy: &Policy) -> Vec<u8> {
     let mut lines = Vec::new();
     let mut writer = HeaderLines::new(&mut lines);
     for (name, value) in headers.iter().filter(|(name, _)| *name != "date" && policy.replays(name)) {
-        // One that the engine does not take would break the message: it is left out.
+        // A field that the engine does not accept would break the message: it is omitted.
         let _written = writer.add(name, value);
     }
     lines
 }
 
-/// Reads a body up to its end, or until it is longer than what is kept.
+/// Reads a body to its end, or until it is longer than what may be cached.
 async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) -> Result<Gathered, Error> {
     if body.is_empty() {
         return Ok(Gathered::Whole(Vec::new()));
@@ -124,8 +125,7 @@ async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) ->
     Ok(Gathered::Whole(gathered))
 }
 
-/// What clients are told when the server behind says that it cannot: its own page may be meant for one of
-/// them.
+/// The problem for a 429 or 5xx of the upstream: its own error page may contain one client's data.
 fn refusal(answer: &Answer) -> Problem {
     let retry_after = answer.headers.get("retry-after").and_then(|value| std::str::from_utf8(value).ok());
     let headers = retry_after.map(|value| ("Retry-After", value.to_owned())).into_iter().collect();

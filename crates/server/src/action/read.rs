@@ -25,7 +25,7 @@ pub struct Get {
     pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
-    /// Whether the answer shows what increments change.
+    /// Whether the answer shows a column that increments change.
     pub counters: Counters,
     pub answering: Answering,
 }
@@ -39,7 +39,7 @@ impl Get {
     }
 }
 
-/// `random`: any row, each as likely as the others.
+/// `random`: a row chosen at random with equal probability.
 pub struct Random {
     pub table: HotTable,
     pub answering: Answering,
@@ -55,9 +55,9 @@ impl Random {
 /// `count`: how many rows there are, or how many have a value in an indexed column.
 pub struct Count {
     pub table: HotTable,
-    /// The column (its index and type), the value looked for and the name that errors use.
+    /// The column (its index and type), the value to count and the name that errors use.
     pub by: Option<(usize, Type, Eval, String)>,
-    /// The answer; its rows have two columns: the value looked for and the count.
+    /// The answer; its rows have two columns: the counted value and the count.
     pub answering: Answering,
 }
 
@@ -78,7 +78,7 @@ impl Count {
         })
     }
 
-    /// Answers with the value looked for and the count.
+    /// Answers with the counted value and the count.
     fn respond(&self, value: ValueRef<'_>, count: u64, slots: &Slots, out: &mut impl Out) {
         let columns = [value, ValueRef::Bigint(i64::try_from(count).unwrap_or(i64::MAX))];
         let write = |body: &mut Vec<u8>| {

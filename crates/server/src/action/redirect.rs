@@ -1,4 +1,5 @@
-//! `redirect`: answers with the place that a row names, and counts the visit without waiting for it.
+//! `redirect`: redirects to the location that a row contains, and counts the visit without waiting for the
+//! count.
 
 use super::hot::{HotAction, hot_action};
 use super::{Answering, KeyOf, Step};
@@ -17,15 +18,16 @@ pub struct Redirect {
     pub table: HotTable,
     /// Which row.
     pub key: KeyOf,
-    /// The column that holds the place.
+    /// The column that contains the location.
     pub location: usize,
     /// The column that counts visits.
     pub increment: Option<usize>,
-    /// The column that says when the row expires (410 from then on).
+    /// The column with the time at which the row expires (410 from then on).
     pub expires: Option<usize>,
     /// Status of the answer; its shape is not used.
     pub answering: Answering,
-    /// Visits that could not be counted, because the tier took no more: a redirect answers all the same.
+    /// Visits that could not be counted because the tier accepted no write; the redirect is answered
+    /// nevertheless.
     pub uncounted: Arc<AtomicU64>,
 }
 
@@ -35,7 +37,7 @@ impl Redirect {
         let called = match self.table.get(key.as_ref(), Counters::Hidden, |row| self.show(row, out)) {
             Ok(Called::Now(shown, mark)) => {
                 shown.map_err(|problem| problem.held_until(mark.0))?;
-                // Only now: the row's shard is locked while it is shown.
+                // Counted only now, because the row's shard is locked while the row is read.
                 self.count_visit(key.as_ref());
                 Ok(Called::Now((), mark))
             }
@@ -64,7 +66,7 @@ impl Redirect {
         if is_sound { Ok(()) } else { Err(no_place()) }
     }
 
-    /// Counts a visit on its own: the answer does not wait for it.
+    /// Counts a visit in the background: the answer does not wait for it.
     fn count_visit(&self, key: ValueRef<'_>) {
         let Some(column) = self.increment else { return };
         match self.table.increment_later(key, column, 1) {
@@ -84,7 +86,7 @@ impl Redirect {
     }
 }
 
-/// The answer when a row holds no place, or one that cannot stand in a header field.
+/// The answer when a row has no location, or one that is not valid in a header field.
 fn no_place() -> Problem {
     Problem::new(500, "the row names no place to go to")
 }

@@ -1,4 +1,4 @@
-//! `sql`: a statement on the database, its parameters bound by name, never pasted.
+//! `sql`: a statement on the database, with its parameters bound, never pasted into the text.
 
 use super::{Answering, Step};
 use crate::endpoint::answer_sink::{Out, OwnedOut};
@@ -22,7 +22,7 @@ pub enum Shows {
     One,
     /// All, as an array.
     All,
-    /// None; the number of rows changed.
+    /// No rows; the number of changed rows.
     None,
 }
 
@@ -33,12 +33,12 @@ pub struct SqlAction {
     pub statement: Statement,
     /// One for each of the statement's parameters, in its order: value, type, the name that errors use.
     pub bind: Vec<(Eval, Option<Type>, String)>,
-    /// What it shows.
+    /// How many rows the answer shows.
     pub shows: Shows,
     pub answering: Answering,
-    /// What follows what it writes.
+    /// Waits until the followed tables show what the statement wrote.
     pub seen: Seen,
-    /// How long it takes.
+    /// The durations of its calls.
     pub timed: Arc<Timed>,
     pub counters: Arc<StatementCounters>,
 }
@@ -107,7 +107,7 @@ fn borrowed(row: &[Value]) -> RowValues<'_> {
     row.iter().map(Value::as_ref).collect()
 }
 
-/// What a client sees of a failed statement: never the statement.
+/// The problem that a client sees for a failed statement: it never shows the statement.
 pub fn sql_problem(error: &Error) -> Problem {
     let at = |status: u16, column: Option<&String>, detail: String| Problem {
         parameter: column.cloned(),

@@ -1,4 +1,4 @@
-//! How far an action got, and running it again when what it needed is there.
+//! The state of a running action, and running it again when what it needed is ready.
 
 use crate::endpoint::answer_sink::OwnedOut;
 use crate::problem::Problem;
@@ -9,13 +9,13 @@ use std::pin::Pin;
 /// A future that an endpoint waits for.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// How far an action got.
+/// The state of an action after it ran.
 pub enum Step {
     /// It has answered.
     Done,
-    /// It needs something first; then it is to be run again with the same parameters.
+    /// It needs this first; then it must be run again with the same parameters.
     Wait(BoxFuture<Result<(), Problem>>),
-    /// Another task works on it and will give the whole answer.
+    /// Another task works on it and will return the whole answer.
     Reply(BoxFuture<Result<Reply, Problem>>),
 }
 
@@ -28,7 +28,7 @@ pub enum Pending {
 }
 
 impl Step {
-    /// What it waits for; `None`: it has answered.
+    /// What the action waits for; `None`: it has answered.
     pub fn pending(self) -> Option<Pending> {
         match self {
             Step::Done => None,
@@ -37,18 +37,18 @@ impl Step {
         }
     }
 
-    /// The whole answer, by a future.
+    /// The whole answer, from a future.
     pub(super) fn reply(reply: impl Future<Output = Result<Reply, Problem>> + Send + 'static) -> Step {
         Step::Reply(Box::pin(reply))
     }
 }
 
-/// How often an action may need something first before it is given up: each time it was given what it asked
-/// for.
+/// How often an action may wait and be run again before it fails. Each wait ended with what the action had
+/// asked for.
 const ROUNDS_MAX: u32 = 16;
 
-/// Runs an action for a request that does not hold up its connection any more, again whenever what it needed
-/// is there.
+/// Runs an action for a request that no longer blocks its connection, again each time that what it needed is
+/// ready.
 pub async fn run_until_answered(
     run: impl Fn(&mut OwnedOut) -> Result<Step, Problem>,
 ) -> Result<Reply, Problem> {

@@ -1,8 +1,8 @@
-//! API keys: of each the SHA-256 is known, in a file or as the key of a hot table.
+//! API keys: the server knows only the SHA-256 of each, from a file or as the key of a hot table.
 //!
-//! A key is a secret of many random bits, so one pass of a hash hides it as well as a slow one. What is
-//! looked up is the hash of what a client shows: no bit of it is the client's choice, so that the time of
-//! the search tells nothing.
+//! A key is a secret with many random bits, so a single fast hash protects it as well as a slow one. The
+//! lookup uses the hash of the presented key. A client cannot choose bits of the hash, so the duration of the
+//! lookup reveals nothing.
 
 use super::credentials::{Verdict, bearer, single_field};
 use super::identity::{Identity, Refused};
@@ -16,29 +16,30 @@ use forebay_value::{RowRef, ValueRef};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The longest key that is looked at, in bytes.
+/// The longest key that is accepted, in bytes.
 const KEY_BYTES_MAX: usize = 512;
 
-/// How API keys are judged.
+/// Verifies API keys.
 pub struct ApiKeys {
     pub name: Arc<str>,
     pub header: String,
     pub keys: Keys,
 }
 
-/// Where the hashes are.
+/// Where the hashes are stored.
 pub enum Keys {
-    /// In lines: `SHA-256 OWNER claim=value …`.
+    /// In a file, as lines `SHA-256 OWNER claim=value …`.
     File(Arc<WatchedFile<KeyFile>>),
-    /// A hot table, and its column of subjects.
+    /// In a hot table; the index of its column of subjects.
     Table(HotTable, usize),
 }
 
-/// Owners by the SHA-256 of their keys, in hex: subject and claims.
+/// The owner of a key: subject and claims.
 type Owner = (Box<str>, Vec<(Box<str>, Box<str>)>);
 pub type KeyFile = HashMap<Box<str>, Owner>;
 
-/// Reads a file of keys: a line `SHA-256 OWNER claim=value …` each; `#` begins a comment.
+/// Reads a file of keys, one on each line as `SHA-256 OWNER claim=value …`; `#` begins a comment. The result
+/// is indexed by the hash in lower-case hex.
 pub fn read_file(text: &str) -> Result<KeyFile, String> {
     let mut keys = KeyFile::new();
     for (index, line) in text.lines().enumerate() {
@@ -64,7 +65,7 @@ pub fn read_file(text: &str) -> Result<KeyFile, String> {
 }
 
 impl ApiKeys {
-    /// Whose key a request shows.
+    /// Verifies the key that a request carries.
     pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
         let given = if self.header.eq_ignore_ascii_case("Authorization") {
             bearer(request)
@@ -130,7 +131,7 @@ fn refused(error: &HotError) -> Refused {
     }
 }
 
-/// The owner that a row names; its columns are claims.
+/// The owner from a row; the other columns are claims.
 fn identity(
     auth: &Arc<str>,
     schema: &forebay_value::Schema,

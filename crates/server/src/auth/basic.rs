@@ -1,7 +1,7 @@
 //! Names and passwords (RFC 7617), hashed with bcrypt as `htpasswd -B` does.
 //!
-//! A hash is slow on purpose. It is compared on threads of its own, few at a time, and what was found right
-//! is remembered for a while as a hash with a key of this process. A name that is not known costs as much
+//! A bcrypt hash is slow on purpose. Passwords are compared on separate threads, few at a time, and a correct
+//! one is remembered for a while as a hash keyed with a secret of this process. An unknown name takes as much
 //! time as a wrong password.
 
 use super::credentials::{Verdict, authorization};
@@ -17,25 +17,26 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// How long a right password is remembered.
+/// How long a correct password is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
-/// How many are, at most.
+/// The most passwords that are remembered.
 const REMEMBERED_MAX: usize = 4096;
-/// How many are compared at one time.
+/// The number of comparisons at one time.
 const COMPARED_AT_ONCE: usize = 2;
-/// How many wait for that: one more is told to come back, and takes no place of its endpoint.
+/// The number of requests waiting for a comparison: any further one gets 503, and takes no place of its
+/// endpoint.
 const WAITING_MAX: usize = 64;
-/// The longest password: bcrypt looks at no more.
+/// The longest password, in bytes: bcrypt ignores any further bytes.
 const PASSWORD_BYTES_MAX: usize = 72;
-/// The dearest hash that is taken, as the logarithm of its rounds.
+/// The most expensive hash that is accepted, as the binary logarithm of its rounds.
 const COST_MAX: u32 = 14;
-/// Of no password that anybody uses; for names that are not known.
+/// The hash of a password that nobody uses; compared for unknown names.
 const NOBODY: &str = "$2y$10$92IXUNpkjO0rOQ5byMi.Ye4oKoEa3Ro9llC/.og/at2.uheWG/igi";
 
 /// Hashes by name.
 pub type Passwords = HashMap<Box<str>, Arc<str>>;
 
-/// How names and passwords are judged.
+/// Verifies names and passwords.
 pub struct Basic {
     name: Arc<str>,
     passwords: Arc<WatchedFile<Passwords>>,
@@ -46,7 +47,7 @@ pub struct Basic {
     runtime: Handle,
 }
 
-/// Reads a file of passwords: a line `NAME:HASH` each; `#` begins a comment.
+/// Reads a file of passwords, one on each line as `NAME:HASH`; `#` begins a comment.
 pub fn read_file(text: &str) -> Result<Passwords, String> {
     let mut passwords = Passwords::new();
     for (index, line) in text.lines().enumerate() {
@@ -70,7 +71,7 @@ pub fn read_file(text: &str) -> Result<Passwords, String> {
 }
 
 impl Basic {
-    /// By this file; passwords are compared on threads of `runtime`.
+    /// Verifies against this file; passwords are compared on threads of `runtime`.
     pub fn new(name: Arc<str>, passwords: Arc<WatchedFile<Passwords>>, runtime: Handle) -> Basic {
         let key: [u8; 32] = rand::random();
         Basic {
@@ -84,7 +85,7 @@ impl Basic {
         }
     }
 
-    /// Whose name and password a request shows.
+    /// Verifies the name and password that a request carries.
     pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
         let given = match authorization(request, b"Basic") {
             Ok(given) => given,
@@ -99,7 +100,7 @@ impl Basic {
         }
         let passwords = self.passwords.get();
         let known = passwords.get(name).cloned();
-        // As slow as a name that is known.
+        // An unknown name is compared with some hash too, so that it takes the same time as a known one.
         let hash = known.as_ref().or_else(|| passwords.values().next()).map_or(NOBODY.into(), Arc::clone);
         let digest = self.digest(name, password, &hash);
         let identity =
@@ -124,7 +125,7 @@ impl Basic {
         }))
     }
 
-    /// Of a name, a password and the hash that it was compared with: another hash makes another digest.
+    /// The keyed hash of a name, a password and its bcrypt hash: a changed bcrypt hash invalidates it.
     fn digest(&self, name: &str, password: &str, hash: &str) -> [u8; 32] {
         let mut context = ring::hmac::Context::with_key(&self.key);
         for part in [name, password, hash] {

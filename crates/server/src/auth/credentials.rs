@@ -1,4 +1,4 @@
-//! What clients show, and what is found of it.
+//! Reading credentials from a request, and the verdict on them.
 
 use super::identity::{Identity, Refused};
 use forebay_http::Request;
@@ -9,17 +9,17 @@ use std::sync::Arc;
 /// A verdict that takes time.
 pub type Judging = Pin<Box<dyn Future<Output = Result<Arc<Identity>, Refused>> + Send>>;
 
-/// Who a request comes from.
+/// The verdict on a request's credentials.
 pub enum Verdict {
-    /// From this one.
+    /// The client has this identity.
     Known(Arc<Identity>),
-    /// From a client without an identity.
+    /// The client has no identity.
     Refused(Refused),
-    /// That takes time.
+    /// The verdict takes time.
     Later(Judging),
 }
 
-/// The only field of this name. Of two, servers take the first, the last or both.
+/// The only field of this name. Two are refused: servers differ in which one they use.
 pub fn single_field<'r>(request: &Request<'r>, name: &str) -> Result<&'r [u8], Refused> {
     let mut found = request.headers().filter(|(found, _)| found.eq_ignore_ascii_case(name));
     match (found.next(), found.next()) {
@@ -29,12 +29,12 @@ pub fn single_field<'r>(request: &Request<'r>, name: &str) -> Result<&'r [u8], R
     }
 }
 
-/// What stands behind `Bearer` in the only Authorization (RFC 6750).
+/// The token after `Bearer` in the only Authorization field (RFC 6750).
 pub fn bearer<'r>(request: &Request<'r>) -> Result<&'r [u8], Refused> {
     authorization(request, b"Bearer")
 }
 
-/// What stands behind this scheme in the only Authorization; one of another scheme is none.
+/// The value after this scheme in the only Authorization field; `Missing` for another scheme.
 pub fn authorization<'r>(request: &Request<'r>, scheme: &[u8]) -> Result<&'r [u8], Refused> {
     let value = single_field(request, "Authorization")?;
     match value.split_at_checked(scheme.len()) {

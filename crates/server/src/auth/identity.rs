@@ -1,15 +1,15 @@
-//! An identity: who a client has proved to be, and what is known of it.
+//! An identity: what a client has proved about itself.
 
 use std::sync::Arc;
 
-/// Who a client has proved to be.
+/// The identity that a client has proved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// By which `[auth.NAME]`.
+    /// The name of the `[auth.NAME]` that verified it.
     pub auth: Arc<str>,
-    /// What tells it from all others of that one: `$auth.sub`.
+    /// The name of the client, unique within that auth: `$auth.sub`.
     pub subject: Box<str>,
-    /// What else is known: names and values, a text as it is, anything else as JSON.
+    /// Further claims: names and values; a text is stored as it is, any other value as JSON.
     pub claims: Vec<(Box<str>, Box<str>)>,
 }
 
@@ -22,8 +22,8 @@ impl Identity {
         }
     }
 
-    /// Whether a claim is one of these texts, or a list that holds one of them. A scope is a list of words
-    /// (RFC 8693 section 4.2).
+    /// Whether a claim is one of these texts, or a list that contains one of them. A scope is a
+    /// space-separated list (RFC 8693 section 4.2).
     pub fn is_one_of(&self, name: &str, wanted: &[String]) -> bool {
         let Some(value) = self.claim(name) else { return false };
         let is_wanted = |text: &str| wanted.iter().any(|wanted| wanted == text);
@@ -37,11 +37,11 @@ impl Identity {
 /// Why a client has no identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// It shows nothing of this kind.
+    /// The request carries no credentials of this kind.
     Missing,
-    /// What it shows is wrong; the sentence says no more than it needs to put it right.
+    /// The credentials are wrong; the sentence helps the client to correct them and reveals no more.
     Invalid(&'static str),
-    /// It cannot be judged now.
+    /// The credentials cannot be verified now.
     Unavailable(&'static str),
 }
 

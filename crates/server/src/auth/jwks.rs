@@ -1,8 +1,8 @@
-//! A key set that is served somewhere: fetched at the start and every few minutes, and when a token names a
-//! key that is not in it, at most once in [`PAUSE`] however many such tokens come.
+//! A key set at a URL: fetched at the start, every few minutes, and when a token names an unknown key, but at
+//! most once in [`PAUSE`] however many such tokens arrive.
 //!
-//! Promises that a fetch that fails takes no key away, and that a key which is no longer served is no longer
-//! taken.
+//! Promises that a failed fetch removes no key, and that a key which is no longer served is no longer
+//! accepted.
 
 use super::key_set::{KEY_SET_BYTES_MAX, VerifyKey, read_set};
 use crate::outgoing;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How often a set is fetched anyway.
+/// The time between two regular fetches.
 const PERIOD: Duration = Duration::from_secs(300);
 /// The least time between two fetches.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How many requests wait for a fetch: one more is judged by the keys that are there, and takes no place of
-/// its endpoint.
+/// How many requests may wait for a fetch: any further one is judged by the present keys, and takes no place
+/// of its endpoint.
 const WAITING_MAX: usize = 64;
 /// The longest that a fetch may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A key set that is served somewhere.
+/// A key set at a URL.
 pub struct Jwks {
     url: String,
     agent: ureq::Agent,
-    /// `None`: it has never been fetched.
+    /// `None`: no fetch has succeeded yet.
     keys: RwLock<Option<Arc<Vec<VerifyKey>>>>,
-    /// When the last fetch began. Who holds it fetches.
+    /// When the last fetch began. The task that holds the lock is fetching.
     fetched: tokio::sync::Mutex<Option<Instant>>,
-    /// Who may wait for a fetch.
+    /// Places for requests that wait for a fetch.
     waiting: Arc<Semaphore>,
     runtime: Handle,
 }
@@ -49,20 +49,20 @@ impl Jwks {
         })
     }
 
-    /// The keys as they were served last.
+    /// The keys of the last successful fetch.
     pub fn keys(&self) -> Option<Arc<Vec<VerifyKey>>> {
         self.keys.read().clone()
     }
 
-    /// A place among those who wait for a fetch, if one could bring something new.
+    /// A place among the requests that wait for a fetch; `None` when no fetch is due or all places are taken.
     pub fn place(&self) -> Option<OwnedSemaphorePermit> {
-        // The fetch that is under way brings it.
+        // A locked mutex means that a fetch is running: waiting for it is useful.
         let is_due =
             self.fetched.try_lock().map_or(true, |fetched| fetched.is_none_or(|at| at.elapsed() >= PAUSE));
         self.waiting.clone().try_acquire_owned().ok().filter(|_| is_due)
     }
 
-    /// Fetches, unless that was done a moment ago, or waits for who does.
+    /// Fetches the set, unless a fetch began less than [`PAUSE`] ago; waits for a running fetch first.
     pub async fn refresh(self: &Arc<Self>) {
         let mut fetched = self.fetched.lock().await;
         if fetched.is_some_and(|at| at.elapsed() < PAUSE) {
@@ -83,8 +83,8 @@ impl Jwks {
         read_set(&body.map_err(|error| error.to_string())?)
     }
 
-    /// Fetches at once, and then every few minutes, for as long as another owner has it; sooner as long as
-    /// there are no keys at all.
+    /// Fetches at once and then every [`PERIOD`], while another owner of this set exists; every [`PAUSE`]
+    /// until a fetch has succeeded.
     pub async fn watch(self: Arc<Self>) {
         loop {
             self.refresh().await;

@@ -1,10 +1,10 @@
 //! Signed tokens: JSON Web Tokens (RFC 7519) in the compact form of JWS (RFC 7515), with the rules of RFC
 //! 8725.
 //!
-//! Promises that a token is believed only when one of the configured keys signed it with the algorithm that
-//! is that key's own. Keys that a token brings along or points to (`jwk`, `jku`, `x5c`, `x5u`) are never
-//! looked at; `kid` is compared with names of keys and used for nothing else. Members that stand twice,
-//! encodings that are not canonical, and extensions that must be understood (`crit`) are refused.
+//! Promises that a token is accepted only when one of the configured keys signed it with that key's own
+//! algorithm. Keys that a token contains or points to (`jwk`, `jku`, `x5c`, `x5u`) are ignored; `kid` only
+//! selects among the configured keys. Duplicate members, non-canonical encodings, and extensions that must be
+//! understood (`crit`) are refused.
 
 use super::credentials::{Verdict, bearer};
 use super::identity::{Identity, Refused};
@@ -21,10 +21,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The longest token that is looked at, in bytes.
+/// The longest token that is accepted, in bytes.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// How tokens are judged.
+/// Verifies tokens.
 pub struct Jwt {
     pub name: Arc<str>,
     pub algorithms: Vec<Algorithm>,
@@ -35,18 +35,18 @@ pub struct Jwt {
     pub leeway_s: f64,
 }
 
-/// Where the keys are.
+/// Where the keys come from.
 pub enum KeySource {
-    /// Here.
+    /// The config.
     Fixed(Arc<Vec<VerifyKey>>),
-    /// Where they may change: read again when they do.
+    /// A file, read again when it changes.
     File(Arc<WatchedFile<Vec<VerifyKey>>>),
-    /// At a URL.
+    /// A key set at a URL.
     Url(Arc<Jwks>),
 }
 
 impl KeySource {
-    /// What is there now.
+    /// The present keys; `None`: none have been fetched yet.
     pub fn keys(&self) -> Option<Arc<Vec<VerifyKey>>> {
         match self {
             KeySource::Fixed(keys) => Some(keys.clone()),
@@ -56,15 +56,15 @@ impl KeySource {
     }
 }
 
-/// Why a token is not believed.
+/// Why a token is not accepted.
 enum Doubt {
-    /// It names a key that is not there, or there are no keys yet.
+    /// It names an unknown key, or there are no keys yet.
     UnknownKey,
     Wrong(&'static str),
 }
 
 impl Jwt {
-    /// Whose token a request shows.
+    /// Verifies the token that a request carries.
     pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
         let token = match bearer(request) {
             Ok(token) => token,
@@ -77,7 +77,7 @@ impl Jwt {
         }
     }
 
-    /// Judges again when the keys have been fetched, if that may bring the one that is not known.
+    /// Verifies the token again after the keys are fetched, if a fetch may bring the unknown key.
     fn judge_later(self: &Arc<Self>, token: &[u8]) -> Verdict {
         let KeySource::Url(jwks) = &self.keys else {
             return Verdict::Refused(self.refused(&Doubt::UnknownKey));
@@ -108,11 +108,11 @@ impl Jwt {
         let mut parts = signed.split(|byte| *byte == b'.');
         let (head, claims) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         self.check_signature(&members(head)?, signed, &signature)?;
-        // From here on it is what one of our keys signed.
+        // From here on the content is what one of our keys signed.
         self.check_claims(members(claims)?, now_s)
     }
 
-    /// Splits a token into what is signed and its signature.
+    /// Splits a token into its signed part and its signature.
     fn open<'t>(&self, token: &'t [u8]) -> Result<(&'t [u8], Vec<u8>), Doubt> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(Doubt::Wrong("the token is too long"));
@@ -204,13 +204,13 @@ fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// The object that a part of a token holds.
+/// The JSON object in a part of a token.
 fn members(part: &[u8]) -> Result<Members, Doubt> {
     let json = BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| MALFORMED)?;
     serde_json::from_slice(&json).map_err(|_| MALFORMED)
 }
 
-/// The members of a JSON object, of which no two have one name.
+/// The members of a JSON object, without duplicate names.
 struct Members(Vec<(String, Value)>);
 
 impl Members {

@@ -1,7 +1,7 @@
-//! The keys that tokens are signed with: from a secret, a public key in PEM, or a key set (RFC 7517).
+//! The keys that tokens are verified with: from a secret, a public key in PEM, or a key set (RFC 7517).
 //!
-//! A key knows its algorithm; nothing that a token says changes it. So a public key is never taken for the
-//! secret of HS256. What is no key for one of the configured algorithms is left out of a set.
+//! The algorithm belongs to the key; a token cannot change it. So a public key is never used as the secret of
+//! HS256. Entries of a set that are not keys for one of the supported algorithms are ignored.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -17,16 +17,16 @@ pub const KEY_SET_BYTES_MAX: usize = 1 << 20;
 /// The most keys of a set.
 const KEYS_MAX: usize = 32;
 
-/// A key that tokens may be signed with.
+/// A key that verifies tokens.
 pub struct VerifyKey {
-    /// What tokens call it; `None`: it has no name, and any token may be signed with it.
+    /// The key id that tokens refer to; `None`: the key has no id, and any token may be signed with it.
     pub id: Option<String>,
     key: Key,
 }
 
 enum Key {
     Secret(ring::hmac::Key),
-    /// As PKCS #1 has it.
+    /// In the PKCS #1 encoding.
     Rsa(Vec<u8>),
     RsaParts(RsaPublicKeyComponents<Vec<u8>>),
     P256(Vec<u8>),
@@ -42,7 +42,7 @@ impl VerifyKey {
         }
     }
 
-    /// The algorithm that it is for.
+    /// The algorithm of the key.
     pub fn algorithm(&self) -> Algorithm {
         match self.key {
             Key::Secret(_) => Algorithm::Hs256,
@@ -52,7 +52,7 @@ impl VerifyKey {
         }
     }
 
-    /// Whether it signed a message. Secrets are compared in constant time.
+    /// Whether this key signed a message. Secrets are compared in constant time.
     pub fn signed(&self, message: &[u8], signature: &[u8]) -> bool {
         let by = |algorithm: &'static dyn signature::VerificationAlgorithm, key: &[u8]| {
             UnparsedPublicKey::new(algorithm, key).verify(message, signature).is_ok()
@@ -96,7 +96,7 @@ struct Set {
     keys: Vec<Jwk>,
 }
 
-/// What of a key of a set is looked at.
+/// The members of a JWK that are used.
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,

@@ -1,8 +1,9 @@
-//! Who is asking: what clients show (API keys, signed tokens, names and passwords), and who that is.
+//! Authentication: the credentials that clients send (API keys, signed tokens, names and passwords), and the
+//! identity that they prove.
 //!
-//! One file a kind. Each promises that what it cannot judge gives no identity, that it never blocks the
-//! worker (a verdict that takes time is a future), and that it says no more of a refusal than its client
-//! needs. Who may do what is for guards (`endpoint/guard`).
+//! Each kind has its own file. Each promises that credentials it cannot verify give no identity, that it
+//! never blocks the worker (a verdict that takes time is a future), and that a refusal reveals no more than
+//! its client needs. What an identity may do is decided by guards (`endpoint/guard`).
 
 mod api_key;
 mod basic;
@@ -30,11 +31,11 @@ use watched_file::WatchedFile;
 pub use credentials::{Judging, Verdict};
 pub use identity::{Identity, Refused};
 
-/// One way of proving who one is.
+/// One way of proving an identity: an `[auth.NAME]` of the config.
 pub struct Auth {
     /// Its name in the config.
     pub name: Arc<str>,
-    /// What WWW-Authenticate says of it.
+    /// The value of its WWW-Authenticate field.
     challenge: String,
     kind: Kind,
 }
@@ -46,7 +47,7 @@ enum Kind {
 }
 
 impl Auth {
-    /// From the config. What follows files and URLs runs on `runtime`.
+    /// Opens it from the config. Tasks that watch files and URLs run on `runtime`.
     ///
     /// # Errors
     /// A sentence for the config's author.
@@ -83,7 +84,7 @@ impl Auth {
         Ok(Auth { name, challenge, kind })
     }
 
-    /// The header field that clients show it in.
+    /// The header field that carries the credentials.
     pub fn header(&self) -> &str {
         match &self.kind {
             Kind::Key(keys) => &keys.header,
@@ -91,7 +92,7 @@ impl Auth {
         }
     }
 
-    /// Who a request comes from.
+    /// Verifies the credentials of a request.
     pub fn verify(&self, request: &Request<'_>) -> Verdict {
         match &self.kind {
             Kind::Key(keys) => keys.verify(request),
@@ -100,12 +101,12 @@ impl Auth {
         }
     }
 
-    /// What WWW-Authenticate says to a client that shows nothing.
+    /// The value of WWW-Authenticate for a client without credentials.
     pub fn challenge(&self) -> &str {
         &self.challenge
     }
 
-    /// What a client without an identity sees.
+    /// The problem for a client without an identity.
     pub fn problem(&self, refused: &Refused) -> Problem {
         let (detail, error) = match refused {
             Refused::Missing => ("who is asking must be proved", ""),

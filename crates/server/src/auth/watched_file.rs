@@ -1,7 +1,7 @@
 //! A file that is read again when it changes.
 //!
-//! Promises that a file which cannot be read or understood changes nothing: what was read last holds, and
-//! one line tells why. It is looked at once a second.
+//! Promises that a file which cannot be read or parsed changes nothing: the content that was read last stays
+//! in use, and one log line gives the reason. The file is checked once a second.
 
 use forebay_terminal::warn;
 use parking_lot::{Mutex, RwLock};
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How soon a change counts.
+/// The time between two checks.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// By what a file's content is told from what it was: when it was changed, its length, which file it is.
+/// What identifies a version of a file: modification time, length and inode.
 type Stamp = (SystemTime, u64, u64);
 
-/// What a file says.
+/// The parsed content of a file, kept up to date.
 pub struct WatchedFile<T> {
     path: PathBuf,
     read: fn(&str) -> Result<T, String>,
     current: RwLock<Arc<T>>,
-    /// Of the content that was looked at last, good or bad.
+    /// The stamp of the version that was read last, valid or not.
     stamp: Mutex<Option<Stamp>>,
 }
 
 impl<T: Send + Sync + 'static> WatchedFile<T> {
-    /// Reads a file as `read` understands it.
+    /// Reads a file and parses it with `read`.
     ///
     /// # Errors
     /// A sentence that names the file.
@@ -36,12 +36,12 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
         Ok(Arc::new(WatchedFile { path: path.to_owned(), read, current, stamp: Mutex::new(stamp) }))
     }
 
-    /// What it says now.
+    /// The present content.
     pub fn get(&self) -> Arc<T> {
         self.current.read().clone()
     }
 
-    /// Reads it again whenever it changes, for as long as another owner has it.
+    /// Reads the file again whenever it changes, while another owner of this value exists.
     pub async fn watch(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PERIOD).await;

@@ -1,4 +1,4 @@
-//! Actions, from the config to what runs.
+//! Compiles actions from the config's model.
 
 use super::context::Context;
 use super::params::{Columns, ParamTable, Wanted, literal_value, no_column};
@@ -23,7 +23,7 @@ const LIST_ROWS_MAX: usize = 1_000;
 /// The most rows that one job generates.
 const GENERATE_ROWS_MAX: i64 = 1_000_000_000;
 
-/// Compiles the action of an endpoint that is no handler and no proxy.
+/// Compiles the action of an endpoint whose action is neither a handler nor a proxy.
 pub async fn compile(
     action: &model::Action,
     endpoint: &model::Endpoint,
@@ -141,7 +141,8 @@ impl Compiler<'_, '_> {
         Ok(Action::Increment(Arc::new(Increment { table, key, column: index, by, answering })))
     }
 
-    /// `columns`: where the place stands, what counts visits, what says when it expires.
+    /// `columns`: the column of the location, the column that counts visits, and the column of the expiry
+    /// time.
     fn redirect(
         &mut self,
         table: &str,
@@ -299,7 +300,7 @@ impl Compiler<'_, '_> {
         let first = first
             .iter()
             .map(|fixed| {
-                // What the row fixes stands before what it takes from `values`, which may refer to it.
+                // The columns that the row fixes come before those from `values`, which may refer to them.
                 let rest = values.iter().filter(|(name, _)| !fixed.iter().any(|(own, _)| own == name));
                 let all: Vec<_> = fixed.iter().chain(rest).cloned().collect();
                 row_plan(self.params, schema, &all)
@@ -332,7 +333,7 @@ impl Compiler<'_, '_> {
         })
     }
 
-    /// A column that the database lets no client set in a row that is there.
+    /// Fails for a column that the database lets no client set in an existing row.
     fn check_fixed(&self, schema: &Schema, column: &str) -> Result<(), String> {
         let index = column_index(schema, column)?;
         match self.context.enforced.fixed(&schema.name).contains(&index) {
@@ -358,7 +359,7 @@ impl Compiler<'_, '_> {
         self.answering(&columns, &columns, status)
     }
 
-    /// The answer made of rows with these columns, of which `shown` are answered when the config names none.
+    /// The answer built from rows with these columns; the fields are `shown` when the config names none.
     fn answering(&mut self, columns: &[String], shown: &[String], status: u16) -> Result<Answering, String> {
         let reply = &self.endpoint.reply;
         let given: Vec<(String, Expr)> = match &reply.fields {
@@ -390,7 +391,7 @@ impl Compiler<'_, '_> {
     }
 }
 
-/// How a new row is made of `values` and of what the columns say.
+/// How a new row is built from `values` and the column definitions.
 pub fn row_plan(
     params: &mut ParamTable,
     schema: &Schema,
@@ -421,7 +422,7 @@ pub fn row_plan(
         order.push(index);
     }
     let rest = (0..schema.columns.len()).filter(|index| !order.contains(index)).collect::<Vec<_>>();
-    // Filled columns first, so that a value may refer to them as well.
+    // Filled columns come first, so that a value may refer to them.
     order.splice(0..0, rest);
     let draws_codes =
         sources.iter().any(|source| matches!(source, ColumnSource::Eval(eval, ..) if eval.draws_code()));
@@ -432,7 +433,7 @@ fn column_index(schema: &Schema, name: &str) -> Result<usize, String> {
     schema.position(name).ok_or_else(|| no_column(schema, name))
 }
 
-/// A column of the type that its use needs.
+/// The index of a column, which must have the type that its use needs.
 fn typed_index(
     schema: &Schema,
     name: &str,
@@ -448,7 +449,7 @@ fn typed_index(
     }
 }
 
-/// A column that can be counted up.
+/// The index of a column that can be incremented.
 fn counter_index(schema: &Schema, name: &str) -> Result<usize, String> {
     let index = typed_index(schema, name, |ty| ty == Type::Bigint, "a bigint")?;
     if index == schema.key {
@@ -458,7 +459,8 @@ fn counter_index(schema: &Schema, name: &str) -> Result<usize, String> {
     }
 }
 
-/// The name that an error about this value uses: the parameter's, if it is one, else the column's.
+/// The name that an error about this value uses: the parameter's if the value is a parameter, else the
+/// column's.
 fn name_of(expr: &Expr, column: &str) -> String {
     match expr {
         Expr::Param(name) => name.clone(),

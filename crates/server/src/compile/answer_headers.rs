@@ -1,4 +1,4 @@
-//! What answers tell browsers, from the config to header lines.
+//! Compiles the headers that answers carry for browsers.
 
 use crate::endpoint::answer_headers::{AnswerHeaders, Cors};
 use crate::endpoint::guard::Guard;
@@ -6,15 +6,15 @@ use forebay_config::model;
 use forebay_http::HeaderLines;
 use http::header::HeaderName;
 
-/// What `security_headers = true` sets.
+/// The headers that `security_headers = true` sets.
 const SECURITY: [(&str, &str); 3] = [
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "SAMEORIGIN"),
     ("Referrer-Policy", "strict-origin-when-cross-origin"),
 ];
-/// What it sets on answers that go by https (RFC 6797 section 7.2).
+/// The headers that it sets on answers over https (RFC 6797 section 7.2).
 const SECURE: [(&str, &str); 1] = [("Strict-Transport-Security", "max-age=31536000")];
-/// What only `cors` sets.
+/// The headers that only `cors` sets.
 const CORS: [&str; 6] = [
     "access-control-allow-origin",
     "access-control-allow-credentials",
@@ -24,7 +24,7 @@ const CORS: [&str; 6] = [
     "access-control-max-age",
 ];
 
-/// What answers of an endpoint tell browsers; `None`: nothing.
+/// The browser headers of an endpoint's answers; `None`: there are none.
 pub fn compile(endpoint: &model::Endpoint, guard: Option<&Guard>) -> Option<AnswerHeaders> {
     let mut readable = vec!["Content-Type"];
     readable.extend(guard.map(Guard::identifying).unwrap_or_default());
@@ -32,12 +32,12 @@ pub fn compile(endpoint: &model::Endpoint, guard: Option<&Guard>) -> Option<Answ
     answer_headers(&endpoint.answer_headers, readable)
 }
 
-/// What answers tell browsers where there is no endpoint.
+/// The browser headers of answers outside every endpoint, such as 404.
 pub fn of_server(model: &model::AnswerHeaders) -> Option<AnswerHeaders> {
     answer_headers(model, Vec::new())
 }
 
-/// The fields that it sets, which no server behind does.
+/// The names of the fields that these headers set; the same fields of an upstream's answer are replaced.
 pub fn names(model: &model::AnswerHeaders) -> Vec<HeaderName> {
     let mut names: Vec<_> = model.headers.iter().map(|(name, _)| name.as_str()).collect();
     if model.security {

@@ -1,4 +1,4 @@
-//! `cache` and `invalidates`, from the config to what runs.
+//! Compiles `cache` and `invalidates`.
 
 use super::context::Context;
 use super::identity;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How an endpoint's answers are kept.
+/// How an endpoint's answers are cached; `None`: they are not.
 pub fn cached(
     endpoint: &model::Endpoint,
     params: &mut ParamTable,
@@ -22,7 +22,7 @@ pub fn cached(
 ) -> Result<Option<Cached>, String> {
     let Some(caching) = &endpoint.cache else { return Ok(None) };
     let tags = Tags { own: Some(route_tag(endpoint)), given: tags(&caching.tags, params)? };
-    // A server behind has data of its own, whatever the database is.
+    // An upstream has its own data, independent of the database.
     let database = match &endpoint.action {
         model::Action::Proxy(_) => "",
         _ => &context.keeping.database,
@@ -38,7 +38,7 @@ pub fn cached(
     }))
 }
 
-/// What an endpoint's writes drop.
+/// What an endpoint's writes drop from the cache.
 pub fn drops(
     endpoint: &model::Endpoint,
     params: &mut ParamTable,
@@ -57,13 +57,13 @@ pub fn drops(
     }))
 }
 
-/// What the tag of a path begins with, where writes to it pass the same endpoint as reads of it: those drop
-/// what is kept of it, whatever the config says (RFC 9111 section 4.4).
+/// The prefix of path tags, for an endpoint that takes reads and writes of a path: its writes drop what is
+/// cached of the path, whatever the config says (RFC 9111 section 4.4).
 fn path_tag(endpoint: &model::Endpoint) -> Option<String> {
     (endpoint.method == model::Method::Any && endpoint.cache.is_some()).then(|| route_tag(endpoint))
 }
 
-/// How answers of a server behind are kept.
+/// How answers of an upstream are cached.
 pub fn fronted(
     endpoint: &model::Endpoint,
     caching: &model::Caching,
@@ -100,37 +100,37 @@ pub fn fronted(
     }
 }
 
-/// The tags that stand for all that is kept: those of every cached endpoint that was ever served. One that a
-/// reload has taken away may come back, with what is kept of it.
+/// The tags that stand for everything cached: those of every cached endpoint since the start. An endpoint
+/// that a reload removed may return, together with its cached answers.
 #[derive(Clone, Default)]
 pub struct CachedRoutes(Arc<Mutex<BTreeSet<String>>>);
 
 impl CachedRoutes {
-    /// Adds those of a config.
+    /// Adds the tags of a config's cached endpoints.
     pub fn add(&self, endpoints: &[model::Endpoint]) {
         let cached = endpoints.iter().filter(|endpoint| endpoint.cache.is_some());
         self.0.lock().extend(cached.map(route_tag));
     }
 
-    /// All of them.
+    /// Every tag added so far.
     pub fn tags(&self) -> Vec<String> {
         self.0.lock().iter().cloned().collect()
     }
 }
 
-/// The tag that stands for everything that an endpoint answered.
+/// The tag of all answers of an endpoint.
 pub fn route_tag(endpoint: &model::Endpoint) -> String {
     format!("{} {}", endpoint.method.name(), endpoint.route)
 }
 
-/// The longest that anything may be shown after it was made.
+/// The longest time that any cached answer may be served after it was produced, in milliseconds.
 pub fn life_ms_max(endpoints: &[model::Endpoint]) -> u64 {
     let cached = endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
     let life_ms = |caching: &model::Caching| {
         let stale_ms = caching.stale_while_revalidate_ms.max(caching.stale_if_error_ms);
         caching.local_ms.max(caching.shared_ms.unwrap_or(0)) + stale_ms
     };
-    // Where the config says nothing of stale answers, a server behind a proxy may.
+    // Where the config does not set stale times, an upstream may allow stale answers in its Cache-Control.
     let is_proxied =
         endpoints.iter().any(|one| one.cache.is_some() && matches!(one.action, model::Action::Proxy(_)));
     let said_ms = if is_proxied { limits::UPSTREAM_STALE_MS_MAX } else { 0 };
@@ -145,8 +145,8 @@ fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {
     let by_header = endpoint.headers.iter().map(|(header, _)| header);
     let mut vary: Vec<&str> = by_header.chain(&caching.vary).map(String::as_str).collect();
     vary.dedup();
-    // What depends on a header of the request, or lies behind a secret, is not for proxies that do not look
-    // at it.
+    // An answer that depends on a request header, or that a guard protects, must not be stored by shared
+    // caches: they do not check either.
     let is_private = !endpoint.headers.is_empty() || endpoint.guard.is_some();
     let privacy = if is_private { "private, " } else { "" };
     let freshness = match caching.max_age_ms {

@@ -1,4 +1,4 @@
-//! What endpoints are compiled against, and what a mistake is.
+//! What an endpoint is compiled against, and the error of a compilation.
 
 use super::keeping::Keeping;
 use super::proxies::Proxies;
@@ -19,62 +19,62 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 
-/// What endpoints are compiled against.
+/// What an endpoint is compiled against.
 pub struct Context<'a> {
     /// The database.
     pub store: &'a Store,
     /// Every table of the config, by name.
     pub schemas: &'a HashMap<String, Arc<Schema>>,
-    /// The hot ones.
+    /// The hot tables.
     pub tables: &'a HotTables,
-    /// The file.
+    /// The config that the endpoints belong to.
     pub config: &'a Config,
-    /// Which SQL the database understands.
+    /// The SQL dialect of the database.
     pub dialect: model::Dialect,
-    /// How clients prove who they are.
+    /// The ways in which clients prove their identity.
     pub auths: &'a [Arc<Auth>],
-    /// The handlers of this binary.
+    /// The handlers compiled into this binary.
     pub handlers: &'a Handlers,
     /// The server's jobs.
     pub jobs: &'a Jobs,
-    /// Where futures run that no request waits for.
+    /// The runtime for futures that no request waits for.
     pub runtime: &'a Handle,
-    /// What the database enforces on the hot tables.
+    /// The constraints that the database enforces on the hot tables.
     pub enforced: &'a Watched,
-    /// What else the database said.
+    /// What else was read from the database.
     pub known: &'a Known,
     /// By table: the columns that some endpoint increments.
     pub incremented: HashMap<String, Vec<usize>>,
-    /// The response cache, and what of the config it depends on.
+    /// The response cache, and what it depends on in the config.
     pub keeping: Keeping<'a>,
-    /// The numbers of statements.
+    /// The counters of statements.
     pub statements: &'a Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
-    /// What became of spans.
+    /// Counts of spans sent and lost.
     pub span_counts: &'a Arc<SpanCounts>,
-    /// Where all servers count, if an endpoint's rate is of all of them.
+    /// The budgets that all servers count, if some endpoint has a shared rate.
     pub budgets: Option<Arc<SharedBudgets>>,
-    /// The servers behind.
+    /// The upstream servers.
     pub proxies: &'a Proxies,
-    /// The tables that follow what others write.
+    /// The tables that follow changes made by other writers.
     pub following: Option<Following>,
-    /// Statements whose plans are looked at.
+    /// The statements whose query plans are checked.
     pub plans: &'a QueryPlans,
 }
 
 impl Context<'_> {
-    /// What `base_url()` gives.
+    /// The value of `base_url()`, if it is configured.
     pub fn public_url(&self) -> Option<&str> {
         self.config.server.public_url.as_deref()
     }
 }
 
-/// A mistake that only showed when endpoints were compiled.
+/// An error that is found only when endpoints are compiled.
 #[derive(Debug)]
 pub struct CompileError {
     /// The line of the endpoint.
     pub line: usize,
-    /// What is wrong.
+    /// What is wrong, as a sentence.
     pub message: String,
 }

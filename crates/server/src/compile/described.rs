@@ -1,7 +1,7 @@
-//! The parameters of an endpoint as far as its config and the tables say, without a database at hand: what is
-//! only known of a prepared statement is missing.
+//! The parameters of an endpoint as the config and the tables declare them, without a database: types that
+//! only a prepared statement shows are missing.
 //!
-//! Promises the types and the order that compiling the endpoint gives.
+//! Promises the same types and order as compiling the endpoint.
 
 use super::actions::row_plan;
 use super::params::{Columns, ParamTable, Wanted};
@@ -12,12 +12,12 @@ use forebay_value::{Schema, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What endpoints are described by.
+/// What parameters are derived from.
 #[derive(Clone, Copy)]
 pub struct Described<'a> {
-    /// The tables whose columns are known, by name.
+    /// The tables with known columns, by name.
     pub schemas: &'a HashMap<String, Arc<Schema>>,
-    /// Which SQL the database understands.
+    /// The SQL dialect of the database.
     pub dialect: model::Dialect,
 }
 
@@ -108,7 +108,7 @@ impl Described<'_> {
         schema.position(column).map(|index| schema.columns[index].ty)
     }
 
-    /// The columns of the answer's row. Where they are not known, what `fields` names is taken for one.
+    /// The columns of the answer's row. If they are unknown, every name in `fields` is taken for a column.
     fn columns(&self, endpoint: &model::Endpoint, fields: &[(String, Expr)]) -> Vec<String> {
         let table = endpoint.action.each().first().and_then(table_of);
         match table.and_then(|table| self.schemas.get(table)) {
@@ -123,7 +123,7 @@ impl Described<'_> {
     }
 }
 
-/// The table whose rows an action answers.
+/// The table whose rows an action returns.
 pub fn table_of(action: &Action) -> Option<&str> {
     action.facts().filter(|facts| !matches!(facts.shows, Shows::Count(_))).map(|facts| facts.table)
 }

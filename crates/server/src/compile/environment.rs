@@ -1,5 +1,5 @@
-//! What endpoints are compiled against, for as long as the server runs: at its start, and for each new
-//! config.
+//! What endpoints are compiled against. It lives as long as the server: it is used at the start and for each
+//! reloaded config.
 
 use super::{CompileError, Context, Keeping, Proxies, compile, incremented_columns};
 use crate::auth::Auth;
@@ -28,55 +28,55 @@ use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
-/// What endpoints are compiled against. Nothing in it depends on the endpoints.
+/// What endpoints are compiled against. No part of it depends on the endpoints.
 pub struct Ground {
     /// The database.
     pub store: Store,
     /// Every table of the config, by name.
     pub schemas: HashMap<String, Arc<Schema>>,
-    /// The hot ones.
+    /// The hot tables.
     pub tables: HotTables,
-    /// How clients prove who they are, as the last config says, each opened once.
+    /// The ways in which clients prove their identity, as the last config declares them, each opened once.
     pub auths: Mutex<Vec<(model::Auth, Arc<Auth>)>>,
-    /// The handlers of this binary.
+    /// The handlers compiled into this binary.
     pub handlers: Handlers,
     /// The server's background jobs.
     pub jobs: Jobs,
-    /// Where futures run that no request waits for.
+    /// The runtime for futures that no request waits for.
     pub runtime: Handle,
     /// The response cache.
     pub cache: Cache<Problem>,
-    /// What the database enforced on the hot tables at the start.
+    /// The constraints that the database enforced on the hot tables at the start.
     pub enforced: Watched,
-    /// What else it said.
+    /// What else was read from the database.
     pub known: Arc<Known>,
-    /// The numbers of statements.
+    /// The counters of statements.
     pub statements: Statements,
     /// Visits that redirects could not count.
     pub uncounted: Arc<AtomicU64>,
-    /// What became of spans.
+    /// Counts of spans sent and lost.
     pub span_counts: Arc<SpanCounts>,
-    /// What authorities are shown that sign certificates.
+    /// The answers to ACME challenges.
     pub challenges: Challenges,
-    /// What parts other than the tier tell of themselves.
+    /// Conditions reported by parts other than the tier.
     pub notices: Notices,
-    /// What this deployment is called on the Redis or Valkey of `cache.shared`.
+    /// The name of this deployment on the Redis or Valkey of `cache.shared`.
     pub deployment: String,
-    /// Where all servers count, from the first endpoint on whose rate is of all of them.
+    /// The budgets that all servers count; opened for the first endpoint with a shared rate.
     pub budgets: OnceCell<Arc<SharedBudgets>>,
-    /// The servers behind.
+    /// The upstream servers.
     pub proxies: Proxies,
-    /// The tables that follow what others write.
+    /// The tables that follow changes made by other writers.
     pub following: Option<Following>,
-    /// Statements whose plans are looked at.
+    /// The statements whose query plans are checked.
     pub plans: QueryPlans,
 }
 
 impl Ground {
-    /// What clients may ask.
+    /// Compiles the routes of a config.
     ///
     /// # Errors
-    /// Every mistake that only shows with the database at hand, with its line.
+    /// Every error that only shows with a database connection, with its line.
     pub async fn routes(&self, config: &Config) -> Result<Arc<Routes>, StartError> {
         let opened = self.open_auths(config)?;
         let auths: Vec<_> = opened.iter().map(|(_, auth)| auth.clone()).collect();
@@ -108,7 +108,7 @@ impl Ground {
         Ok(Arc::new(routes))
     }
 
-    /// Where all servers count, if some endpoint's rate is of all of them.
+    /// The budgets that all servers count, if some endpoint has a shared rate.
     async fn budgets(&self, config: &Config) -> Option<Arc<SharedBudgets>> {
         let is_shared =
             |endpoint: &model::Endpoint| endpoint.rate.as_ref().is_some_and(|rate| rate.is_shared);
@@ -117,7 +117,7 @@ impl Ground {
         Some(self.budgets.get_or_init(open).await.clone())
     }
 
-    /// Those that are declared as before stay, with the keys that they have.
+    /// Opens the auths of the config. An auth that is declared as before is reused with its loaded keys.
     fn open_auths(&self, config: &Config) -> Result<Vec<(model::Auth, Arc<Auth>)>, StartError> {
         let open = |declared: &model::Auth| {
             let is_same =
@@ -137,7 +137,7 @@ impl Ground {
         config.auths.iter().map(open).collect()
     }
 
-    /// What runs by itself.
+    /// Compiles the scheduled jobs.
     ///
     /// # Errors
     /// As [`Ground::routes`].
@@ -154,7 +154,7 @@ impl Ground {
         schedule.await.map_err(|errors| in_file(config, &errors))
     }
 
-    /// Keeps what the database said for a start without it.
+    /// Writes what was read from the database to a file, for a start while the database is unreachable.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -163,7 +163,7 @@ impl Ground {
     }
 }
 
-/// Mistakes with their places.
+/// Formats errors with their file and line.
 pub fn in_file(config: &Config, errors: &[CompileError]) -> StartError {
     let lines: Vec<_> =
         errors.iter().map(|error| format!("{}:{}: {}", config.source, error.line, error.message)).collect();

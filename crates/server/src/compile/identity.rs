@@ -1,10 +1,10 @@
-//! The identity of an endpoint's kept answers: what their keys begin with, on every server that shares a
-//! cache.
+//! The identity of an endpoint's cached answers: what their cache keys begin with, on every server that
+//! shares a cache.
 //!
-//! Promises that two endpoints have the same identity only when their answers may stand in for each
-//! other. Everything that an answer, its life or its tags depend on is part of it; what only decides who
-//! may ask, how often and how patiently (`guard`, `rate`, `timeout`, `concurrency`), or how a kept answer
-//! is sent (`etag`, `compress`), is not.
+//! Promises that two endpoints have the same identity only when their answers are interchangeable. Everything
+//! that an answer, its lifetime or its tags depend on is part of the identity. Settings that only decide who
+//! may call, how often and with which timeout (`guard`, `rate`, `timeout`, `concurrency`), or how a cached
+//! answer is sent (`etag`, `compress`), are not.
 //!
 //! | value | bytes |
 //! |---|---|
@@ -12,11 +12,11 @@
 //! | number | 8 |
 //! | flag, choice | 1 |
 //! | option | 1: 0 or 1, then the value if 1 |
-//! | list | 4: how many, then each |
+//! | list | 4: the number of items, then each item |
 //!
-//! Numbers are little-endian. First comes the version (1 byte), then the fields in the order of [`encode`].
-//! Servers of one version share a cache, so that a change of this encoding takes another version: the older
-//! entries are then left to expire.
+//! Numbers are little-endian. The version (1 byte) comes first, then the fields in the order of [`encode`].
+//! Only servers with the same version share entries, so a change of this encoding needs a new version;
+//! entries of the old version expire.
 
 use super::answer_headers;
 use forebay_config::model::{
@@ -26,18 +26,17 @@ use forebay_config::model::{
 
 const VERSION: u8 = 3;
 
-/// The identity of an endpoint that has `cache`, with the database that it asks and the URL that `base_url()`
-/// gives.
+/// The identity of an endpoint with `cache`, from its database and the value of `base_url()`.
 ///
 /// # Errors
-/// A sentence when answers of its action are not kept.
+/// A sentence when the action's answers cannot be cached.
 pub fn encode(
     endpoint: &Endpoint,
     caching: &Caching,
     database: &str,
     public_url: Option<&str>,
 ) -> Result<Vec<u8>, String> {
-    // Every field is named, here and below, so that a new one does not compile until it is decided upon.
+    // Every field is named, here and below, so that a new field does not compile until its effect is decided.
     let Endpoint {
         method,
         route,
@@ -69,7 +68,7 @@ pub fn encode(
     writer.reply(reply);
     writer.caching(caching);
     writer.action(action)?;
-    // What a server behind says in these fields is not kept.
+    // These fields of an upstream's answer are not cached.
     let names = answer_headers::names(answer_headers);
     if !names.is_empty() {
         writer.list(&names, |writer, name| writer.text(name.as_str()));
@@ -309,7 +308,7 @@ impl Writer {
                 let facts = action.facts().filter(|facts| facts.access != Access::Write);
                 let facts = facts.ok_or("answers of this action are not kept")?;
                 self.choice(1);
-                // It names the table as well.
+                // `does` names the table too.
                 self.text(&facts.does);
                 self.list(&facts.values, |writer, (_, value)| writer.expr(value));
             }
@@ -331,7 +330,7 @@ impl Writer {
         }
     }
 
-    /// Who answers, and what the question tells them. How patiently they are asked is no part of the answer.
+    /// The upstreams, and what they learn of the request. Timeouts and retries do not change the answer.
     fn proxy(&mut self, proxy: &Proxy) {
         let Proxy {
             upstreams,

@@ -7,14 +7,14 @@ use forebay_config::model::{self, Config};
 /// The response cache, and what of the config it depends on.
 pub struct Keeping<'a> {
     pub(super) cache: &'a Cache<Problem>,
-    /// Which database: what is kept for one is nothing to another.
+    /// The database's identity: answers from one database are never served for another.
     pub(super) database: String,
-    /// Whether some endpoint asks for `strict`.
+    /// Whether some endpoint has strict consistency.
     pub(super) is_strict: bool,
 }
 
 impl<'a> Keeping<'a> {
-    /// For the endpoints of a config.
+    /// For the endpoints of this config.
     pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> Keeping<'a> {
         let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
         let is_strict =
@@ -23,8 +23,8 @@ impl<'a> Keeping<'a> {
     }
 }
 
-/// What tells one database from every other one for servers that share a cache: a file is another one on each
-/// machine, and in each folder.
+/// A name that differs for different databases, among servers that share a cache: the same SQLite path is a
+/// different database on each machine.
 fn database_identity(url: &str) -> String {
     let Some(file) = url.strip_prefix("sqlite:") else { return url.to_owned() };
     let path = std::path::absolute(file).unwrap_or_else(|_| file.into());

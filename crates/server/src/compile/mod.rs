@@ -1,8 +1,8 @@
-//! From the config to endpoints that run: names become slots and indexes, types are settled, statements
+//! Compiles the config's endpoints: names become slots and indexes, types are resolved, statements are
 //! prepared.
 //!
-//! What can only be known with the database at hand is checked here (columns read from it, SQL), and every
-//! mistake names the line of its endpoint.
+//! Checks that need a database connection (columns, SQL) happen here, and every error names the line of its
+//! endpoint.
 
 mod actions;
 mod answer_headers;
@@ -48,7 +48,7 @@ pub use proxies::Proxies;
 pub use row_invalidation::changes;
 pub use words::{http_limits, listens};
 
-/// Compiles all endpoints; every mistake is reported, not only the first.
+/// Compiles all endpoints and reports every error, not only the first.
 pub async fn compile(
     endpoints: &[model::Endpoint],
     context: &Context<'_>,
@@ -64,7 +64,7 @@ pub async fn compile(
     let mut routes = Routes::new(context.store.clone(), server.merge_slashes, workers, log, answer_headers);
     let mut errors = Vec::new();
     let describes = |endpoint: &&model::Endpoint| endpoint.action == model::Action::OpenApi;
-    // A description comes last: it says what the others take.
+    // The OpenAPI description is compiled last, because it lists the parameters of the others.
     let (describing, others): (Vec<_>, Vec<_>) = endpoints.iter().partition(describes);
     for endpoint in others.into_iter().chain(describing) {
         let compiled = match endpoint.action {
@@ -82,7 +82,8 @@ pub async fn compile(
     if errors.is_empty() { Ok(routes) } else { Err(errors) }
 }
 
-/// An endpoint that answers the description of all routes: it never changes until they do.
+/// Compiles an endpoint that answers with the OpenAPI description of all routes. The description is constant
+/// until the routes change.
 async fn compile_description(
     endpoint: &model::Endpoint,
     routes: &Routes,
@@ -102,7 +103,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         None => None,
     };
     let mut params = params.finish();
-    // A body that is passed on is not read here.
+    // The body of a passed-on request is not parsed here.
     params.skips_body = matches!(mode, Mode::Passed(_) | Mode::Fronted(_));
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
@@ -124,7 +125,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
             body_bytes_max: context.config.server.limits.body_bytes,
             waiting: Waiting::new(
                 Duration::from_millis(endpoint.timeout_ms),
-                // What is late is then the database.
+                // A strict write waits for the database: a timeout means that the database is late.
                 if context.config.has_strict_write(endpoint) { 503 } else { 504 },
                 endpoint.concurrency,
             ),
@@ -134,7 +135,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     })
 }
 
-/// What answers HEAD where GET counts a visit: HEAD counts none.
+/// The endpoint variant that answers HEAD when GET counts a visit: HEAD does not count one.
 fn without_count(endpoint: &model::Endpoint) -> Option<model::Endpoint> {
     let model::Action::Redirect(redirect) = &endpoint.action else { return None };
     redirect.increment.as_ref()?;
@@ -175,7 +176,7 @@ fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, Str
     })
 }
 
-/// What tells caches on the way to clients that an answer is for who asked.
+/// The Vary lines that tell caches between server and client that the answer depends on the identity.
 fn vary(guard: &Guard) -> Vec<u8> {
     let mut lines = Vec::new();
     let mut fields = guard.identifying();
@@ -202,7 +203,7 @@ fn compile_secret(guard: &model::Secret) -> Secret {
     }
 }
 
-/// By table: the columns that some endpoint increments, so that an answer knows whether it shows any.
+/// The columns that some endpoint increments, by table, so that an answer knows whether it shows one of them.
 pub fn incremented_columns(
     endpoints: &[model::Endpoint],
     schemas: &HashMap<String, Arc<Schema>>,

@@ -1,5 +1,5 @@
-//! Proxies, from the config to what runs: endpoints with the same upstreams and the same patience share pools
-//! and what is known of who is well.
+//! Compiles proxies: endpoints with the same upstreams and timeouts share connection pools and the health
+//! state of the upstreams.
 
 use crate::action::proxy::{Failures, ProxyAction};
 use forebay_config::model;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// All proxies of a server, for as long as an endpoint or a request has them.
+/// All proxies of a server, each until no endpoint and no request uses it any more.
 pub struct Proxies {
     workers: usize,
     all: Mutex<Vec<Known>>,
@@ -23,17 +23,17 @@ struct Known {
 }
 
 impl Proxies {
-    /// Threads that serve requests.
+    /// The number of threads that serve requests.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// None yet, for that many workers.
+    /// Starts with no proxy, for this number of workers.
     pub fn new(workers: usize) -> Proxies {
         Proxies { workers, all: Mutex::default() }
     }
 
-    /// Lets those that check the health of their upstreams do so from now on.
+    /// Starts the health checks of proxies that have one and are not checked yet.
     pub fn start(&self, runtime: &Handle) {
         let mut all = self.all.lock();
         all.retain(|known| known.proxy.strong_count() > 0);
@@ -43,7 +43,7 @@ impl Proxies {
         }
     }
 
-    /// The action of one endpoint.
+    /// The proxy action of one endpoint.
     pub fn action(
         &self,
         proxy: &model::Proxy,
@@ -95,7 +95,8 @@ impl Proxies {
     }
 }
 
-/// Whom the servers behind are believed to be by. The file is read at a start and at each reload.
+/// The certificate authorities that may sign the upstreams' certificates. The file is read at the start and
+/// at each reload.
 fn roots(proxy: &model::Proxy) -> Result<Roots, String> {
     let Some(path) = &proxy.ca else { return Ok(Roots::System) };
     let pem =

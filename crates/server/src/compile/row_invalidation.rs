@@ -1,4 +1,4 @@
-//! `invalidates` of tables, from the config to what runs.
+//! Compiles `invalidates` of tables.
 
 use super::caching::CachedRoutes;
 use super::context::CompileError;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What changes of these tables drop.
+/// What row changes in these tables drop from the cache.
 pub fn changes(
     config: &Config,
     schemas: &HashMap<String, Arc<Schema>>,

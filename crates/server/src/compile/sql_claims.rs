@@ -1,9 +1,10 @@
-//! `$auth.sub` in SQL: databases know names without dots, so a claim gets one that no parameter can have.
+//! `$auth.sub` in SQL: databases do not accept dots in names, so a claim gets a name that no parameter can
+//! have.
 
-/// Stands for the dot. It is a letter to PostgreSQL's and SQLite's lexers, and none to the config's.
+/// Stands for the dot. PostgreSQL's and SQLite's lexers accept it as a letter; the config's lexer does not.
 const DOT: char = '\u{1c0}';
 
-/// A statement in which claims have names that databases take. Quoted texts stay as they are.
+/// Rewrites a statement so that claims have names that databases accept. Quoted text stays unchanged.
 pub fn plain(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
     let mut quote = None;
@@ -28,7 +29,7 @@ pub fn plain(sql: &str) -> String {
     out
 }
 
-/// The name of a parameter of such a statement as the config writes it.
+/// Turns a parameter name of such a statement back into the name that the config uses.
 pub fn name(param: &str) -> String {
     param.replacen(DOT, ".", 1)
 }

@@ -1,6 +1,6 @@
-//! The types of a statement's parameters, as far as the text of the statement shows them: `column = $name`
-//! and its like, and the places of `INSERT INTO table (columns) VALUES (…)`. What it does not show stays
-//! text, which the database compares by its own rules; `params` in the config can always say more.
+//! The types of a statement's parameters, as far as the statement's text shows them: `column = $name` and
+//! other comparisons, and the positions in `INSERT INTO table (columns) VALUES (…)`. Any other parameter is
+//! text, which the database compares by its own rules; `params` in the config can declare the type.
 
 use forebay_value::{Schema, Type};
 
@@ -16,7 +16,7 @@ enum Token<'a> {
     Constant,
 }
 
-/// The type of `$param`, if the statement shows it. `schemas` are the tables that the config knows.
+/// The type of `$param`, if the statement shows it. `schemas` are the config's tables.
 pub fn infer<'s>(sql: &str, param: &str, schemas: impl Iterator<Item = &'s Schema>) -> Option<Type> {
     let tokens = tokenize(sql);
     let mentioned: Vec<&Schema> =

@@ -1,13 +1,13 @@
-//! Words of the config as the crates that they are for say them: methods and limits of HTTP.
+//! Converts model types of the config to types of other crates: methods, listeners and limits of HTTP.
 //!
-//! The config crate knows none of those crates; that its limits are theirs is checked here.
+//! The config crate does not depend on those crates; this file checks that its limits equal theirs.
 
 use forebay_config::{limits, model};
 use forebay_http::{Limits, Listen, Method, Scheme};
 
 const _: () = assert!(limits::KEPT_BODY_BYTES_MAX == forebay_cache::limits::BODY_BYTES_MAX as u64);
 
-/// The method that a route is asked with; [`Method::Other`] stands for every method.
+/// The HTTP method of a route; [`Method::Other`] stands for every method.
 pub fn method(method: model::Method) -> Method {
     match method {
         model::Method::Get => Method::Get,
@@ -19,7 +19,7 @@ pub fn method(method: model::Method) -> Method {
     }
 }
 
-/// Where to listen.
+/// The addresses to listen on.
 pub fn listens(listens: &[model::Listen]) -> Vec<Listen> {
     let listen = |listen: &model::Listen| Listen {
         address: listen.address,
@@ -31,7 +31,7 @@ pub fn listens(listens: &[model::Listen]) -> Vec<Listen> {
     listens.iter().map(listen).collect()
 }
 
-/// What one client may take up.
+/// The limits for one client.
 pub fn http_limits(limits: &model::Limits) -> Limits {
     Limits {
         head_bytes: limits.head_bytes,

@@ -1,5 +1,5 @@
-// A line chart of the last minutes. The legend shows the last values, or those under the pointer; with the
-// keyboard, the arrow keys move there and Escape goes back.
+// A line chart of the last minutes. The legend shows the last values, or the values under the pointer; with
+// the keyboard, the arrow keys move between values and Escape returns to the last ones.
 
 const SVG = "http://www.w3.org/2000/svg";
 const [HEIGHT, TOP, BOTTOM, LEFT] = [150, 6, 18, 44];

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers formatted for people.
 
 const SHORT = [[1e9, "G"], [1e6, "M"], [1e4, "k", 1e3]];
 

@@ -1,5 +1,5 @@
-// The text of /metrics as numbers, and what two scrapes say together.
-// A series is named as in the text: `name{label="value",…}`.
+// Parses the text of /metrics, and computes rates and percentiles from two scrapes. A series is named as in
+// the text: `name{label="value",…}`.
 
 const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:\\.|[^"\\])*)"/g;
 const ESCAPED = { "\\\\": "\\", '\\"': '"', "\\n": "\n" };

@@ -1,12 +1,12 @@
-//! The dashboard: one page on the admin listener, made of the files beside this one.
+//! The dashboard: one page on the admin listener, built from the files in this folder.
 //!
-//! Promises that it asks no other server for anything, and that a browser holds it to that
-//! (Content-Security-Policy). Its numbers are those of `GET /metrics`: the page reads that text and computes
-//! rates and percentiles from two scrapes. Leaves who may ask to [`crate::admin_access`].
+//! Promises that the page contacts no other server, which the browser enforces (Content-Security-Policy). Its
+//! numbers are those of `GET /metrics`: the page reads that text and computes rates and percentiles from two
+//! scrapes. Access control is in [`crate::admin_access`].
 
 use forebay_http::{Answer, Head, Method, Request};
 
-/// What the page may load and ask: this listener. No other page may show it in a frame.
+/// The page may load from and connect to this listener only. No other page may embed it in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -24,7 +24,7 @@ const FILES: [(&str, &str, &str); 8] = [
     ("/dashboard/show.js", SCRIPT, include_str!("show.js")),
 ];
 
-/// Answers a request for a file of the page; false: it is for something else.
+/// Answers a request for a file of the page; returns false for any other request.
 pub(crate) fn answer(request: &Request<'_>, answer: &mut Answer<'_>) -> bool {
     if !matches!(request.method(), Method::Get | Method::Head) {
         return false;
@@ -37,7 +37,7 @@ pub(crate) fn answer(request: &Request<'_>, answer: &mut Answer<'_>) -> bool {
         .header("Content-Security-Policy", POLICY)
         .header("X-Content-Type-Options", "nosniff")
         .header("Referrer-Policy", "no-referrer")
-        // The next version of the binary has another page.
+        // Another version of the binary has another page.
         .header("Cache-Control", "no-cache");
     answer.respond(&head, content.as_bytes());
     true

@@ -1,5 +1,5 @@
-// What the page shows, and when. Every number is one of /metrics, or made of two scrapes of it; /ready, /drain,
-// /tables and /dead-letters give words, lists and the drain's state.
+// What the page shows, and when. Every number comes from /metrics or is computed from two scrapes; /ready,
+// /drain, /tables and /dead-letters provide words, lists and the drain's state.
 
 import { Scrape, buckets, increase, increases, perSecond, quantile } from "./metrics.js";
 import { Chart } from "./chart.js";

@@ -1,5 +1,5 @@
-// Elements of the page from lists of what to show. An element that shows a series of /metrics has its name and
-// value as they were scraped in `data-series` and `data-value`.
+// Builds elements of the page from lists of items. An element that shows a series of /metrics has the series'
+// name and value as scraped in `data-series` and `data-value`.
 
 function element(name, text, className = "") {
   const made = document.createElement(name);
@@ -17,7 +17,7 @@ function mark(shown, series, value) {
 /** A text in a mood: good, warn, bad, or none. */
 export function mood(shown, word, text) {
   if (shown.dataset.mood !== word) shown.dataset.mood = word;
-  // A status that is set anew is read out anew.
+  // A status that is set again is announced again by screen readers.
   if (shown.textContent !== text) shown.textContent = text;
 }
 

@@ -1,7 +1,8 @@
-//! What answers tell browsers, beside what they are: which web pages may read them (CORS, the Fetch standard,
-//! section 3.2), and header fields that the config sets.
+//! Headers that an endpoint adds to its answers for browsers: CORS (the Fetch standard, section 3.2), and
+//! header fields that the config sets.
 //!
-//! Promises that an origin is named only to itself, and that caches are told where answers differ by it.
+//! Promises that an answer names an allowed origin only to that origin, and that `Vary` tells caches that the
+//! answer differs by origin.
 
 use forebay_http::{Head, HeaderLines, Request};
 use std::sync::LazyLock;
@@ -9,23 +10,23 @@ use std::sync::LazyLock;
 /// 204.
 pub static NO_CONTENT: LazyLock<Head> = LazyLock::new(|| Head::new(204));
 
-/// What answers of an endpoint tell browsers.
+/// Headers that an endpoint adds to its answers for browsers.
 pub struct AnswerHeaders {
     /// Header lines of every answer.
     pub lines: Vec<u8>,
-    /// Further ones of those that go by https.
+    /// Further header lines for answers that are sent over https.
     pub secure_lines: Vec<u8>,
-    /// Which web pages may read them.
+    /// The CORS headers; `None`: none are added.
     pub cors: Option<Cors>,
 }
 
 /// Which web pages may read answers.
 pub struct Cors {
-    /// Whose pages; `None`: all.
+    /// The origins that may read answers; `None`: every origin.
     pub origins: Option<Vec<String>>,
-    /// Lines of answers to them, beside that which names the origin.
+    /// Header lines of answers to these origins, besides Access-Control-Allow-Origin.
     pub lines: Vec<u8>,
-    /// Further lines for what asks in advance, but for the methods.
+    /// Further header lines for preflight requests, besides Access-Control-Allow-Methods.
     pub preflight_lines: Vec<u8>,
 }
 
@@ -42,7 +43,7 @@ impl AnswerHeaders {
         lines
     }
 
-    /// The lines of the answer to what a browser asks in advance; `None`: without `cors` nothing is said.
+    /// The header lines of the answer to a CORS preflight request; `None` when the endpoint has no `cors`.
     pub fn preflight(&self, request: &Request<'_>, methods: &str) -> Option<Vec<u8>> {
         let mut lines = self.lines(request);
         let cors = self.cors.as_ref()?;
@@ -55,7 +56,7 @@ impl AnswerHeaders {
 }
 
 impl Cors {
-    /// The origin of a request, as the answer has to name it, if its pages may read answers.
+    /// The value of Access-Control-Allow-Origin for a request; `None` when its origin may not read answers.
     fn admitted<'a>(&self, request: &Request<'a>) -> Option<&'a [u8]> {
         let Some(origins) = &self.origins else { return Some(b"*") };
         let origin = request.header("Origin")?;

@@ -8,11 +8,11 @@ use std::sync::{Arc, LazyLock};
 
 /// A receiver of exactly one answer.
 pub trait Out {
-    /// The answer may leave only when the log is durable up to here.
+    /// Holds the answer back until the log is durable up to this position.
     fn hold_until(&mut self, position: Position);
 
-    /// The answer: its head, header lines of its own, and a body that is written in place. `length_hint` is
-    /// the length in bytes that the body will probably have.
+    /// Writes the answer: its head, further header lines, and a body that is written in place. `length_hint`
+    /// is the expected length of the body in bytes.
     fn respond(
         &mut self,
         head: &Arc<Head>,
@@ -21,7 +21,7 @@ pub trait Out {
         write: impl FnOnce(&mut Vec<u8>),
     );
 
-    /// The answer: its head and a body that is there already.
+    /// Writes the answer: its head and a complete body.
     fn respond_whole(&mut self, head: &Arc<Head>, body: &[u8]);
 }
 
@@ -45,7 +45,7 @@ impl Out for Answer<'_> {
     }
 }
 
-/// An answer for a request whose connection is not at hand any more.
+/// An answer to a request whose connection is no longer borrowed.
 #[derive(Default)]
 pub struct OwnedOut {
     reply: Option<Reply>,
@@ -53,10 +53,10 @@ pub struct OwnedOut {
 }
 
 impl OwnedOut {
-    /// What was answered.
+    /// The answer.
     ///
     /// # Panics
-    /// When nothing was: an action that is done has answered.
+    /// When the action wrote no answer; a completed action has written one.
     pub fn into_reply(self) -> Reply {
         Reply { mark: self.mark, ..self.reply.expect("an action that is done has answered") }
     }

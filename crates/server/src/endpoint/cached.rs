@@ -1,8 +1,8 @@
-//! The cache in front of an endpoint: the key of a request, a hit, and who waits for a fill.
+//! The cache in front of an endpoint: the cache key of a request, a hit, and requests that wait for a fill.
 //!
 //! Promises that a hit is a plain call on the worker, and that two requests share an answer only when
-//! everything that the answer can depend on is the same: the endpoint as it is configured, its parameters as
-//! they were understood, who is asking, and the headers of `vary`.
+//! everything that the answer can depend on is the same: the endpoint's config, the parsed parameters, the
+//! client's identity, and the headers of `vary`.
 
 use super::eval::{Eval, Scope, Slots, write_text};
 use super::intake::Intake;
@@ -20,37 +20,37 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the answers of one endpoint are kept.
+/// How the answers of one endpoint are cached.
 pub struct Cached {
     /// The cache of this process.
     pub cache: Cache<Problem>,
-    /// How long, and what it promises.
+    /// How long answers are cached, and with which consistency.
     pub rules: Arc<Rules>,
-    /// What the endpoint's keys begin with: who answers, and how.
+    /// The first bytes of the endpoint's cache keys: a hash of the endpoint's config.
     pub fingerprint: [u8; 16],
-    /// Whether an answer for one identity is kept for others.
+    /// Whether all identities share cached answers.
     pub is_for_all_identities: bool,
-    /// Headers that make another answer.
+    /// Request headers that are part of the cache key.
     pub vary: Vec<String>,
-    /// What it depends on.
+    /// The tags of an answer.
     pub tags: Tags,
 }
 
-/// An action whose answers are kept.
+/// An action whose answers are cached.
 pub struct CachedAction {
-    /// What makes an answer.
+    /// The action that produces an answer.
     pub action: Arc<Action>,
-    /// How it is kept.
+    /// How its answers are cached.
     pub cached: Cached,
-    /// The form of answers whose key is too long to be kept.
+    /// The form of answers that are not cached because their key is too long.
     pub form: Form,
 }
 
-/// Tags, compiled.
+/// The tags of an endpoint's answers, compiled.
 pub struct Tags {
-    /// One that stands for the whole endpoint.
+    /// The tag that stands for the whole endpoint.
     pub own: Option<String>,
-    /// Those of the config.
+    /// The tags that the config lists.
     pub given: Vec<Eval>,
 }
 
@@ -67,7 +67,7 @@ impl Tags {
     }
 }
 
-/// What a request is read into, so that a hit allocates nothing but texts.
+/// Buffers that each request reuses, so that a hit allocates only text values.
 #[derive(Default)]
 struct Scratch {
     slots: Slots,
@@ -160,7 +160,7 @@ impl CachedAction {
     }
 }
 
-/// Makes an answer; a 404 may be kept as well.
+/// Runs the action; a 404 is a cacheable answer too.
 async fn produce(action: Arc<Action>, slots: Arc<Slots>, timeout: Duration) -> Result<Filled, Problem> {
     let made = run_until_answered(|out| action.run(&slots, out));
     match within(timeout, made).await.flatten() {
@@ -171,7 +171,7 @@ async fn produce(action: Arc<Action>, slots: Arc<Slots>, timeout: Duration) -> R
 }
 
 impl Cached {
-    /// The key: everything that the answer can depend on, each part with its length before it.
+    /// Writes the cache key: everything that the answer can depend on, each part with its length before it.
     fn write_key(
         &self,
         intake: &Intake,
@@ -183,7 +183,8 @@ impl Cached {
         key.clear();
         key.extend_from_slice(&self.fingerprint);
         for (plan, value) in intake.params.plans.iter().zip(&slots.values) {
-            // What is computed here is no part of the question.
+            // A computed parameter follows from the others or is drawn by the server: the client does not
+            // choose it.
             if !matches!(plan.source, Source::Computed(_)) {
                 write_part(value, key);
             }
@@ -192,7 +193,7 @@ impl Cached {
         self.write_vary(request, key);
     }
 
-    /// The client's identity, so that an answer to one identity, or to none, is never served to another.
+    /// Adds the client's identity, so that an answer to one identity, or to none, is never served to another.
     pub(super) fn write_identity(&self, identity: Option<&Identity>, key: &mut Vec<u8>) {
         let Some(identity) = identity else { return };
         let at = begin_part(b'i', key);
@@ -204,7 +205,7 @@ impl Cached {
         end_part(at, key);
     }
 
-    /// The headers that make another answer.
+    /// Adds the headers of `vary`.
     pub(super) fn write_vary(&self, request: &Request<'_>, key: &mut Vec<u8>) {
         for name in &self.vary {
             let at = begin_part(b'h', key);
@@ -217,8 +218,8 @@ impl Cached {
     }
 }
 
-/// How long a request waits for a fill, which takes up to `timeout` itself and then tells those who wait,
-/// perhaps with an older answer.
+/// How long a request waits for a fill. The fill itself may take `timeout`; the rest lets it report to the
+/// waiting requests, perhaps with a stale answer.
 pub(super) fn patience(timeout: Duration) -> Duration {
     timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS)
 }

@@ -1,12 +1,11 @@
-//! The cache in front of a server behind: which requests it answers, what two of them share, and what is
-//! asked for all.
+//! The cache in front of an upstream: which requests it answers, which requests share an answer, and which
+//! request is sent upstream on behalf of all clients.
 //!
-//! The question is the endpoint, the path in its one form, the query as it is, the client's scheme, the
-//! headers of `vary`, who is asking where a guard found out, and Host where the server sees it. Exactly
-//! that is sent when an answer is asked for all clients, so that nothing else of a request can have a part in
-//! it. An answer that turns out to be private is served to no client: each client then asks in its
-//! own name. A request that says who is asking (or wants a part of the answer, or has a body) is passed on
-//! without the cache.
+//! The cache key contains the endpoint, the normalized path, the query as sent, the client's scheme, the
+//! headers of `vary`, the identity that a guard found, and Host when the upstream receives it. A fill sends
+//! exactly these upstream, so nothing else of a request can influence a shared answer. A private answer is
+//! not shared: each client's own request is passed on instead. A request that carries credentials, a Range or
+//! a body is passed on without the cache.
 
 use super::cached::{Cached, begin_part, end_part, patience};
 use super::intake::Intake;
@@ -26,26 +25,26 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Headers that make a request one client's own, unless the config says otherwise.
+/// Headers that make a request personal to one client, unless the config says otherwise.
 pub const PERSONAL: [&str; 3] = ["Authorization", "Cookie", "Range"];
 
-/// How the answers of the server behind one endpoint are kept.
+/// How the answers of one endpoint's upstream are cached.
 pub struct Fronted {
-    /// How requests are passed on that the cache does not answer.
+    /// How requests that the cache does not answer are passed on.
     pub passed: Passed,
-    /// The cache, for how long, by which headers, with which tags.
+    /// The cache, the lifetimes, the headers of `vary`, and the tags.
     pub cached: Cached,
-    /// Which answers are kept.
+    /// Which answers may be cached.
     pub policy: Arc<Policy>,
-    /// Headers with which a request is passed on.
+    /// Headers whose presence makes a request bypass the cache.
     pub personal: Vec<&'static str>,
-    /// Whether the server sees the client's Host.
+    /// Whether the upstream receives the client's Host.
     pub keys_host: bool,
-    /// What the tag of a path begins with, if writes to it pass here too.
+    /// The prefix of path tags, when writes to the same paths pass through this server.
     pub path_tag: Option<String>,
-    /// The longest body that is kept.
+    /// The longest body that is cached, in bytes.
     pub bytes_max: usize,
-    /// Questions whose answers were private.
+    /// The cache keys whose last answer was private.
     pub private_answers: Arc<PrivateAnswers>,
 }
 
@@ -54,7 +53,7 @@ thread_local! {
     static KEY: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// A request, and what it asks.
+/// A request with its cache key.
 struct Question<'a> {
     intake: &'a Intake,
     request: &'a Request<'a>,
@@ -90,8 +89,8 @@ impl Fronted {
                 }
                 Found::Refresh(entry) => {
                     entry.respond(&Conditions::of(request), now_ms, answer);
-                    // There is an answer: what hinders a new one will be told to those who have to wait for
-                    // it.
+                    // The client has its answer already. An error of the refresh is reported to later
+                    // requests that have to wait for a fill.
                     let _hindered = self.refresh(&question);
                     Ok(Outcome::Done)
                 }
@@ -103,7 +102,7 @@ impl Fronted {
         })
     }
 
-    /// Whether a request may be answered with what others got.
+    /// Whether a request may be answered with an answer that other clients share.
     fn may_share(&self, request: &Request<'_>) -> bool {
         let has_body = |name: &str, value: &[u8]| {
             (name.eq_ignore_ascii_case("Content-Length") && value != b"0")
@@ -131,7 +130,7 @@ impl Fronted {
             key.extend_from_slice(request.host().unwrap_or_default());
             end_part(at, key);
         }
-        // The server sees the scheme: it may send one scheme's clients to the other.
+        // The upstream sees the scheme and may, for example, redirect http clients to https.
         if request.client().is_secure {
             end_part(begin_part(b's', key), key);
         }
@@ -182,7 +181,7 @@ impl Fronted {
         })))
     }
 
-    /// What fills the cache with the answer to a question.
+    /// The fill that fetches the answer for this key.
     fn fill(&self, question: &Question<'_>, place: Arc<WaitingPlace>) -> Result<ProxyFill, Problem> {
         Ok(ProxyFill {
             action: self.passed.proxy.clone(),
@@ -199,7 +198,7 @@ impl Fronted {
         })
     }
 
-    /// The request without the client's credentials.
+    /// The request that a fill sends upstream: without the client's credentials.
     fn asked(&self, question: &Question<'_>) -> Result<forebay_proxy::Request, Problem> {
         let malformed = || Problem::new(400, "the request cannot be passed on");
         let target = match question.request.query() {

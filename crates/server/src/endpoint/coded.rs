@@ -1,17 +1,17 @@
-//! Bodies of requests in a content coding (RFC 9110 section 8.4): decoded before an endpoint reads them.
+//! Request bodies with a content coding (RFC 9110 section 8.4), decoded before an endpoint reads them.
 //!
-//! Promises that a small body never becomes more than a large one may be.
+//! Promises that a decoded body is no longer than the limit for any request body.
 
 use crate::problem::Problem;
 use forebay_cache::{Coding, Undecoded, decode};
 use forebay_http::Request;
 
-/// The coding of a request's body; `None`: it is as it is.
+/// The content coding of a request's body; `None`: the body has no coding.
 pub fn coding_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
     request.header("Content-Encoding").filter(|name| !name.eq_ignore_ascii_case(b"identity"))
 }
 
-/// The body in that coding as it was before; at most so many bytes.
+/// Decodes the body; the result has at most `bytes_max` bytes.
 pub fn decoded(coding: &[u8], body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Problem> {
     let decoded = match Coding::from_name(coding) {
         Some(coding) => decode(coding, body, bytes_max),

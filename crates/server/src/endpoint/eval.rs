@@ -1,6 +1,5 @@
 //! Expressions, compiled: what a config file writes as `$name`, `random_code(6)` or
-//! `"name-{random_int(0,999)}"`, resolved to slots and functions so that a request looks nothing up by
-//! name.
+//! `"name-{random_int(0,999)}"`, resolved at start to slots and functions so that no request looks up a name.
 
 use crate::functions;
 use crate::problem::Problem;
@@ -11,43 +10,43 @@ use forebay_value::{Invalid, Timestamp, Type, Value, ValueRef, check_bounds, fro
 pub enum Eval {
     /// The value of a parameter.
     Slot(usize),
-    /// A column of the row that is answered.
+    /// A column of the row that the answer shows, or of a new row.
     Column(usize),
     /// A fixed value.
     Const(Value),
-    /// Whether the parameter in this slot was given.
+    /// Whether the parameter in this slot has a value other than null.
     Given(usize),
     /// `uuid()`
     Uuid4,
     Uuid7,
     Now,
-    /// `now(seconds)`; the name of the seconds, for the error when they lead out of the calendar.
+    /// `now(seconds)`; the text is the name of the argument, for the error when the result is out of range.
     NowIn(Box<Eval>, String),
     /// `random_base64(n)`
     RandomBase64(usize),
     /// `random_code(n)`
     RandomCode(usize),
-    /// `random_int(a,b)`; the names of the two bounds, for the error when they are the wrong way round.
+    /// `random_int(a,b)`; the text names the bounds, for the error when `a` is greater than `b`.
     RandomInt(Box<Eval>, Box<Eval>, String),
     /// `one_of(a,b,…)`
     OneOf(Vec<Eval>),
-    /// `a ?? b`: the first that is not null.
+    /// `a ?? b`: `a` unless it is null, else `b`.
     Coalesce(Box<Eval>, Box<Eval>),
-    /// Text put together from parts.
+    /// Text concatenated from parts.
     Template(Vec<Eval>),
     /// `sha256(text)`
     Sha256(Box<Eval>),
 }
 
-/// Room for the text that a template gives, before it grows: that of an address.
+/// The initial capacity for the text of a template, in bytes: about the length of a URL.
 const TEMPLATE_BYTES: usize = 128;
 
-/// The parameters of one request.
+/// The values of one request's parameters.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
-    /// Their values; null for one that is not there.
+    /// The values in slot order; null for a missing parameter.
     pub values: Vec<Value>,
-    /// Bit i: parameter i was in the request, be it as null.
+    /// Bit i: the request contained parameter i, possibly as null.
     given: u64,
 }
 
@@ -55,30 +54,30 @@ pub struct Slots {
 pub const SLOTS_MAX: usize = 64;
 
 impl Slots {
-    /// Forgets them and keeps their room.
+    /// Removes all values and keeps the capacity.
     pub fn clear(&mut self) {
         self.values.clear();
         self.given = 0;
     }
 
-    /// Adds the next one.
+    /// Appends the next value.
     pub fn push(&mut self, value: Value, given: bool) {
         self.given |= u64::from(given) << self.values.len();
         self.values.push(value);
     }
 
-    /// Whether the parameter in this slot was in the request.
+    /// Whether the request contained the parameter in this slot.
     pub fn is_given(&self, slot: usize) -> bool {
         self.given & (1 << slot) != 0
     }
 }
 
-/// What an expression can see.
+/// The values that an expression can refer to.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     slots: &'a Slots,
     columns: Columns<'a>,
-    /// How many rows the table has that a drawn code is meant for.
+    /// The number of rows in the table that a random code is generated for.
     rows: u64,
 }
 
@@ -86,24 +85,24 @@ pub struct Scope<'a> {
 #[derive(Clone, Copy)]
 enum Columns<'a> {
     None,
-    /// The row that is answered.
+    /// The row that the answer shows.
     Answer(&'a [ValueRef<'a>]),
-    /// The row that is being made.
+    /// The columns of a new row that are computed so far.
     Own(&'a [Value]),
 }
 
 impl<'a> Scope<'a> {
-    /// The parameters alone.
+    /// A scope with the parameters only.
     pub fn new(slots: &'a Slots) -> Scope<'a> {
         Scope { slots, columns: Columns::None, rows: 0 }
     }
 
-    /// The parameters and the number of rows that codes are drawn beside.
+    /// A scope with the parameters and the number of rows in the table that random codes are generated for.
     pub fn beside_rows(slots: &'a Slots, rows: u64) -> Scope<'a> {
         Scope { slots, columns: Columns::None, rows }
     }
 
-    /// The parameters and the columns of one row.
+    /// A scope with the parameters and the columns of one row.
     pub fn with_columns<'b>(&self, columns: &'b [ValueRef<'b>]) -> Scope<'b>
     where
         'a: 'b,
@@ -111,7 +110,7 @@ impl<'a> Scope<'a> {
         Scope { slots: self.slots, columns: Columns::Answer(columns), rows: self.rows }
     }
 
-    /// The parameters and what is already made of a new row.
+    /// A scope with the parameters and the columns of a new row that are computed so far.
     pub fn with_own<'b>(&self, own: &'b [Value]) -> Scope<'b>
     where
         'a: 'b,
@@ -121,7 +120,7 @@ impl<'a> Scope<'a> {
 }
 
 impl Eval {
-    /// The value. Fails where an argument that the client chose makes no sense.
+    /// Evaluates the expression. Fails when an argument that the client chose is not valid.
     pub fn evaluate(&self, scope: &Scope<'_>) -> Result<Value, Problem> {
         Ok(match self {
             Eval::Slot(slot) => scope.slots.values[*slot].clone(),
@@ -166,13 +165,15 @@ impl Eval {
         })
     }
 
-    /// The value as one of a column of this type; a wrong one is a 400 or 422 that names `name`.
+    /// Evaluates the expression and converts the value to this type; a wrong value is a 400 or 422 that names
+    /// `name`.
     pub fn evaluate_as(&self, ty: Type, name: &str, scope: &Scope<'_>) -> Result<Value, Problem> {
         let value = self.evaluate(scope)?;
         coerce(value, ty).map_err(|invalid| Problem::invalid(name, &invalid))
     }
 
-    /// Whether the value was drawn here, so that drawing again may give another: not when the client gave it.
+    /// Whether the value is random, so that evaluating again may give another; false when the client gave the
+    /// value.
     pub fn is_drawn(&self, scope: &Scope<'_>) -> bool {
         match self {
             Eval::Uuid4 | Eval::Uuid7 | Eval::RandomBase64(_) | Eval::RandomCode(_) | Eval::RandomInt(..) => {
@@ -194,7 +195,7 @@ impl Eval {
         }
     }
 
-    /// Whether `random_code` has a part in the value.
+    /// Whether the expression contains `random_code`.
     pub fn draws_code(&self) -> bool {
         match self {
             Eval::RandomCode(_) => true,
@@ -205,7 +206,7 @@ impl Eval {
         }
     }
 
-    /// Whether the value depends on this column.
+    /// Whether the expression refers to this column.
     pub fn uses_column(&self, column: usize) -> bool {
         match self {
             Eval::Column(own) => *own == column,
@@ -219,7 +220,7 @@ impl Eval {
     }
 }
 
-/// So many seconds from now, before the end of the year 9999.
+/// The time `seconds` from now; an error beyond the end of the year 9999 or before 1970.
 fn now_in(seconds: Value, name: &str) -> Result<Value, Problem> {
     const YEAR_10000_MICROS: i64 = 253_402_300_800_000_000;
     let seconds = coerce(seconds, Type::Bigint).map_err(|invalid| Problem::invalid(name, &invalid))?;
@@ -231,8 +232,8 @@ fn now_in(seconds: Value, name: &str) -> Result<Value, Problem> {
     }
 }
 
-/// How long a drawn code must be beside that many rows: a character more whenever 1 % of a length is taken,
-/// so that guesses miss and draws rarely collide.
+/// The length of a random code for a table with `rows` rows. It grows by one character whenever 1 % of all
+/// codes of a length is used, so that guesses miss and new codes rarely collide.
 fn code_chars(least: usize, rows: u64) -> usize {
     let enough = |chars: usize| 62f64.powi(chars as i32) / 100.0 > rows as f64;
     (least..).find(|&chars| enough(chars)).expect("powers of 62 pass every number of rows")
@@ -250,7 +251,7 @@ fn random_int(low: Value, high: Value, name: &str) -> Result<Value, Problem> {
     }
 }
 
-/// Makes a value one of this type, or says what it must be.
+/// Converts a value to this type, or returns the error that names the required form.
 pub fn coerce(value: Value, ty: Type) -> Result<Value, Invalid> {
     let coerced = match (value, ty.unbounded()) {
         (value, ty) if value.as_ref().fits(ty) => Ok(value),
@@ -264,7 +265,8 @@ pub fn coerce(value: Value, ty: Type) -> Result<Value, Invalid> {
         }
         (_, ty) => Err(Invalid::form(format!("a {ty}"))),
     }?;
-    // Bounds are the column's; a parameter of plain text does not know them.
+    // The bounds come from the column; a parameter that was declared as plain text was not checked against
+    // them.
     check_bounds(ty, coerced.as_ref())?;
     Ok(coerced)
 }

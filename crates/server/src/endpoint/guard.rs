@@ -1,8 +1,9 @@
-//! Guards: who may call a route. Who knows a secret, who proves an identity, and one or all of several.
+//! Guards: which clients may call a route. A guard checks a shared secret or an identity, or combines guards
+//! with "any" or "all".
 //!
-//! 401 says that who is asking is not proved, with how it could be in WWW-Authenticate; 403 that it is
-//! proved and not enough. A guard that needs time is asked again with what came of that, so that each
-//! credential is judged once.
+//! 401 means that the client has not proved its identity, and WWW-Authenticate says how it can; 403 that the
+//! identity is proved but not sufficient. A guard that needs time is checked again together with the verdict,
+//! so that each credential is verified once.
 
 use crate::auth::{Auth, Identity, Judging, Refused, Verdict};
 use crate::handler::find_query;
@@ -13,38 +14,38 @@ use std::sync::Arc;
 
 /// A guard, compiled.
 pub enum Guard {
-    /// Who knows a secret.
+    /// Passes clients that send a shared secret.
     Secret(Secret),
-    /// Who proves who they are.
+    /// Passes clients that prove their identity.
     Auth(Identified),
-    /// Who satisfies one of these.
+    /// Passes clients that at least one of these guards passes.
     Any(Vec<Guard>),
-    /// Who satisfies all of these.
+    /// Passes clients that all of these guards pass.
     All(Vec<Guard>),
 }
 
-/// Who proves who they are.
+/// Passes clients that prove their identity.
 pub struct Identified {
-    /// How.
+    /// How the identity is proved.
     pub auth: Arc<Auth>,
-    /// Claims, and what each must be or hold one of.
+    /// Claims, and for each claim the accepted values.
     pub require: Vec<(String, Vec<String>)>,
 }
 
-/// Who knows a secret.
+/// Passes clients that send a shared secret.
 #[derive(Debug, Clone)]
 pub struct Secret {
-    /// Where the secret is to be found.
+    /// Where the request carries the secret.
     pub place: Place,
-    /// The secret; empty: no request passes by it.
+    /// The secret; empty: no request passes.
     pub secret: String,
-    /// Whom the guard stops.
+    /// Which requests the guard applies to.
     pub from: From,
-    /// What those see who do not know it.
+    /// The status that a request with a missing or wrong secret gets.
     pub status: u16,
 }
 
-/// Where a secret is to be found.
+/// Where a request carries a secret.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// A query parameter.
@@ -53,34 +54,34 @@ pub enum Place {
     Header(String),
 }
 
-/// Whom a guard stops.
+/// Which requests a guard applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     /// All requests.
     Anywhere,
-    /// All but those of programs on this machine ([`Request::is_local`]).
+    /// All except those from programs on this machine ([`Request::is_local`]).
     Outside,
 }
 
-/// What a guard says of a request.
+/// The result of a guard's check.
 pub enum Checked {
-    /// It may pass; who is asking, if the guard found out.
+    /// The request may pass; with the client's identity if the guard established one.
     Passed(Option<Arc<Identity>>),
-    /// It may not.
+    /// The request may not pass.
     Refused(Problem),
-    /// That takes time: to be asked again with what comes of this.
+    /// The check needs time: await the future, note its verdict, and check again.
     Wait(Arc<Auth>, Judging),
 }
 
-/// What came of verdicts that took time.
+/// The verdicts that took time.
 #[derive(Default)]
 pub struct Judged(Vec<(Arc<Auth>, Judgement)>);
 
-/// The client's identity, or why it has none.
+/// The client's identity, or why it was refused.
 pub type Judgement = Result<Arc<Identity>, Refused>;
 
 impl Judged {
-    /// Notes a verdict.
+    /// Records a verdict.
     pub fn note(&mut self, auth: Arc<Auth>, verdict: Judgement) {
         self.0.push((auth, verdict));
     }
@@ -110,7 +111,7 @@ impl Guard {
 }
 
 impl Guard {
-    /// The header fields by which it tells who is asking.
+    /// The header fields that carry the credentials.
     pub fn identifying(&self) -> Vec<&str> {
         match self {
             Guard::Secret(_) => Vec::new(),
@@ -119,7 +120,7 @@ impl Guard {
         }
     }
 
-    /// What WWW-Authenticate says to a client without an identity.
+    /// The WWW-Authenticate fields for a client without an identity.
     pub fn challenges(&self) -> Vec<(&'static str, String)> {
         match self {
             Guard::Secret(_) => Vec::new(),
@@ -145,7 +146,7 @@ fn any(guards: &[Guard], request: &Request<'_>, judged: &Judged) -> Checked {
     Checked::Refused(refusal.unwrap_or_else(|| Problem::new(403, "no request may do this")))
 }
 
-/// What a client sees that two guards refused: the one that says most of what it could do.
+/// The problem for a client that two guards refused: the one that tells it most about what to do.
 fn either(mut first: Problem, second: Problem) -> Problem {
     let weight = |problem: &Problem| match problem.status {
         404 => 0,
@@ -201,7 +202,7 @@ impl Secret {
 
     fn refusal(&self) -> Problem {
         match self.status {
-            // Does not give away that there is something to be found.
+            // The same as for a route that does not exist: does not reveal the guarded route.
             404 => Problem::not_found("there is nothing here"),
             401 => Problem {
                 headers: vec![("WWW-Authenticate", "Secret".to_owned())],

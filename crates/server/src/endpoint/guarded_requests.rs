@@ -1,4 +1,5 @@
-//! Requests whose guard needs time: kept until it is known who is asking, and then answered as any other.
+//! Requests whose guard needs time: held until the client's identity is known, and then answered as any
+//! other.
 
 use super::answer_sink::respond_problem;
 use super::guard::{Checked, Guard, Judged};
@@ -10,24 +11,24 @@ use crate::problem::Problem;
 use forebay_http::{Answer, Given, Outcome, OwnedRequest, Reply, Request, detached};
 use std::sync::Arc;
 
-/// The guards that a request must satisfy: that of its endpoint, and that of the endpoint which an
-/// application behind may take its path for.
+/// The guards that a request must satisfy: the guard of its endpoint, and the guard of the endpoint that an
+/// upstream application may resolve its path to.
 pub struct Guards<E> {
-    /// What is asked.
+    /// The endpoint that the request matched.
     pub endpoint: Arc<E>,
-    /// What the application may take it for.
+    /// The endpoint that the upstream application may resolve the path to.
     pub other: Option<Arc<E>>,
 }
 
-/// What stands behind a guard.
+/// An endpoint behind a guard.
 pub trait Enter: Send + Sync + 'static {
-    /// Which requests may pass, if not all.
+    /// The guard; `None`: every request may pass.
     fn guard(&self) -> Option<&Guard>;
 
-    /// What it takes requests with.
+    /// The endpoint's intake of requests.
     fn intake(&self) -> &Intake;
 
-    /// Answers a request that its guard lets pass, or gives the future that will.
+    /// Answers a request that passed the guard, or returns the future that will.
     fn enter(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -36,7 +37,7 @@ pub trait Enter: Send + Sync + 'static {
     ) -> Result<Outcome, Problem>;
 }
 
-/// Lets the log of requests know who is asking.
+/// Records the client's identity for the request log.
 pub fn note_subject(request: &Request<'_>, identity: Option<&Identity>) {
     if let (Some(identity), Some(label)) = (identity, request.label()) {
         label.subject.get_or_init(|| identity.subject.clone());
@@ -44,7 +45,7 @@ pub fn note_subject(request: &Request<'_>, identity: Option<&Identity>) {
 }
 
 impl<E: Enter> Guards<E> {
-    /// What they say of a request.
+    /// Checks a request against the guards.
     pub fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
         let check = |guarded: &Arc<E>| match guarded.guard() {
             Some(guard) => guard.check(request, judged),
@@ -56,7 +57,7 @@ impl<E: Enter> Guards<E> {
         }
     }
 
-    /// Waits for a verdict, asks again, and answers.
+    /// Awaits a verdict, checks the guards again, and answers.
     pub fn wait(
         self,
         request: &Request<'_>,
@@ -70,7 +71,7 @@ impl<E: Enter> Guards<E> {
         let request = OwnedRequest::new(request);
         Ok(Outcome::Streamed(Box::pin(async move {
             let _place = place;
-            // Nothing was done: it may be asked again.
+            // Nothing was executed: the client may retry.
             let late = |_| Problem::unavailable("who is asking was not found out in time");
             match within(timeout, self.judge(request, first)).await.map_err(late).flatten() {
                 Ok((request, identity)) => {
@@ -99,7 +100,7 @@ impl<E: Enter> Guards<E> {
         }
     }
 
-    /// What the endpoint answers to a request that may pass.
+    /// The endpoint's answer to a request that passed.
     fn answer(
         &self,
         request: &OwnedRequest,
@@ -119,7 +120,8 @@ impl<E: Enter> Guards<E> {
     }
 }
 
-/// What comes of a request that was kept. A problem is written, so that it has the lines of its answer.
+/// The outcome of a request that was held. A problem is written as an answer, so that it gets the answer's
+/// header lines.
 pub fn written_or(result: Result<Outcome, Problem>, answer: &mut Answer<'_>) -> Outcome {
     result.unwrap_or_else(|problem| {
         respond_problem(&problem, answer);
@@ -127,7 +129,7 @@ pub fn written_or(result: Result<Outcome, Problem>, answer: &mut Answer<'_>) -> 
     })
 }
 
-/// The answer to a request that was kept: what was written, or what comes later.
+/// The answer to a request that was held: the written one, or the one that comes later.
 pub async fn settled(outcome: Outcome, written: Option<Reply>) -> Given {
     match (outcome, written) {
         (Outcome::Done, Some(reply)) => reply.into(),

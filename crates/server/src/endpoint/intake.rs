@@ -1,16 +1,16 @@
-//! What an endpoint takes requests with, however it answers them: its parameters, and places for those that
-//! wait.
+//! What an endpoint needs to accept requests, in every mode: its parameters, and the places of waiting
+//! requests.
 
 use super::params::Params;
 use super::waiting_requests::Waiting;
 use std::sync::Arc;
 
-/// What an endpoint takes requests with.
+/// What an endpoint needs to accept requests.
 pub struct Intake {
     /// Its parameters.
     pub params: Params,
-    /// The most bytes of a body that came in a content coding.
+    /// The largest decoded size of a body with a content coding, in bytes.
     pub body_bytes_max: usize,
-    /// The requests that wait for it.
+    /// The requests that wait for this endpoint.
     pub waiting: Arc<Waiting>,
 }

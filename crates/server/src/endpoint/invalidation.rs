@@ -1,7 +1,7 @@
-//! `invalidates`: a write drops what was kept of the older state before its answer leaves.
+//! `invalidates`: a write drops cached answers of the older state before the write's answer is sent.
 //!
-//! Promises that a write that may have happened is followed by the drop whether its client waits for it or
-//! not: it runs in a task of its own.
+//! Promises that every write that may have happened is followed by the drop, even if its client has
+//! disconnected: the write runs in its own task.
 
 use super::cached::Tags;
 use super::eval::Slots;
@@ -16,17 +16,17 @@ use forebay_http::{Answer, Method, Outcome, Reply, Request};
 use forebay_terminal::warn;
 use std::sync::Arc;
 
-/// What a write drops.
+/// What a write drops from the cache.
 pub struct Drops {
     /// The cache of this process.
     pub cache: Cache<Problem>,
     pub tags: Tags,
-    /// What the tag of the request's path begins with, if it is dropped as well.
+    /// The prefix of path tags, if the tag of the request's path is dropped too.
     pub path_tag: Option<String>,
-    /// Whether what only asks (GET, HEAD, OPTIONS) drops nothing.
+    /// Whether safe requests (GET, HEAD, OPTIONS) drop nothing.
     pub spares_safe: bool,
-    /// Whether some endpoint promises that no client sees an older answer: then a write of which others
-    /// could not be told has not succeeded.
+    /// Whether some endpoint promises that no client sees a stale answer: then a write that other servers
+    /// could not be told of is reported as failed.
     pub is_strict: bool,
 }
 
@@ -53,7 +53,7 @@ impl Drops {
         }
     }
 
-    /// What a request that is passed on drops, if it may write.
+    /// The drop that a passed-on request is followed by; `None` for a request that cannot write.
     pub fn of_passed(
         &self,
         intake: &Intake,
@@ -82,8 +82,8 @@ impl Drops {
         pending: Pending,
         tags: Vec<String>,
     ) -> Result<Outcome, Problem> {
-        // The place is the write's: it is taken until the write has ended, whether its client waits for it or
-        // not.
+        // The write owns the place: the place is taken until the write has ended, even if its client has
+        // disconnected.
         let place = Arc::new(waiting.take()?);
         let (writing_place, dropping, action) = (place.clone(), self.dropping(tags), action.clone());
         let writing = tokio::spawn(async move {
@@ -93,7 +93,7 @@ impl Drops {
                 return result;
             }
             let told = dropping.run().await;
-            // A failed write answers with its own problem.
+            // A failed write returns its own problem.
             result.and_then(|reply| told.map(|()| reply))
         });
         Ok(Outcome::Later(Box::pin(async move {
@@ -103,7 +103,7 @@ impl Drops {
     }
 }
 
-/// A drop that is due when a write has been done.
+/// A drop to run after a write.
 pub struct Dropping {
     cache: Cache<Problem>,
     tags: Vec<String>,
@@ -111,7 +111,7 @@ pub struct Dropping {
 }
 
 impl Dropping {
-    /// Drops. The problem of a write that others had to be told of and could not.
+    /// Drops the tags. Fails if the drop must reach the other servers and could not.
     pub async fn run(self) -> Result<(), Problem> {
         let patience_ms = if self.is_strict { limits::STRICT_PATIENCE_MS } else { 0 };
         match self.cache.drop_tags_within(&self.tags, patience_ms).await {
@@ -121,18 +121,19 @@ impl Dropping {
                     "it was written, but other servers may show what was there before for a while",
                 ))
             }
-            // Told as soon as it can be; until then `consistency = "eventual"` says what others may show.
+            // The cache tells the other servers as soon as it can; until then `consistency = "eventual"`
+            // allows them stale answers.
             _ => Ok(()),
         }
     }
 }
 
-/// The tag of everything that is kept of a path.
+/// The tag of everything that is cached of a path.
 pub fn path_tag(begin: &str, path: &str) -> String {
     format!("{begin} {path}")
 }
 
-/// Whether something may be different now: not when the request itself was refused.
+/// Whether the write may have changed something: not when the request itself was refused.
 fn may_have_written(result: &Result<Reply, Problem>) -> bool {
     result.as_ref().err().is_none_or(|problem| problem.status >= 500)
 }

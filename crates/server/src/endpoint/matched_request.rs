@@ -1,19 +1,20 @@
-//! What is known of a request when its endpoint is called: the parameters of its route, and who is asking.
+//! What the server knows of a request when it calls the endpoint: the parameters of the route, and the
+//! identity.
 
 use crate::auth::Identity;
 use crate::problem::Problem;
 
-/// What is known of a request besides itself.
+/// What the server found out about a request before it calls the endpoint.
 #[derive(Clone, Copy)]
 pub struct Matched<'a> {
     /// The parameters of the route, still percent-encoded.
     pub path: &'a [(&'a str, &'a str)],
-    /// Who is asking, where a guard found out.
+    /// The client's identity, if a guard established one.
     pub identity: Option<&'a Identity>,
 }
 
 impl<'a> Matched<'a> {
-    /// A claim of the client's identity: 401 without an identity, 403 when it lacks the claim.
+    /// A claim of the client's identity: 401 without an identity, 403 when the identity lacks the claim.
     pub fn claim(&self, name: &str) -> Result<&'a str, Problem> {
         let Some(identity) = self.identity else {
             return Err(Problem::new(401, "who is asking must be proved"));

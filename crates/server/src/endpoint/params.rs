@@ -1,8 +1,8 @@
-//! Parameters of a request: where each comes from, what type it has, what stands in for a missing one.
+//! Parameters of a request: where each comes from, its type, and its value when it is missing.
 //!
-//! A parameter that the route does not hold is looked for in the JSON body, then in the query. All of an
-//! endpoint's parameters are read once into slots, in the order of their plans, so that a default or a
-//! computed one sees the ones before it.
+//! A parameter that is not part of the route is looked for in the JSON body, then in the query. All
+//! parameters of an endpoint are read once into slots, in the order of their plans, so that a default or a
+//! computed parameter can refer to the ones before it.
 
 use super::eval::{Eval, Scope, Slots, coerce};
 use super::matched_request::Matched;
@@ -19,17 +19,17 @@ use smallvec::SmallVec;
 /// One parameter, compiled.
 #[derive(Debug, Clone)]
 pub struct ParamPlan {
-    /// Its name, as clients write it.
+    /// The name that clients write.
     pub name: String,
     /// Where it comes from.
     pub source: Source,
-    /// Its type, or that of its elements.
+    /// The type of the value, or of its elements.
     pub ty: Type,
-    /// Whether it is a JSON array of such values.
+    /// Whether the value is a JSON array.
     pub is_array: bool,
-    /// What it must satisfy besides.
+    /// A check besides the type.
     pub check: Check,
-    /// What happens when it is not there.
+    /// What happens when the parameter is missing.
     pub missing: Missing,
 }
 
@@ -38,15 +38,15 @@ pub struct ParamPlan {
 pub enum Source {
     /// The n-th parameter of the route.
     Path(usize),
-    /// The n-th of the fields looked for in the body; in the query when it is not there.
+    /// The n-th of the names looked for in the body, then in the query.
     Field(usize),
     /// A header field.
     Header(String),
-    /// A claim of who is asking.
+    /// A claim of the client's identity.
     Claim(String),
     /// An expression.
     Computed(Eval),
-    /// The client's scheme and the Host of the request, or the configured public URL.
+    /// The base URL: the configured one, else the client's scheme and the Host of the request.
     BaseUrl(Option<String>),
 }
 
@@ -59,34 +59,34 @@ pub enum Check {
     Url,
     /// At least one character, all of `[A-Za-z0-9_-]`.
     Slug,
-    /// A whole number between two, both included.
+    /// A whole number between two bounds, both included.
     Range(i64, i64),
 }
 
-/// What happens when a parameter is not there.
+/// What happens when a parameter is missing.
 #[derive(Debug, Clone)]
 pub enum Missing {
     /// 400.
     Refuse,
-    /// 400; 422 when it is there as null, which the column that it is for may not be.
+    /// 400 when missing; 422 when given as null, for a column that does not accept null.
     NotNull,
     Null,
-    /// It is what this gives.
+    /// The value of this expression.
     Default(Eval),
 }
 
 /// All parameters of an endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
-    /// In the order of their slots.
+    /// The plans in slot order.
     pub plans: Vec<ParamPlan>,
     /// The names looked for in the body and the query.
     pub fields: Vec<String>,
-    /// Whether the body is left alone, and the query holds them all.
+    /// Whether parameters are read from the query only, never from the body.
     pub skips_body: bool,
 }
 
-/// The longest URL taken, in bytes; what browsers and servers agree on.
+/// The longest URL that is accepted, in bytes: a length that browsers and servers support.
 const URL_BYTES_MAX: usize = 2048;
 
 impl Params {
@@ -97,7 +97,7 @@ impl Params {
         Ok(slots)
     }
 
-    /// The same into slots that are empty.
+    /// Like [`Params::read`], into empty slots.
     pub fn read_into(
         &self,
         request: &Request<'_>,
@@ -131,7 +131,7 @@ fn takes_body(method: Method) -> bool {
 }
 
 impl ParamPlan {
-    /// The value as given (JSON null included), if it was.
+    /// The value as given (including JSON null); `None` when it is missing.
     fn find(
         &self,
         request: &Request<'_>,
@@ -182,7 +182,7 @@ impl ParamPlan {
         from_text(self.ty, text).map_err(|invalid| Problem::invalid(&self.name, &invalid))
     }
 
-    /// The array that stands in a body, or null.
+    /// The array in a JSON body, or null.
     fn array_of_json(&self, raw: &str) -> Result<Value, Problem> {
         if raw == "null" {
             return Ok(Value::Null);
@@ -196,7 +196,7 @@ impl ParamPlan {
         self.array(values)
     }
 
-    /// The array of all values that a query has for it, if there is one.
+    /// The array of all values that the query gives under this name; `None` when there are none.
     fn array_of_query(&self, query: Option<&str>) -> Result<Option<Value>, Problem> {
         let mut texts = find_queries(query, &self.name).peekable();
         match texts.peek() {
@@ -217,7 +217,7 @@ impl ParamPlan {
         Ok(Value::Json(String::from_utf8(text).expect("JSON is UTF-8").into()))
     }
 
-    /// Fills in what is missing and checks what is there.
+    /// Fills in a missing value and checks a given one.
     fn settle(&self, found: Option<Value>, slots: &Slots) -> Result<Value, Problem> {
         let is_given = found.is_some();
         let value = match (found.unwrap_or(Value::Null), &self.missing) {
@@ -237,7 +237,7 @@ impl ParamPlan {
         self.checked(value)
     }
 
-    /// A value that satisfies what there is besides its type; the elements of an array did before.
+    /// Checks a value beyond its type; the elements of an array were checked one by one.
     fn checked(&self, value: Value) -> Result<Value, Problem> {
         match (self.check, &value) {
             (Check::Url, Value::Text(text)) if !is_web_url(text) => Err(Problem::parameter(
@@ -265,7 +265,7 @@ fn is_slug(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// Whether this is an absolute http or https URL with a host (RFC 3986; so it is ASCII and safe in a
+/// Whether this is an absolute http or https URL with a host (RFC 3986; therefore ASCII, and safe in a
 /// Location field).
 fn is_web_url(text: &str) -> bool {
     text.len() <= URL_BYTES_MAX

@@ -1,4 +1,4 @@
-//! Requests that are passed on to a server behind as they come.
+//! Requests that are passed on to an upstream unchanged.
 
 use super::intake::Intake;
 use super::invalidation::Drops;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// How requests are passed on.
 pub struct Passed {
-    /// Where to.
+    /// The upstream, and how it is called.
     pub proxy: Arc<ProxyAction>,
-    /// What those that may write drop.
+    /// What requests that may write drop from the cache.
     pub drops: Option<Drops>,
 }
 
 impl Passed {
-    /// Passes a request on. Its place is given back when the answer's body has ended.
+    /// Passes a request on. Its place is released when the answer's body has ended.
     pub fn call(
         &self,
         intake: &Intake,

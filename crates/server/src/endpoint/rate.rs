@@ -1,13 +1,13 @@
-//! Rates: how often an endpoint may be called, by all together or by each caller.
+//! Rates: how often an endpoint may be called, by all clients together or by each caller.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, annex A): of each caller one number is kept, the time at
-//! which all that it has been given would be used up at the rate allowed. A request moves that time on by
-//! one interval and is refused when it is more than a period ahead of the clock. So a caller may use its
-//! whole count at once, and from then on has one request an interval.
+//! The generic cell rate algorithm (ITU-T I.371, annex A) stores one number for each caller: the time at
+//! which all requests granted so far are paid off at the configured rate. A request advances that time by one
+//! interval and is refused when it is more than a period ahead of the clock. So a caller may use its whole
+//! count at once, and from then on has one request an interval.
 //!
-//! Promises: no allocation after start; memory that does not depend on how many callers there are; a caller
-//! that is forgotten because there are too many is given more, never less. Each server counts for itself,
-//! unless [`SharedBudgets`] decide; then its own numbers go on, for when those do not answer.
+//! Promises: no allocation after start; memory that does not depend on the number of callers; a caller that
+//! is evicted because there are too many gets a larger budget, never a smaller one. Each server counts for
+//! itself unless [`SharedBudgets`] decide; even then it keeps its own count, for when they do not respond.
 
 use super::matched_request::Matched;
 use super::shared_budgets::{Decision, SharedBudgets};
@@ -23,24 +23,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who shares a budget.
+/// Which requests share a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Per {
     /// All clients.
     Endpoint,
-    /// Each client's address, which trusted proxies name; of IPv6 the network of 64 bits, which one
-    /// customer has whole.
+    /// Requests from the same client address, which trusted proxies name; for IPv6 the /64 network, because
+    /// one customer usually holds a whole /64.
     Ip,
-    /// Who sends the same value of this header field; those without it share one.
+    /// Requests with the same value of this header field; those without the field share one budget.
     Header(String),
-    /// Who has the same value of this claim, by the same `[auth.NAME]`.
+    /// Requests with the same value of this claim, from the same `[auth.NAME]`.
     Claim(String),
-    /// Who asks for the same: the parameters of the path.
+    /// Requests with the same path parameters.
     Path,
 }
 
 impl Per {
-    /// A part of the keys on which servers of several versions count together: it does not change.
+    /// A part of the Redis keys. Servers of different versions count under the same keys, so it must not
+    /// change.
     fn name(&self) -> String {
         match self {
             Per::Endpoint => "endpoint".to_owned(),
@@ -56,14 +57,14 @@ impl Per {
 pub struct Rate {
     per: Per,
     callers: Callers,
-    /// How many in how many seconds, as RateLimit-Policy says it.
+    /// The count and the period in seconds, in the form of RateLimit-Policy.
     policy: String,
     began: Instant,
-    /// Where all servers count, and what tells this rate from others there.
+    /// Where all servers count together, and the name of this rate there.
     shared: Option<(Arc<SharedBudgets>, String)>,
 }
 
-/// Who asks for what all servers count together.
+/// A caller whose requests all servers count together.
 pub struct SharedCaller {
     id: u64,
     key: Vec<u8>,
@@ -75,7 +76,7 @@ impl Rate {
         let sets = if per == Per::Endpoint { 1 } else { RATE_SETS };
         let window = match (period.as_secs(), period.subsec_nanos()) {
             (period_s, 0) => format!(";w={period_s}"),
-            // The field has whole seconds.
+            // The field can only express whole seconds.
             _ => String::new(),
         };
         let policy = format!("\"default\";q={count}{window}");
@@ -83,19 +84,20 @@ impl Rate {
         Rate { per, callers, policy, began: Instant::now(), shared: None }
     }
 
-    /// The same, counted by all servers for the endpoint of this name.
+    /// The same rate, counted by all servers together for the endpoint of this name.
     pub fn shared(self, budgets: Arc<SharedBudgets>, endpoint: &str) -> Rate {
         let name = format!("{endpoint} {} {}", self.policy, self.per.name());
         Rate { shared: Some((budgets, name)), ..self }
     }
 
-    /// Whether all servers count together: then [`Rate::check_shared`] decides.
+    /// Whether all servers count together: then [`Rate::check_shared`] must be called instead of
+    /// [`Rate::check`].
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Counts a request; 429 when its caller has none left. Writes into `lines` what its caller may still do
-    /// (draft-ietf-httpapi-ratelimit-headers-10).
+    /// Counts a request; 429 when its caller has no budget left. Writes the caller's remaining budget into
+    /// `lines` (draft-ietf-httpapi-ratelimit-headers-10).
     pub fn check(
         &self,
         request: &Request<'_>,
@@ -106,11 +108,11 @@ impl Rate {
         self.tell(decision, lines)
     }
 
-    /// The same, decided by what all servers have counted.
+    /// Like [`Rate::check`], decided by what all servers have counted.
     pub async fn check_shared(&self, caller: SharedCaller, lines: &mut Vec<u8>) -> Result<(), Problem> {
         let SharedCaller { id, key } = caller;
-        // Counted in either case: a caller that has used up its budget is not given another when this
-        // server counts for itself.
+        // Counted locally in either case: a caller that has used up its shared budget must not get a second
+        // one when this server falls back to its own count.
         let own = self.take(id);
         let Callers { interval_ns, ahead_ns_max, .. } = self.callers;
         let (interval, ahead_max) = (Duration::from_nanos(interval_ns), Duration::from_nanos(ahead_ns_max));
@@ -126,13 +128,13 @@ impl Rate {
         self.callers.take(id, now_ns).map(Duration::from_nanos)
     }
 
-    /// Writes what was decided.
+    /// Writes the decision as header lines, and as a 429 when it refuses.
     fn tell(&self, decision: Decision, lines: &mut Vec<u8>) -> Result<(), Problem> {
         let (left, whole_in) = match decision {
             Ok(ahead) => (self.callers.left(u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX)), ahead),
             Err(wait) => (0, wait),
         };
-        // Rounded up: a client that comes back then is served.
+        // Rounded up, so that a client that returns after this many seconds is served.
         let wait_s = whole_in.as_secs() + u64::from(whole_in.subsec_nanos() > 0);
         let mut writer = HeaderLines::new(lines);
         let standing = [
@@ -148,7 +150,7 @@ impl Rate {
         })
     }
 
-    /// The caller as a number that no client can choose: the hash has a key of its own.
+    /// A hash of the caller. The hash is keyed, so no client can choose its value.
     fn caller(&self, request: &Request<'_>, matched: Matched<'_>) -> Result<u64, Problem> {
         if self.per == Per::Endpoint {
             return Ok(0);
@@ -161,8 +163,8 @@ impl Rate {
         Ok(hasher.finish())
     }
 
-    /// The caller of a rate that all servers count, with the same key on each of them. No client can choose
-    /// two that have one key: it has 128 bits of a SHA-256.
+    /// The caller of a rate that all servers count, under the same key on each of them. The key has 128 bits
+    /// of a SHA-256, so no client can construct two callers with one key.
     pub fn shared_caller(
         &self,
         request: &Request<'_>,
@@ -181,7 +183,7 @@ impl Rate {
         Ok(SharedCaller { id, key: format!("{root}{hash}").into_bytes() })
     }
 
-    /// What tells a caller from others.
+    /// Passes each part that identifies a caller to `add`.
     #[inline(always)]
     fn each_part(
         &self,
@@ -202,8 +204,8 @@ impl Rate {
             Per::Header(name) => add(request.header(name).unwrap_or_default()),
             Per::Path => {
                 for (_, value) in matched.path {
-                    // Decoded, so that another spelling is no other key. What cannot be decoded is refused
-                    // later.
+                    // Decoded, so that another spelling is the same key. A value that cannot be decoded is
+                    // refused later.
                     match percent_decode(value) {
                         Ok(value) => add(value.as_bytes()),
                         Err(_) => add(value.as_bytes()),
@@ -215,8 +217,8 @@ impl Rate {
     }
 }
 
-/// A claim that is one value; 403 for a list or an object, which could be written in several ways, each
-/// with a budget of its own.
+/// A claim that is a single value; 403 for a list or an object, which could be written in several ways, each
+/// with its own budget.
 fn single<'a>(name: &str, value: &'a str) -> Result<&'a str, Problem> {
     let is_several = value.starts_with(['[', '{']) && serde_json::from_str::<IgnoredAny>(value).is_ok();
     match is_several {
@@ -225,10 +227,10 @@ fn single<'a>(name: &str, value: &'a str) -> Result<&'a str, Problem> {
     }
 }
 
-/// What is known of the callers of one endpoint.
+/// The callers of one endpoint.
 struct Callers {
     hasher: RandomState,
-    /// What one request uses up.
+    /// The time that one request uses up.
     interval_ns: u64,
     /// How far ahead of the clock a caller may be before its request.
     ahead_ns_max: u64,
@@ -238,7 +240,7 @@ struct Callers {
 #[derive(Clone, Copy, Default)]
 struct Caller {
     id: u64,
-    /// When everything that it was given is used up.
+    /// When everything that the caller was granted is used up.
     used_until_ns: u64,
 }
 
@@ -254,13 +256,13 @@ impl Callers {
         }
     }
 
-    /// How many requests a caller has left that is so far ahead of the clock.
+    /// The number of requests left to a caller that is `ahead_ns` ahead of the clock.
     fn left(&self, ahead_ns: u64) -> u64 {
         self.ahead_ns_max.checked_sub(ahead_ns).map_or(0, |rest_ns| rest_ns / self.interval_ns + 1)
     }
 
-    /// Takes one request of a caller's budget: how far ahead of the clock it is then, in nanoseconds. Or says
-    /// when there will be one.
+    /// Takes one request of a caller's budget and returns how far ahead of the clock the caller is then, in
+    /// nanoseconds; the error is the time until the next request will be granted.
     fn take(&self, id: u64, now_ns: u64) -> Result<u64, Duration> {
         let mut set = self.sets[id as usize & (self.sets.len() - 1)].lock();
         let caller = match set.iter().position(|caller| caller.id == id) {
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!(take(&callers, 7, 80 * MS), Err(Duration::from_millis(25)), "a refusal costs nothing");
         assert_eq!(take(&callers, 7, 105 * MS), Ok(()));
         assert_eq!(take(&callers, 7, 105 * MS), Err(Duration::from_millis(100)));
-        // A caller that was away for a period has the whole count again, and not more.
+        // A caller that was idle for a period has the whole count again, and not more.
         for _ in 0..10 {
             assert_eq!(take(&callers, 7, 60_000 * MS), Ok(()));
         }
@@ -366,7 +368,7 @@ mod tests {
         for id in 100..100 + 10 * RATE_WAYS as u64 {
             assert_eq!(take(&callers, id, MS), Ok(()), "one that is new has its whole count: {id}");
         }
-        // The one that had used most is the last that is forgotten.
+        // The caller that had used most is evicted last.
         assert!(take(&callers, 1, MS).is_err());
     }
 

@@ -1,5 +1,5 @@
-//! The shape of an answer: which fields it has, in which order, under which names; settled at start, so
-//! that a request only copies keys and writes values.
+//! The shape of an answer: its fields, their order and names. The shape is compiled at start, so that a
+//! request only copies keys and writes values.
 
 use super::eval::{Eval, Scope};
 use forebay_value::{Row, RowRef, Schema, Value, ValueRef, json};
@@ -14,20 +14,21 @@ pub struct Shape {
     open: Vec<u8>,
     fields: Vec<Field>,
     close: Vec<u8>,
-    /// Whether the fields are the columns themselves, in order: then nothing needs to be gathered first.
+    /// Whether the fields are exactly the columns, in order: then values are written without collecting them
+    /// first.
     in_column_order: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Field {
-    /// The key with what stands before it: `{"id":` or `,"code":`.
+    /// The key with the punctuation before it: `{"id":` or `,"code":`.
     key: Vec<u8>,
     source: Eval,
 }
 
 impl Shape {
-    /// A shape of these fields (JSON name and source), wrapped in an object with one key when `wrap` is
-    /// given. `columns` is the number of columns of the rows that it will be given.
+    /// A shape of these fields (JSON name and source), wrapped in an object with the key `wrap` if it is
+    /// given. `columns` is the number of columns of the rows that will be written.
     pub fn new(wrap: Option<&str>, fields: Vec<(String, Eval)>, columns: usize) -> Shape {
         let is_column =
             |(index, (_, source)): (usize, &(String, Eval))| matches!(source, Eval::Column(c) if *c == index);
@@ -68,7 +69,7 @@ impl Shape {
         out.extend_from_slice(&self.close);
     }
 
-    /// The same for one row that was just made.
+    /// Appends the answer for one row that was just created.
     pub fn write_own(&self, values: &[Value], scope: &Scope<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.open);
         self.write_columns(values.iter().map(Value::as_ref), scope, out);
@@ -145,7 +146,7 @@ impl Shape {
             out.extend_from_slice(&field.key);
             match &field.source {
                 Eval::Column(column) => json::write_value(values[*column], out),
-                // Fields are made of columns, parameters and functions that cannot fail (checked at start).
+                // Fields consist of columns, parameters and functions that cannot fail (checked at start).
                 source => match source.evaluate(&scope.with_columns(values)) {
                     Ok(value) => json::write_value(value.as_ref(), out),
                     Err(_) => json::write_value(ValueRef::Null, out),

@@ -1,8 +1,8 @@
 //! Budgets that callers have on all servers together, on Redis or Valkey.
 //!
-//! One script a request decides, by the clock of the server that has the key. Promises: a decision takes
-//! [`RATE_DECISION_MS`] at most; from the first one that fails until its key can be read again none is asked
-//! for, `/ready` says so, and each server counts for itself.
+//! One script call a request decides, by the clock of the Redis server that holds the key. Promises: a
+//! decision takes at most [`RATE_DECISION_MS`]; after the first failure no budget is requested until the key
+//! can be read again, `/ready` reports it, and each server counts for itself.
 
 use crate::condition::State;
 use crate::conditions::Notices;
@@ -20,24 +20,24 @@ static TAKE: Script = Script::new("rate_take", include_str!("take_shared.lua"));
 /// How long connecting and probing may take.
 const PATIENCE_MS: u64 = 1_000;
 
-/// Where all servers count.
+/// The budgets that all servers count together.
 pub struct SharedBudgets {
     url: String,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     root: String,
-    /// Empty until the servers answered for the first time.
+    /// Empty until the first connection succeeds.
     client: OnceLock<Client>,
     is_away: AtomicBool,
-    /// The key whose server did not answer.
+    /// The key whose Redis server did not respond.
     unanswered: Mutex<Vec<u8>>,
     notices: Notices,
 }
 
-/// What was decided: how far ahead of the clock a caller is now, or how long it must wait.
+/// The decision: how far ahead of the clock the caller is now, or how long it must wait.
 pub type Decision = Result<Duration, Duration>;
 
 impl SharedBudgets {
-    /// Those of the deployment of this name. Servers that do not answer are tried again.
+    /// Opens the budgets of the deployment `name`. Redis servers that do not respond are tried again.
     pub async fn open(url: &str, name: &str, notices: Notices, runtime: &Handle) -> Arc<SharedBudgets> {
         let root = format!("fb:{name}:rate:");
         let unanswered = Mutex::new(root.clone().into_bytes());
@@ -52,7 +52,7 @@ impl SharedBudgets {
         budgets
     }
 
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub fn root(&self) -> &str {
         &self.root
     }
@@ -65,12 +65,12 @@ impl SharedBudgets {
             ..Options::default()
         };
         let client = Client::connect(&self.url, options).await.map_err(|error| error.to_string())?;
-        // One that is there already is as good.
+        // A client that was set meanwhile serves as well.
         let _there = self.client.set(client);
         Ok(())
     }
 
-    /// Takes one request of the budget under this key; `None`: the server counts for itself.
+    /// Takes one request of the budget under this key; `None`: this server must count for itself.
     pub async fn take(&self, key: Vec<u8>, interval: Duration, ahead_max: Duration) -> Option<Decision> {
         let client = self.client.get().filter(|_| !self.is_away.load(Relaxed))?;
         let micros = |time: Duration| format!("{:.3}", time.as_nanos() as f64 / 1_000.0).into_bytes();
@@ -88,7 +88,7 @@ impl SharedBudgets {
         None
     }
 
-    /// From here on servers count for themselves.
+    /// From now on each server counts for itself.
     fn leave(&self, key: Vec<u8>, why: &str) {
         let mut unanswered = self.unanswered.lock();
         if !self.is_away.swap(true, Relaxed) {
@@ -98,7 +98,7 @@ impl SharedBudgets {
         }
     }
 
-    /// Whether the server of the key that had no answer has one now.
+    /// Whether the Redis server of the unanswered key responds now.
     async fn probe(&self, link: &mut Option<Link>) -> bool {
         if self.client.get().is_none() && self.connect().await.is_err() {
             return false;

@@ -1,5 +1,4 @@
-//! Answers that are not kept and still have a validator, or are compressed: `etag` and `compress` without
-//! `cache`.
+//! Answers that are not cached but have an ETag or are compressed: `etag` and `compress` without `cache`.
 
 use super::answer_sink::OwnedOut;
 use super::eval::Slots;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 /// The form of answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
-    /// Whether they have a validator.
+    /// Whether they have an ETag.
     pub etag: bool,
     /// Whether they are compressed.
     pub compress: bool,
@@ -42,7 +41,7 @@ impl Form {
         })))
     }
 
-    /// Gives an answer its validator and its form; a problem stays as it is.
+    /// Adds the ETag and compresses the body; any status but 200 stays unchanged.
     pub(super) fn answer_headers(self, mut reply: Reply, conditions: &Conditions<'_>) -> Reply {
         if reply.head.status() != 200 {
             return reply;

@@ -1,7 +1,7 @@
-//! Requests that wait: how many may wait for one endpoint, and how long.
+//! Waiting requests: how many may wait for one endpoint, and how long.
 //!
-//! Promises that a place is given back whatever ends the wait, and that every mode of an endpoint answers a
-//! time-out alike.
+//! Promises that a place is released however the wait ends, and that every mode of an endpoint answers a
+//! timeout alike.
 
 use super::answer_sink::{OwnedOut, respond_problem};
 use crate::problem::Problem;
@@ -13,28 +13,28 @@ use std::time::Duration;
 
 /// The waiting requests of one endpoint.
 pub struct Waiting {
-    /// The longest that one may wait.
+    /// The longest time that a request may wait.
     pub timeout: Duration,
-    /// What a request is answered with that has waited so long.
+    /// The status of the answer to a request that waited that long.
     late_status: u16,
     places_max: usize,
     taken: AtomicUsize,
 }
 
 impl Waiting {
-    /// None yet.
+    /// Starts with no waiting request.
     pub fn new(timeout: Duration, late_status: u16, places_max: usize) -> Arc<Waiting> {
         Arc::new(Waiting { timeout, late_status, places_max, taken: AtomicUsize::new(0) })
     }
 
-    /// How many wait now.
+    /// The number of waiting requests.
     pub fn count(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Takes a place; 503 when there is none.
+    /// Takes a place; 503 when all are taken.
     pub fn take(self: &Arc<Self>) -> Result<WaitingPlace, Problem> {
-        // Counted first and compared then, so that two requests cannot take the last place.
+        // Incremented first and compared afterwards, so that two requests cannot both take the last place.
         let place = WaitingPlace(self.clone());
         if self.taken.fetch_add(1, Ordering::Relaxed) < self.places_max {
             Ok(place)
@@ -44,11 +44,11 @@ impl Waiting {
     }
 }
 
-/// The place of one waiting request; given back when dropped.
+/// The place of one waiting request; released when dropped.
 pub struct WaitingPlace(Arc<Waiting>);
 
 impl WaitingPlace {
-    /// The answer that `work` gives, or a problem: its own, or that of the endpoint's time-out.
+    /// The result of `work` as an answer; a timeout becomes a problem with the endpoint's late status.
     pub async fn reply(&self, work: impl Future<Output = Result<Reply, Problem>>) -> Reply {
         let late = |problem| Problem { status: self.0.late_status, ..problem };
         reply_of(within(self.0.timeout, work).await.map_err(late).flatten())
@@ -61,8 +61,8 @@ impl Drop for WaitingPlace {
     }
 }
 
-/// What `work` gives; 504 when it takes longer than `timeout`. A 503 would say that nothing was done, which
-/// is not known here.
+/// Awaits `work`; 504 when it takes longer than `timeout`. Not 503, because that would say that nothing was
+/// done, and a write may have been executed.
 pub async fn within<T>(timeout: Duration, work: impl Future<Output = T>) -> Result<T, Problem> {
     tokio::time::timeout(timeout, work).await.map_err(|_| {
         Problem::new(504, "the answer was not ready in time; whether a write was done is unknown")

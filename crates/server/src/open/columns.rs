@@ -3,7 +3,7 @@
 use forebay_value::{Column, Fill, KeyKind, Schema, Type, Value, from_text, json};
 use serde::{Deserialize, Serialize};
 
-/// A table that the config leaves to the database.
+/// A table whose columns the config leaves to the database.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredTable {
@@ -62,7 +62,7 @@ impl StoredTable {
         StoredTable { key: schema.key, key_kind, columns: schema.columns.iter().map(column).collect() }
     }
 
-    /// `None`: it was not written by this version.
+    /// `None`: this version did not write it.
     pub(super) fn schema(&self, name: &str) -> Option<Schema> {
         let column = |column: &StoredColumn| {
             let ty = Type::parse(&column.ty)?;
@@ -106,7 +106,7 @@ impl StoredFill {
     }
 }
 
-/// A value as its type reads it from text; `None`: NULL.
+/// A value as text that its type can parse; `None`: NULL.
 fn text_of(value: &Value) -> Option<String> {
     let mut shown = Vec::new();
     json::write_value(value.as_ref(), &mut shown);

@@ -1,5 +1,5 @@
-//! What the database enforces on the hot tables: read at the start and every few seconds after it, put where
-//! requests are judged by it, and told as far as only the database can judge it.
+//! The constraints that the database enforces on the hot tables: read at the start and every few seconds,
+//! used to validate requests, and listed as far as only the database can check them.
 
 use super::known::Known;
 use crate::start_error::StartError;
@@ -11,13 +11,13 @@ use forebay_value::Schema;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the catalogue is read: a few statements a table.
+/// How often the catalogue is read; each time takes a few statements a table.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The most lines that a start prints of one table.
+/// The most lines that a start prints about one table.
 const LINES_MAX: usize = 5;
 
-/// What was last read of each hot table.
+/// The constraints that were read last, by hot table.
 #[derive(Clone)]
 pub struct Watched {
     tables: Vec<WatchedTable>,
@@ -31,7 +31,7 @@ struct WatchedTable {
 }
 
 impl Watched {
-    /// Reads what is enforced on the tables, and makes them judge by it.
+    /// Reads the constraints of the tables, and lets the tables validate by them.
     pub(super) async fn begin(
         config: &Config,
         store: &Store,
@@ -44,11 +44,12 @@ impl Watched {
             let is_declared =
                 |table: &model::TableConfig| table.name == spec.schema.name && table.columns.is_some();
             if !config.tables.iter().any(is_declared) {
-                // Its bounds are the database's, and may change while it is served.
+                // The bounds of its columns come from the database, where they may change while the table is
+                // served.
                 spec.schema.columns.iter_mut().for_each(|column| column.ty = column.ty.unbounded());
             }
             let enforced = known.enforced(store, &spec.schema).await?;
-            // What Redis or Valkey holds of a table was made for the columns that were unique then.
+            // A table on Redis or Valkey was created for the columns that were unique at that time.
             if is_embedded {
                 spec.schema.unique_sets = Vec::new();
                 for columns in &enforced.unique {
@@ -64,7 +65,7 @@ impl Watched {
         Ok(Watched { tables })
     }
 
-    /// Notes how the tables are served: a tier may not keep everything that is unique in the database.
+    /// Records how the tables are served: a tier may not check everything that is unique in the database.
     pub(super) fn note_served(&mut self, tables: &HotTables) {
         for table in &mut self.tables {
             if let Some(served) = tables.get(&table.schema.name) {
@@ -73,13 +74,13 @@ impl Watched {
         }
     }
 
-    /// The columns of a table that no client may set in a row that is there.
+    /// The columns of a table that no client may set in an existing row.
     pub fn fixed(&self, table: &str) -> &[usize] {
         let found = self.tables.iter().find(|watched| watched.schema.name == table);
         found.map_or(&[], |watched| &watched.enforced.fixed)
     }
 
-    /// Prints what only the database can judge, a few lines a table.
+    /// Prints the constraints that only the database can check, a few lines a table.
     pub fn announce(&self) {
         for table in &self.tables {
             let lines = table.lines(&table.enforced);
@@ -95,13 +96,13 @@ impl Watched {
         }
     }
 
-    /// Reads the catalogue again and again, judges by what it says, and keeps that for the next start. Never
-    /// ends.
+    /// Reads the catalogue periodically, validates by it, and stores it for the next start. Never returns.
     pub async fn watch(mut self, store: Store, known: Arc<Known>) {
         loop {
             tokio::time::sleep(POLL).await;
             for table in &mut self.tables {
-                // A database that cannot be asked is reported by the requests that need it; the rules stay.
+                // An unreachable database is reported by the requests that need it; the constraints stay in
+                // use.
                 if let Ok(enforced) = store.enforced(&table.schema).await
                     && enforced != table.enforced
                 {
@@ -115,7 +116,7 @@ impl Watched {
         }
     }
 
-    /// Every line about every table.
+    /// All lines about all tables.
     pub fn lines(&self) -> Vec<String> {
         self.tables.iter().flat_map(|table| table.lines(&table.enforced)).collect()
     }
@@ -131,7 +132,7 @@ impl WatchedTable {
         self.enforced = enforced;
     }
 
-    /// One line for each thing that the database alone judges.
+    /// One line for each constraint that only the database can check.
     fn lines(&self, enforced: &Enforced) -> Vec<String> {
         let listed = enforced.listed.iter().map(|listed| format!("{}: {listed}", self.schema.name));
         let is_judged = |columns: &[usize]| match columns {

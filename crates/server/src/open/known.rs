@@ -1,10 +1,10 @@
-//! What the database said at the last start that could ask it, in `known.json` of the data folder: so that a
-//! start finds its endpoints while the database is away.
+//! What an earlier start read from the database, stored in `known.json` of the data folder, so that a start
+//! can compile its endpoints while the database is unreachable.
 //!
-//! It is used when memory needs no database either: all tables are hot, none has `follow = false`, and there
-//! is a checkpoint of them. A start that finds the database there asks it all, and writes the file anew. What
-//! is not in the file, such as a statement that is new, is asked, and so waited for. What the database
-//! enforces is written anew whenever that has changed.
+//! It is used when memory needs no database either: all tables are hot, none has `follow = false`, and a
+//! checkpoint of them exists. A start that reaches the database reads everything from it, and rewrites the
+//! file. What the file lacks, such as a new statement, is read from the database, so the start waits for it.
+//! The enforced constraints are rewritten whenever they change.
 
 use super::columns::StoredTable;
 use crate::retry::{Trouble, until_answered};
@@ -22,14 +22,14 @@ use std::{fs, io};
 const FILE: &str = "known.json";
 const VERSION: u32 = 2;
 
-/// What the database said.
+/// What was read from the database.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Said {
     version: u32,
     database: String,
     facts: Option<ServerFacts>,
-    /// Which database it is, if that was asked.
+    /// The identity of the database, if it was read.
     #[serde(default)]
     identity: Option<String>,
     enforced: BTreeMap<String, Enforced>,
@@ -48,23 +48,23 @@ struct StoredStatement {
     columns: Vec<(String, Option<String>)>,
 }
 
-/// What the database says, or said when it is away.
+/// What was read from the database, now or at an earlier start.
 pub struct Known {
-    /// At an earlier start; `None`: it is asked.
+    /// What an earlier start read; `None`: the database is read.
     earlier: Option<Said>,
     now: Mutex<Said>,
-    /// The data folder, once what was said is kept there.
+    /// The data folder, from the first write of the file on.
     dir: OnceLock<PathBuf>,
     trouble: Trouble,
 }
 
 impl Known {
-    /// Nothing: the database is asked. `trouble` says what that waits for.
+    /// Knows nothing: everything is read from the database. `trouble` records why a read waits.
     pub(super) fn new(trouble: &Trouble) -> Known {
         Known { earlier: None, now: Mutex::default(), dir: OnceLock::new(), trouble: trouble.clone() }
     }
 
-    /// What was kept, if a start can do with that.
+    /// Reads the file, if a start can use it.
     pub(super) fn read(config: &Config, trouble: &Trouble) -> Known {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
         let dir = &config.memory.data_dir;
@@ -77,12 +77,12 @@ impl Known {
             let mut tables = config.tables.iter();
             tables.all(|table| table.hot && table.others != model::Others::Unseen && is_known(table))
         };
-        // One that cannot be read only means that the database is waited for.
+        // An unreadable file only means that the start waits for the database.
         let earlier = kept(dir).filter(is_enough);
         Known { earlier, ..Known::new(trouble) }
     }
 
-    /// The tables of the config, as it or the database had them; `None`: one of them is not known.
+    /// The schemas of the config's tables, from the config or the file; `None`: one of them is unknown.
     pub(super) fn schemas(&self, config: &Config) -> Option<HashMap<String, Arc<Schema>>> {
         let said = self.earlier.as_ref()?;
         let schema = |table: &model::TableConfig| {
@@ -96,17 +96,17 @@ impl Known {
         self.earlier.as_ref().and_then(|said| said.facts)
     }
 
-    /// Whether the database that is away is the one that said it.
+    /// Whether the file is about this database.
     pub(super) fn is_of(&self, store: &Store) -> bool {
         self.earlier.as_ref().is_some_and(|said| said.database == store.describe_url())
     }
 
-    /// The database is there: it is asked.
+    /// Discards the file: the database is reachable and is read.
     pub(super) fn ask(&mut self) {
         self.earlier = None;
     }
 
-    /// What the database enforces on a table.
+    /// The constraints that the database enforces on a table.
     pub(super) async fn enforced(&self, store: &Store, schema: &Schema) -> Result<Enforced, StartError> {
         let known = self.earlier.as_ref().and_then(|said| said.enforced.get(&schema.name));
         if let Some(known) = known {
@@ -119,7 +119,7 @@ impl Known {
         Ok(enforced)
     }
 
-    /// What tells the database from every other one.
+    /// The identity of the database, different for every database.
     pub(super) async fn identity(&self, store: &Store) -> Result<String, StartError> {
         if let Some(known) = self.earlier.as_ref().and_then(|said| said.identity.clone()) {
             return Ok(known);
@@ -135,10 +135,10 @@ impl Known {
         Ok(identity)
     }
 
-    /// A statement, checked by the database.
+    /// A statement, prepared by the database or read from the file.
     ///
     /// # Errors
-    /// Why it is none, as a sentence.
+    /// Why the statement cannot be prepared, as a sentence.
     pub(crate) async fn statement(&self, store: &Store, sql: &str) -> Result<Statement, String> {
         let known = self.earlier.as_ref().and_then(|said| said.statements.get(sql)?.statement(sql));
         if let Some(known) = known {
@@ -150,7 +150,7 @@ impl Known {
         Ok(statement)
     }
 
-    /// Keeps what the database said for the next start.
+    /// Writes what was read from the database to the file, for the next start.
     ///
     /// # Errors
     /// The operating system's.
@@ -175,12 +175,12 @@ impl Known {
         keep(dir, &said)
     }
 
-    /// The database enforces something else on a table now: the next start without it judges by that.
+    /// Stores changed constraints of a table in the file, for the next start without the database.
     ///
     /// # Errors
     /// The operating system's.
     pub(super) fn learn(&self, table: &str, enforced: &Enforced) -> io::Result<()> {
-        // Locked to the end: the file is read and written by one at a time.
+        // Locked until the end, so that only one thread reads and rewrites the file.
         let mut now = self.now.lock();
         now.enforced.insert(table.to_owned(), enforced.clone());
         let Some((dir, mut said)) = self.dir.get().and_then(|dir| Some((dir, kept(dir)?))) else {
@@ -191,7 +191,7 @@ impl Known {
     }
 }
 
-/// What a data folder has; `None`: nothing that this version can read.
+/// Reads the file in a data folder; `None`: this version cannot read it.
 fn kept(dir: &Path) -> Option<Said> {
     let said: Said = serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()?;
     (said.version == VERSION).then_some(said)

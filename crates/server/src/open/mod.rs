@@ -1,5 +1,5 @@
-//! Opening what a config names: database, hot tables, memory tier, in the order in which each can say what is
-//! wrong with the next.
+//! Opens what a config names: database, hot tables, memory tier; in the order in which each can check the
+//! next.
 
 mod columns;
 mod enforced;
@@ -26,28 +26,28 @@ pub use schemas::lists;
 pub struct Opened {
     /// The database.
     pub store: Store,
-    /// The memory tier, nothing loaded yet.
+    /// The memory tier, not loaded yet.
     pub tier: Tier,
     /// Every table of the config.
     pub schemas: HashMap<String, Arc<Schema>>,
-    /// What the database enforces on the hot tables.
+    /// The constraints that the database enforces on the hot tables.
     pub enforced: Watched,
-    /// What else it said.
+    /// What else was read from the database.
     pub known: Known,
-    /// What this deployment is called on the Redis or Valkey of `cache.shared`; empty without one.
+    /// The name of this deployment on the Redis or Valkey of `cache.shared`; empty without one.
     pub deployment: String,
 }
 
-/// What to do when the database is away at the beginning.
+/// What to do when the database is unreachable at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Away {
-    /// Ask again until it answers: a server that is started before its database.
+    /// Retry until it responds: for a server that is started before its database.
     Wait,
-    /// Say so and end: a command that a person has typed.
+    /// Fail: for a command that a person has typed.
     Fail,
 }
 
-/// Opens the database alone: it, and every table of the config.
+/// Opens only the database, and reads every table of the config.
 pub async fn database(
     config: &Config,
     away: Away,
@@ -65,7 +65,7 @@ async fn open_store(
     trouble: &Trouble,
 ) -> Result<Store, StartError> {
     let open = || Store::open(&config.database.url, options.clone());
-    // A file that cannot be opened is put right by a person, a server that is away by time.
+    // A file that cannot be opened needs a person; a server that is unreachable may return by itself.
     let is_server = config.database.dialect() == model::Dialect::Postgres;
     let opened = if is_server && away == Away::Wait {
         until_answered(trouble, "opening the database", || async { open() }).await
@@ -75,8 +75,8 @@ async fn open_store(
     opened.map_err(StartError::from)
 }
 
-/// Opens the database of a start: one that is away need not be waited for when all that it would say is
-/// known.
+/// Opens the database for a start: an unreachable database is not waited for when all that would be read from
+/// it is known.
 async fn database_or_known(
     config: &Config,
     new_database: NewDatabase,
@@ -101,11 +101,11 @@ async fn database_or_known(
     Ok((store, schemas, known))
 }
 
-/// What only the database can judge of the hot tables that are there: a line each; how they are followed;
-/// and which statements grow with a table. Makes nothing.
+/// Lines about the existing hot tables: the constraints that only the database can check, how the tables are
+/// followed, and the statements whose cost grows with a table. Creates nothing.
 ///
 /// # Errors
-/// When the database cannot be asked, or a table cannot be a hot one.
+/// When the database cannot be read, or a table cannot be a hot table.
 pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     let file =
         config.database.url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
@@ -122,7 +122,7 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     Ok(lines)
 }
 
-/// How the hot tables are followed, and what following has left behind in the database.
+/// How the hot tables are followed, and the replication slots in the database that no server uses.
 async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Result<Vec<String>, StartError> {
     let follow = |spec: &TableSpec| {
         let tags = config
@@ -154,11 +154,11 @@ async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Resul
     Ok(lines)
 }
 
-/// The tables whose columns are known: those that the config has, and those that it leaves to the database.
-/// Makes nothing, and asks the database only for the latter.
+/// The schemas that are known: those that the config declares, and those that it leaves to the database.
+/// Creates nothing, and reads only the latter from the database.
 ///
 /// # Errors
-/// When the database cannot be asked.
+/// When the database cannot be read.
 pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema>>, StartError> {
     let declared = config.tables.iter().filter_map(|table| {
         let columns = table.columns.clone()?;
@@ -172,12 +172,12 @@ pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema
     Ok(schemas)
 }
 
-/// Opens everything. Nothing is served and nothing drained yet.
+/// Opens everything. Nothing is served or drained yet.
 pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
     open_telling(config, new_database, away, Trouble::default()).await
 }
 
-/// The same; `trouble` says what it waits for.
+/// Like [`open`]; `trouble` records why it waits.
 pub(crate) async fn open_telling(
     config: &Config,
     new_database: NewDatabase,
@@ -193,7 +193,7 @@ pub(crate) async fn open_telling(
     Ok(Opened { store, tier, schemas, enforced, known, deployment })
 }
 
-/// What the deployment is called on servers that others use, too.
+/// The name of the deployment on Redis or Valkey servers that other deployments use too.
 async fn deployment(config: &Config, store: &Store, known: &Known) -> Result<String, StartError> {
     match &config.memory.name {
         _ if config.cache.shared.is_none() => Ok(String::new()),

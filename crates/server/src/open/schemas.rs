@@ -1,5 +1,5 @@
-//! The tables of a config against those of the database: made when missing, read when the config leaves them
-//! to it, compared when both say.
+//! Compares the config's tables with the database's: a missing table is created, columns that the config
+//! omits are read, and declared columns are compared.
 
 use crate::retry::{Trouble, until_answered};
 use crate::start_error::StartError;
@@ -10,7 +10,7 @@ use forebay_value::Schema;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The tables that are there, each as the config or the database has it. Nothing is created.
+/// The tables that exist in the database, with the config's columns or else the database's. Creates nothing.
 pub(super) async fn tables_there(
     config: &Config,
     store: &Store,
@@ -31,7 +31,8 @@ pub(super) async fn tables_there(
     Ok(schemas)
 }
 
-/// Creates the tables that are missing in the database and reads those whose columns the config leaves to it.
+/// Creates the tables that the database lacks, and reads those whose columns the config leaves to the
+/// database.
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
@@ -70,13 +71,13 @@ pub(super) async fn prepare_tables(
     Ok(schemas)
 }
 
-/// Whether a table in the database is what the config says.
+/// Compares a table in the database with the config's declaration.
 fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
     for column in &wanted.columns {
         let Some(found) = stored.columns.iter().find(|found| found.name == column.name) else {
             return Err(format!("the database's table has no column `{}`", column.name));
         };
-        // Bounds are checked on the way in; the database need not know them.
+        // Bounds are checked on input; the database need not enforce them.
         let same_type = found.ty.unbounded() == column.ty.unbounded();
         if !same_type {
             return Err(format!(
@@ -101,7 +102,7 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
     }
 }
 
-/// Who else writes to a table, in memory's words.
+/// Who else writes to a table, as the table crate's type.
 fn others(table: &model::TableConfig) -> Others {
     match table.others {
         model::Others::None => Others::None,
@@ -110,7 +111,7 @@ fn others(table: &model::TableConfig) -> Others {
     }
 }
 
-/// Whether some endpoint lists a table: then it is kept in order.
+/// Whether some endpoint lists a table: then the table is ordered.
 pub fn lists(config: &Config, table: &str) -> bool {
     let is_list =
         |action: &model::Action| matches!(action, model::Action::List(list) if list.table == *table);
@@ -120,7 +121,7 @@ pub fn lists(config: &Config, table: &str) -> bool {
     })
 }
 
-/// What the memory tier keeps.
+/// The tables that the memory tier stores.
 pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
     let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {

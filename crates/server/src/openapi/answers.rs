@@ -33,7 +33,7 @@ pub fn responses(
     responses
 }
 
-/// Of several actions that answer with one status, an answer is that of any.
+/// Merges the answers of several actions with the same status: either body is possible.
 fn join(response: &mut Value, other: Value) {
     const SCHEMA: &str = "/content/application~1json/schema";
     let (Some(known), Some(more)) = (response.pointer_mut(SCHEMA), other.pointer(SCHEMA)) else { return };
@@ -53,7 +53,7 @@ fn problem(what: &str) -> Value {
     json!({ "description": what, "content": { "application/problem+json": { "schema": schema } } })
 }
 
-/// What may go wrong.
+/// The problems that a request may get.
 fn problems(endpoint: &model::Endpoint, has_params: bool) -> Vec<(u16, &'static str)> {
     let any = |is: fn(&Action) -> bool| endpoint.action.each().iter().any(is);
     let reads_row = any(|action| match action {
@@ -107,7 +107,7 @@ fn refusals(guard: &model::Guard, problems: &mut Vec<(u16, &'static str)>) {
     }
 }
 
-/// The answer of success.
+/// The successful answer.
 fn success(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) -> (u16, Value) {
     let default = match action {
         Action::Generate(_) => 202,
@@ -138,7 +138,7 @@ fn success(endpoint: &model::Endpoint, action: &Action, described: Described<'_>
     (status, response)
 }
 
-/// The body of the answer of success.
+/// The body of the successful answer.
 fn body(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) -> Value {
     let is_array = match action {
         Action::Sql(sql) => sql.returns == model::Returns::Many,
@@ -168,7 +168,7 @@ fn row(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) ->
         let found = schema.and_then(|schema| schema.columns.iter().find(|column| column.name == name));
         match found {
             _ if count => json!({ "type": "integer", "minimum": 0 }),
-            // With no row left, one of nulls is answered.
+            // When no row is left, the answer is a row of nulls.
             Some(column) if column.nullable || shows == Some(Shows::RowOrNulls) => {
                 or_null(answered(column.ty))
             }
@@ -194,7 +194,7 @@ fn row(endpoint: &model::Endpoint, action: &Action, described: Described<'_>) ->
     }
 }
 
-/// An object that has all of these.
+/// An object with all of these members.
 fn object<'a>(fields: impl Iterator<Item = (&'a str, Value)>) -> Value {
     let properties: Map<String, Value> = fields.map(|(name, schema)| (name.to_owned(), schema)).collect();
     let required: Vec<&String> = properties.keys().collect();

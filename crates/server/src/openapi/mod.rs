@@ -1,8 +1,8 @@
-//! OpenAPI 3.1 of the routes of a config: parameters with their types and bounds, bodies, answers, errors,
-//! and who may ask.
+//! OpenAPI 3.1 for the routes of a config: parameters with their types and bounds, bodies, answers, errors,
+//! and security.
 //!
-//! Promises that what it says a request may be is what the endpoint takes: both come from the same compiled
-//! parameters. What is behind a proxy is not described. Leaves serving it to the `openapi` action.
+//! Promises that the described requests are those that the endpoints accept: both come from the same compiled
+//! parameters. What lies behind a proxy is not described. The `openapi` action serves the document.
 
 mod answers;
 mod types;
@@ -16,11 +16,11 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Parameters that OpenAPI leaves to other parts of itself (section 4.8.12.1 of its specification).
+/// Header parameters that OpenAPI describes elsewhere (section 4.8.12.1 of its specification).
 const UNNAMED_HEADERS: [&str; 3] = ["Accept", "Content-Type", "Authorization"];
 
-/// The description of all routes. `compiled`: the parameters of endpoints whose statements the database has
-/// seen.
+/// The description of all routes. `compiled` returns the parameters of endpoints whose statements the
+/// database has prepared.
 ///
 /// # Errors
 /// A sentence for the config's author.
@@ -76,8 +76,8 @@ pub fn document(
     }))
 }
 
-/// The path of a route, and the names of its parameters there. Two paths that differ in names alone are one
-/// to OpenAPI: the first names them.
+/// The path of a route, and the names of its parameters there. OpenAPI identifies paths that differ only in
+/// parameter names: the names of the first are used.
 fn template(endpoint: &model::Endpoint, paths: &Map<String, Value>) -> (String, Vec<String>) {
     let path = endpoint.route.replace("...}", "}");
     let names = |path: &str| -> Vec<String> {
@@ -148,7 +148,7 @@ fn parameter(name: &str, place: &str, required: bool, plan: &ParamPlan) -> Value
     json!({ "name": name, "in": place, "required": required, "schema": types::given_as(plan) })
 }
 
-/// A part of a path is never empty, and has nothing that servers read differently.
+/// A path segment is never empty, and contains nothing that servers interpret differently.
 fn in_path(plan: Option<&ParamPlan>) -> Value {
     let mut schema = plan.map_or_else(|| json!({ "type": "string" }), types::given_as);
     let is_text = plan.is_none_or(|plan| matches!(plan.ty, Type::Text { .. }));
@@ -173,7 +173,7 @@ fn summary(action: &Action) -> String {
     }
 }
 
-/// The name of what a secret is shown by.
+/// The name of the security scheme of a secret.
 fn secret_name(place: &Place) -> String {
     match place {
         Place::Query(name) => format!("secret in query {name}"),
@@ -182,7 +182,7 @@ fn secret_name(place: &Place) -> String {
     .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
-/// Whom a guard lets pass: one of these, each of which may be several proofs together.
+/// The alternatives of a guard; each is a set of schemes that are needed together.
 fn security(guard: &Guard) -> Vec<BTreeSet<String>> {
     match guard {
         Guard::Secret(secret) => {
@@ -207,7 +207,7 @@ fn requirement(names: BTreeSet<String>) -> Value {
     Value::Object(names.into_iter().map(|name| (name, json!([]))).collect())
 }
 
-/// How clients prove who they are, or that they know a secret.
+/// The security schemes of identities and secrets.
 fn schemes(config: &Config) -> Map<String, Value> {
     let mut schemes = Map::new();
     for auth in &config.auths {

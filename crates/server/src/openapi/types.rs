@@ -4,16 +4,16 @@ use crate::endpoint::params::{Check, ParamPlan};
 use forebay_value::Type;
 use serde_json::{Value, json};
 
-/// The longest URL that a parameter takes.
+/// The longest URL that a parameter accepts, in bytes.
 const URL_BYTES_MAX: usize = 2048;
 
-/// What a request may give for a parameter.
+/// The schema of what a request may give for a parameter.
 pub fn given_as(plan: &ParamPlan) -> Value {
     let schema = given(plan.ty, plan.check);
     if plan.is_array { json!({ "type": "array", "items": schema }) } else { schema }
 }
 
-/// What a request may give for one value.
+/// The schema of one given value.
 fn given(ty: Type, check: Check) -> Value {
     match (ty, check) {
         (_, Check::Url) => {
@@ -29,7 +29,7 @@ fn given(ty: Type, check: Check) -> Value {
             (schema["minimum"], schema["maximum"]) = (min.into(), max.into());
             schema
         }
-        // As a text every digit is kept.
+        // A string keeps every digit.
         (Type::Decimal { precision, scale }, _) => {
             let whole = precision - scale;
             let fraction = if scale > 0 { format!("(\\.[0-9]{{1,{scale}}})?") } else { String::new() };
@@ -45,7 +45,7 @@ fn given(ty: Type, check: Check) -> Value {
     }
 }
 
-/// What an answer has in a column.
+/// The schema of a column's values in answers.
 pub fn answered(ty: Type) -> Value {
     match ty {
         Type::Bool => json!({ "type": "boolean" }),
@@ -71,7 +71,7 @@ pub fn answered(ty: Type) -> Value {
     }
 }
 
-/// The same, or null.
+/// The schema, or null.
 pub fn or_null(mut schema: Value) -> Value {
     if let Some(ty) = schema.get("type").and_then(Value::as_str) {
         schema["type"] = json!([ty, "null"]);

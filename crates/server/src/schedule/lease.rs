@@ -1,19 +1,19 @@
-//! Whose turn a job is.
+//! Which server runs a job.
 //!
-//! On Redis and Valkey two keys decide, both gone by themselves: the lease, which the server that runs a
-//! job renews while it does, and the rest, which stands from the beginning of a run until the next is due.
-//! A server that finds neither takes both, in one script. A server that dies is followed by another when
-//! its lease has run out.
+//! On Redis and Valkey two keys decide, and both expire: the lease, which the server that runs a job renews
+//! meanwhile, and the rest, which exists from the beginning of a run until the next run is due. A server that
+//! finds neither takes both, in one script. When a server dies, another takes over after its lease has
+//! expired.
 //!
-//! A server that is cut off from Redis, or finds its lease gone, ends its job before another begins: for
-//! [`FREE`] after a renewal it may begin its statement, then it gives it up; the lease lasts longer than
-//! that by what a statement takes at most that has begun ([`Store::statement_limit`]). Not covered: a lease
-//! that Redis itself loses (it is as durable as `memory.durability`; a clock that jumps ahead ends it), and a
-//! network that delivers a statement later than its time-out.
+//! A server that is cut off from Redis, or finds its lease gone, ends its job before another server begins:
+//! it may begin its statement until [`FREE`] after a renewal, then it abandons the job. The lease lasts
+//! longer than that by the longest time that a statement may run ([`Store::statement_limit`]). Not covered: a
+//! lease that Redis itself loses (it is as durable as `memory.durability`; a clock that jumps ahead ends it),
+//! and a network that delivers a statement later than its timeout.
 //!
 //! [`Store::statement_limit`]: forebay_database::Store::statement_limit
 //!
-//! With an embedded tier there is one server a data folder (its log is locked), and no other server to
+//! With an embedded tier a data folder has one server (its log is locked), so there is no other server to
 //! agree with.
 
 use crate::functions;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
-/// How long a server goes on without renewing its lease.
+/// How long a server continues without renewing its lease.
 const FREE: Duration = Duration::from_secs(10);
 /// How often a lease is renewed: two renewals may fail.
 const RENEW: Duration = Duration::from_secs(3);
@@ -36,33 +36,33 @@ static END: Script = Script::new("job_end", include_str!("end.lua"));
 /// How servers agree on who runs a job.
 #[derive(Clone)]
 pub enum Lease {
-    /// There is one server.
+    /// There is one server only.
     Alone,
-    /// By keys on a tier that several have in common.
+    /// By keys on a tier that several servers share.
     Shared {
-        /// The way to the tier.
+        /// The connection to the tier.
         link: Link,
-        /// What the keys begin with.
+        /// The prefix of the keys.
         root: Arc<str>,
-        /// What tells this server from the others.
+        /// Identifies this server among the others.
         token: Arc<[u8]>,
         /// How long the lease lasts.
         life: Duration,
     },
 }
 
-/// Whose turn it is.
+/// Whose turn it is to run the job.
 pub(super) enum Turn {
     Ours,
-    /// Not ours before so long.
+    /// Not ours before this time has passed.
     Others {
         wait: Duration,
     },
 }
 
 impl Lease {
-    /// A lease of this process on that tier; its keys begin with `root`. A statement goes on for
-    /// `statement_limit` at most.
+    /// A lease of this process on that tier; its keys begin with `root`. A statement runs for at most
+    /// `statement_limit`.
     pub fn shared(link: Link, root: &str, statement_limit: Duration) -> Lease {
         let token = functions::uuid4().as_bytes().as_slice().into();
         Lease::Shared { link, root: root.into(), token, life: FREE + statement_limit }
@@ -75,12 +75,12 @@ impl Lease {
         Ok(match answer {
             Value::Int(0) => Turn::Ours,
             Value::Int(wait_ms) => Turn::Others { wait: Duration::from_millis(wait_ms.unsigned_abs()) },
-            // The script gives nothing else; asking again later is right whatever this is.
+            // The script returns nothing else; trying again later is safe in any case.
             _ => Turn::Others { wait: RENEW },
         })
     }
 
-    /// Renews the lease that was asked for at `taken`. Resolves when the job must not go on, with the reason.
+    /// Renews the lease taken at `taken`. Resolves when the job must not continue, with the reason.
     pub(super) async fn until_lost(&self, job: &str, taken: Instant) -> String {
         let Lease::Shared { life, .. } = self else { return std::future::pending().await };
         let mut renewed = taken;
@@ -103,7 +103,7 @@ impl Lease {
         }
     }
 
-    /// Gives the lease up. One that cannot be given back runs out by itself.
+    /// Releases the lease. If the release fails, the lease expires.
     pub(super) async fn end(&self, job: &str) {
         let _ended = self.call(&END, job, Vec::new()).await;
     }
@@ -117,7 +117,7 @@ impl Lease {
     }
 }
 
-/// As scripts take times.
+/// A duration as a script argument.
 fn millis(time: Duration) -> Vec<u8> {
     time.as_millis().to_string().into_bytes()
 }

@@ -1,9 +1,9 @@
-//! `[[job]]`: statements that run by themselves, every so often.
+//! `[[job]]`: statements that the server runs periodically.
 //!
 //! Promises: with several servers on one memory tier a job runs on one of them at a time, and once in each
-//! period, on any server (see [`lease`]); a run never begins before the one before it has ended; what came
-//! of the last one can be read. A run that fails is told on the terminal and not made up for before its
-//! next turn. Leaves to others: jobs that requests start (`crate::jobs`).
+//! period, on any server (see [`lease`]); a run never begins before the previous one has ended; the outcome
+//! of the last run is shown. A failed run is logged, and not repeated before its next turn. Jobs that
+//! requests start are in `crate::jobs`.
 
 mod lease;
 
@@ -28,14 +28,14 @@ use tokio::sync::watch;
 
 pub use lease::Lease;
 
-/// After a lease could not be asked for: until it is asked for again.
+/// The pause after an error while taking a lease.
 const LEASE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The jobs of a server. Clones are the same.
+/// The jobs of a server. Clones share them.
 #[derive(Default, Clone)]
 pub struct Schedule {
     jobs: Vec<Arc<Job>>,
-    /// Whether no further run begins; every job that is still to run has a receiver.
+    /// Whether no further run may begin; every active job has a receiver.
     stopping: watch::Sender<bool>,
 }
 
@@ -45,15 +45,15 @@ struct Job {
     jitter: Duration,
     store: Store,
     statement: Statement,
-    /// What follows what it writes.
+    /// Waits until the followed tables show what the statement wrote.
     seen: Seen,
     cache: Cache<Problem>,
-    /// What each run drops.
+    /// The tags that each run drops.
     invalidates: Vec<String>,
     state: Mutex<State>,
 }
 
-/// What is known of a job.
+/// The state of a job.
 #[derive(Default)]
 struct State {
     phase: Phase,
@@ -79,7 +79,7 @@ struct Ended {
 }
 
 impl Schedule {
-    /// Prepares every job's statement; every mistake is reported, not only the first.
+    /// Prepares every job's statement, and reports every error, not only the first.
     pub async fn compile(
         jobs: &[model::Job],
         store: &Store,
@@ -104,7 +104,7 @@ impl Schedule {
         }
     }
 
-    /// Lets all jobs run from now on, until they are stopped; without a lease they are left to others.
+    /// Starts all jobs; without a lease they are left to other processes.
     pub fn start(&self, runtime: &Handle, lease: Option<&Lease>) {
         for job in &self.jobs {
             match lease {
@@ -116,14 +116,14 @@ impl Schedule {
         }
     }
 
-    /// Has no run begin any more, and waits for those under way.
+    /// Lets no further run begin, and waits for the running ones.
     pub async fn stop(&self, within: Duration) {
         self.stopping.send_replace(true);
-        // One that takes longer ends with the process, and its lease by itself.
+        // A run that takes longer ends with the process; its lease expires.
         let _ = tokio::time::timeout(within, self.stopping.closed()).await;
     }
 
-    /// What came of each, for the admin listener.
+    /// The state of each job, for the admin listener.
     pub fn states(&self) -> Vec<Value> {
         self.jobs.iter().map(|job| job.state()).collect()
     }
@@ -149,7 +149,7 @@ async fn prepare(
         jitter: Duration::from_millis(job.jitter_ms),
         store: store.clone(),
         seen: Seen(following.filter(|_| statement.writes).cloned()),
-        // With others' in one transaction it could not be given up.
+        // In a transaction with other statements it could not be aborted alone.
         statement: Statement { alone: true, ..statement },
         cache: cache.clone(),
         invalidates: job.invalidates.clone(),
@@ -168,7 +168,8 @@ impl Job {
                     let has_ended = self.run_once(lease.until_lost(&self.name, began)).await;
                     self.state.lock().phase = Phase::Waiting;
                     let wait = self.every.saturating_sub(began.elapsed());
-                    // A statement that may still be under way keeps this server and others off until then.
+                    // A statement that may still be running must keep this server and others from starting it
+                    // again.
                     if has_ended {
                         lease.end(&self.name).await;
                         wait
@@ -188,12 +189,12 @@ impl Job {
         }
     }
 
-    /// How much later than due the next run begins.
+    /// A random delay for the next run.
     fn delay(&self) -> Duration {
         self.jitter.mul_f64(rand::rng().random())
     }
 
-    /// Runs it, unless `lost` comes before its end. Whether it has ended.
+    /// Runs the statement, unless `lost` resolves first. Returns whether the statement has ended.
     async fn run_once(&self, lost: impl Future<Output = String>) -> bool {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let (outcome, has_ended) = tokio::select! {
@@ -208,7 +209,7 @@ impl Job {
         if let Err(why) = &outcome {
             error!("job {}: failed: {why}", self.name);
         }
-        // After a failure too: what it did is not known.
+        // After a failure too, because the statement may have had an effect.
         if let Err(error) = self.cache.drop_tags(&self.invalidates).await {
             warn!("job {}: other servers will hear of it later: {error}", self.name);
         }
@@ -236,7 +237,7 @@ impl Job {
     }
 }
 
-/// Waits so long, or until no run is to begin any more.
+/// Waits for this time; true: the schedule stopped before.
 async fn is_stopped_within(wait: Duration, stopping: &mut watch::Receiver<bool>) -> bool {
     tokio::time::timeout(wait, stopping.wait_for(|is_stopping| *is_stopping)).await.is_ok()
 }

@@ -1,8 +1,9 @@
-//! The way of finished spans to the collector: a bounded queue, and a thread that sends what is in it in
-//! batches as OTLP in protobuf over HTTP.
+//! Sends finished spans to the collector: a bounded queue, and a thread that sends its contents in batches as
+//! OTLP in protobuf over HTTP.
 //!
-//! Promises that no request waits for the collector, and that every span is either taken by it or counted as
-//! dropped. The SDK's own batch processor does the same, but does not say how many it dropped.
+//! Promises that no request waits for the collector, and that every span is either accepted by the collector
+//! or counted as dropped. The SDK's own batch processor works alike, but does not report how many spans it
+//! dropped.
 
 use crate::outgoing;
 use forebay_terminal::{say, warn};
@@ -18,27 +19,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How many finished spans wait: those of a tenth of a second at 20,000 sampled requests a second.
+/// How many finished spans may wait: those of a tenth of a second at 20,000 sampled requests a second.
 const QUEUE_SPANS: usize = 2048;
-/// The most spans of one message.
+/// The most spans in one message.
 const BATCH_SPANS: usize = 512;
-/// How long a span waits for others of its message.
+/// How long a span waits for others in its message.
 const BATCH_WAIT: Duration = Duration::from_secs(1);
-/// The longest that one message may take.
+/// The timeout of one message.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most of the collector's answer that is read.
+/// The most of the collector's answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// What became of spans, since the start.
+/// Counts of spans since the start.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
-    /// Those that a collector took.
+    /// Spans that a collector accepted.
     pub exported: AtomicU64,
-    /// Those that no collector took: the queue was full, or the collector did not answer.
+    /// Spans that were dropped: the queue was full, or the collector did not respond.
     pub dropped: AtomicU64,
 }
 
-/// Where finished spans go.
+/// The queue of finished spans.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     sender: SyncSender<Item>,
@@ -47,12 +48,12 @@ pub(super) struct Queue {
 
 enum Item {
     Span(Box<SpanData>),
-    /// Everything before it is sent at once; then this is dropped.
+    /// Sends everything before it at once, and is then dropped.
     Flush(SyncSender<()>),
 }
 
 impl Queue {
-    /// Starts the thread that sends what is put into the queue, until all its ends are gone.
+    /// Starts the thread that sends the queue's spans, until all senders are dropped.
     pub(super) fn start(otlp: &str, resource: &Resource, counts: Arc<SpanCounts>) -> Result<Queue, String> {
         let endpoint = format!("{otlp}/v1/traces");
         let trouble = Trouble::default();
@@ -62,7 +63,7 @@ impl Queue {
             .with_endpoint(&endpoint)
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(TIMEOUT)
-            // The next batch is the next try; what this one holds would keep newer spans waiting.
+            // The next batch is the next attempt; a retry of this one would delay newer spans.
             .with_retry_policy(RetryPolicy::disabled())
             .build();
         let mut exporter = exporter.map_err(|error| format!("trace.otlp: {error}"))?;
@@ -76,7 +77,7 @@ impl Queue {
 
     pub(super) fn flush(&self, within: Duration) {
         let (done, waiting) = sync_channel(0);
-        // A full queue: the collector is away, and there is nothing to wait for.
+        // The queue is full if the collector is unreachable; then there is nothing to wait for.
         if self.sender.try_send(Item::Flush(done)).is_ok() {
             let _ended = waiting.recv_timeout(within);
         }
@@ -97,13 +98,14 @@ impl SpanProcessor for Queue {
         Ok(())
     }
 
-    /// The thread ends by itself: a worker that drops the last of an old config's spans does not wait for it.
+    /// Does nothing: the thread ends by itself, and a worker that drops the last span of an old config need
+    /// not wait.
     fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
         Ok(())
     }
 }
 
-/// The thread's side.
+/// The state of the sending thread.
 struct Collector {
     endpoint: String,
     exporter: SpanExporter,
@@ -112,7 +114,7 @@ struct Collector {
     is_away: bool,
 }
 
-/// Why the last message did not reach the collector: the exporter calls everything a network error.
+/// Why the last message failed: the exporter reports every error only as a network error.
 type Trouble = Arc<Mutex<Option<String>>>;
 
 impl Collector {
@@ -120,7 +122,7 @@ impl Collector {
         let mut batch = Vec::new();
         let mut due = Instant::now();
         loop {
-            // With nothing to send there is nothing to be late with.
+            // An empty batch has no deadline.
             let left =
                 if batch.is_empty() { Duration::MAX } else { due.saturating_duration_since(Instant::now()) };
             match queue.recv_timeout(left) {
@@ -164,10 +166,10 @@ impl Collector {
     }
 }
 
-/// What comes of a message.
+/// The result of a message.
 type Sent = Result<http::Response<Bytes>, HttpError>;
 
-/// The HTTP client that fetches key sets as well. It blocks: the thread has nothing else to do.
+/// The same blocking HTTP client that fetches key sets; the thread has nothing else to do.
 #[derive(Debug)]
 struct Client {
     agent: ureq::Agent,

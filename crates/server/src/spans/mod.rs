@@ -1,10 +1,10 @@
-//! Spans: what a collector of OpenTelemetry learns of single requests, by the SDK of OpenTelemetry.
+//! Spans: tracing of single requests for an OpenTelemetry collector, with the OpenTelemetry SDK.
 //!
 //! Promises that a span costs its request a few allocations and no wait: a finished span goes into a bounded
-//! queue ([`export`]), and where that is full, or the collector is away, it is dropped and counted. A server
-//! without `[trace]` has none of this.
+//! queue ([`export`]); when the queue is full or the collector is unreachable, the span is dropped and
+//! counted. A server without `[trace]` has no spans.
 //!
-//! Leaves the choice of a request's fields to `request_log`, and passing the trace on to `action::proxy`.
+//! `request_log` chooses a request's fields, and `action::proxy` passes the trace on.
 
 mod export;
 
@@ -23,20 +23,20 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Begins the spans of requests.
+/// Starts the spans of requests.
 pub struct Spans {
     tracer: SdkTracer,
     share: f64,
     queue: Queue,
 }
 
-/// What a span is told when its request ends.
+/// What a span records when its request ends.
 pub struct Ended<'a> {
     /// The route that was found.
     pub route: Option<&'a RouteCounters>,
-    /// `None`: the client went before the answer.
+    /// `None`: the client disconnected before the answer.
     pub status: Option<u16>,
-    /// Bytes of the body that went to the client.
+    /// Bytes of the body that were sent to the client.
     pub body_bytes: u64,
     /// How long the request took.
     pub took: Duration,
@@ -50,24 +50,24 @@ pub struct RequestSpan {
 }
 
 impl Spans {
-    /// Starts the thread that sends spans to the collector. It ends when these spans are gone.
+    /// Starts the thread that sends spans to the collector. The thread ends when these spans are dropped.
     ///
     /// # Errors
-    /// A sentence when the URL or a variable of OpenTelemetry's environment cannot be used.
+    /// A sentence when the URL or an OpenTelemetry environment variable cannot be used.
     pub fn start(trace: &model::Trace, counts: &Arc<SpanCounts>) -> Result<Spans, String> {
         let resource = Resource::builder().with_service_name(trace.service.clone()).build();
         let queue = Queue::start(&trace.otlp, &resource, counts.clone())?;
         let provider = SdkTracerProvider::builder()
             .with_span_processor(queue.clone())
             .with_resource(resource)
-            // Begun is what was chosen.
+            // Only requests that were chosen start a span.
             .with_sampler(Sampler::AlwaysOn)
             .build();
         Ok(Spans { tracer: provider.tracer("forebay"), share: trace.share, queue })
     }
 
-    /// Begins the span of a request, if it gets one. A client that is no trusted proxy does not decide
-    /// whether it is traced: else each could fill the queue.
+    /// Starts the span of a request, if it is chosen. Only a trusted proxy may decide whether its request is
+    /// traced: otherwise any client could fill the queue.
     pub fn begin(&self, request: &Request<'_>) -> Option<RequestSpan> {
         let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Fields(request));
         let decided = parent.has_active_span() && request.is_from_trusted_proxy();
@@ -92,35 +92,35 @@ impl Spans {
         RequestSpan { span: self.tracer.build_with_context(builder, parent), began, method }
     }
 
-    /// Sends what has ended so far, and waits so long for it.
+    /// Sends the spans that have ended, and waits up to `within` for it.
     pub fn flush(&self, within: Duration) {
         self.queue.flush(within);
     }
 }
 
-/// Whether a request is one of this share, chosen at random.
+/// Whether a request belongs to this share; chosen at random.
 pub fn chooses(share: f64) -> bool {
     share >= 1.0 || (share > 0.0 && rand::random::<f64>() < share)
 }
 
-/// Methods as spans name them; `None`: one that is not known.
+/// The method's name in spans; `None`: an unknown method.
 fn method_name(method: Method) -> Option<&'static str> {
     (method != Method::Other).then(|| method.as_str())
 }
 
 impl RequestSpan {
-    /// What an upstream is told in `traceparent` (W3C Trace Context, section 3.2).
+    /// The `traceparent` for an upstream (W3C Trace Context, section 3.2).
     pub fn traceparent(&self) -> Box<str> {
         let context = self.span.span_context();
         format!("00-{}-{}-01", context.trace_id(), context.span_id()).into()
     }
 
-    /// The trace that it belongs to.
+    /// The id of the trace that the span belongs to.
     pub fn trace(&self) -> Box<str> {
         self.span.span_context().trace_id().to_string().into()
     }
 
-    /// Ends it, named as the conventions of OpenTelemetry for HTTP servers want it.
+    /// Ends the span, named by OpenTelemetry's conventions for HTTP servers.
     pub fn end(mut self, ended: &Ended<'_>) {
         let method = method_name(self.method).unwrap_or("HTTP");
         let route = ended.route.and_then(|counters| Some(counters.route.split_once(' ')?.1));
@@ -139,12 +139,12 @@ impl RequestSpan {
                 self.span.set_status(Status::error(""));
             }
         }
-        // The clock of the wall may have been set meanwhile.
+        // The wall clock may have been set meanwhile.
         self.span.end_with_timestamp(self.began + ended.took);
     }
 }
 
-/// The fields of a request as the propagator reads them.
+/// The request's header fields, for the propagator.
 struct Fields<'a, 'r>(&'a Request<'r>);
 
 impl Extractor for Fields<'_, '_> {

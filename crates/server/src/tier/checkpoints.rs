@@ -1,10 +1,10 @@
-//! When checkpoints are taken: after a start that had to read the database, then each time the log has grown
-//! by as much as the last one is long, or more was told of followed tables than they have rows, when an
-//! operator asks, and at a stop.
+//! When checkpoints are written: after a start that had to read the database; each time the log has grown by
+//! the size of the last checkpoint, or more changes of followed tables were reported than they have rows;
+//! when an operator asks; and at a stop.
 //!
-//! So a start reads no more of the log than of the checkpoint, and what checkpoints write is no more than
-//! what the log does. One that fails is told, and taken again after a pause; serving goes on, and the one
-//! before still counts.
+//! So a start reads no more log than checkpoint, and checkpoints write no more than the log does. A failed
+//! checkpoint is reported and retried after a pause; serving continues, and the previous checkpoint stays
+//! valid.
 
 use crate::condition::{Condition, State};
 use forebay_log::{Log, Position};
@@ -18,24 +18,24 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Log behind a checkpoint after which the next one is taken, at least and at most. A replay of the one takes
-/// half a second, of the other some fifteen.
+/// The growth of the log after which the next checkpoint is due, at least and at most. Replaying the minimum
+/// takes half a second, replaying the maximum some fifteen seconds.
 const EVERY_BYTES_MIN: u64 = 256 << 20;
 /// See [`EVERY_BYTES_MIN`].
 const EVERY_BYTES_MAX: u64 = 8 << 30;
 
-/// A stop takes one when the log has grown by this part of the last one, or when that is small.
+/// A stop writes a checkpoint when the log has grown by this fraction of the last one, or when that is small.
 const STOP_PART: u64 = 8;
-/// See [`STOP_PART`]: written within a tenth of a second.
+/// See [`STOP_PART`]: a checkpoint of this size is written within a tenth of a second.
 const STOP_SMALL_BYTES: u64 = 64 << 20;
 
-/// How often it is looked whether one is due, and written down what the database has taken.
+/// How often the thread checks whether a checkpoint is due, and records what the database has taken.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause after one that failed.
+/// The pause after a failed checkpoint.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The thread that takes checkpoints.
+/// The thread that writes checkpoints.
 pub(super) struct Checkpoints {
     requests: Mutex<mpsc::Sender<Request>>,
     shared: Arc<Shared>,
@@ -44,26 +44,26 @@ pub(super) struct Checkpoints {
 
 #[derive(Default)]
 struct Shared {
-    /// The one under way is to be given up.
+    /// Whether to abandon the checkpoint that is being written.
     is_given_up: AtomicBool,
-    /// Why there is none that is as new as it should be.
+    /// Why the last checkpoint is older than it should be.
     failed: Mutex<Option<String>>,
 }
 
-/// What the thread is asked.
+/// A request to the thread.
 enum Request {
-    /// To take one now.
+    /// Write a checkpoint now.
     Take(oneshot::Sender<Result<Saved, String>>),
-    /// To take one if that is worth it, and to end.
+    /// Write a checkpoint if it is worthwhile, and end.
     Finish(oneshot::Sender<()>),
 }
 
 impl Checkpoints {
-    /// Begins, once memory is loaded: `last` is what it came from.
+    /// Starts the thread after memory is loaded; `last` is the checkpoint that it was loaded from.
     pub fn start(log: Log, tables: Tables, last: Option<Saved>) -> io::Result<Checkpoints> {
         let (requests, requested) = mpsc::channel();
         let shared = Arc::new(Shared::default());
-        // A table that it did not have is not in it.
+        // A table that the checkpoint lacks needs a new checkpoint.
         let last = last.filter(|_| !tables.lacks_checkpoint());
         let taken_at = last.map(|last| last.begin).unwrap_or_default();
         let taker = Taker { log, tables, last, taken_at, failed_at: None, shared: shared.clone() };
@@ -72,7 +72,7 @@ impl Checkpoints {
         Ok(Checkpoints { requests: Mutex::new(requests), shared, thread })
     }
 
-    /// Takes one now.
+    /// Writes a checkpoint now.
     pub async fn take(&self) -> Result<Saved, String> {
         let (answer, answered) = oneshot::channel();
         // Without a thread the answer is dropped.
@@ -80,32 +80,32 @@ impl Checkpoints {
         answered.await.unwrap_or_else(|_| Err("the server is stopping".into()))
     }
 
-    /// Ends: takes a last one if that is worth it and done within this time.
+    /// Ends the thread: it writes a last checkpoint if that is worthwhile and done within this time.
     pub async fn finish(&self, within: Duration) {
         let (answer, answered) = oneshot::channel();
         let _ = self.requests.lock().send(Request::Finish(answer));
-        // Not in time, or there is no thread any more: then it is given up.
+        // Too late, or the thread has ended: the checkpoint is abandoned.
         let _ = tokio::time::timeout(within, answered).await;
         self.shared.is_given_up.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take() {
-            // One that panicked has said so.
+            // A panic was reported by the thread already.
             let _ = thread.join();
         }
     }
 
-    /// What is wrong with them.
+    /// The condition to report when the last checkpoint failed.
     pub fn condition(&self) -> Option<Condition> {
         let failed = self.shared.failed.lock();
         failed.as_ref().map(|why| Condition::new(State::CheckpointFailed, why.clone()))
     }
 }
 
-/// What the thread knows.
+/// The state of the thread.
 struct Taker {
     log: Log,
     tables: Tables,
     last: Option<Saved>,
-    /// Where the log ended when the last one was begun.
+    /// The end of the log when the last checkpoint was begun.
     taken_at: Position,
     failed_at: Option<Instant>,
     shared: Arc<Shared>,
@@ -126,7 +126,7 @@ impl Taker {
                 None if self.is_due() => drop(self.take()),
                 None => {}
                 Some(Request::Take(answer)) => {
-                    // The client that asked may have gone.
+                    // The client may have disconnected.
                     let _ = answer.send(self.take());
                 }
                 Some(Request::Finish(answer)) => {
@@ -150,7 +150,7 @@ impl Taker {
             })
     }
 
-    /// Whether a stop takes one.
+    /// Whether a stop writes a checkpoint.
     fn is_worth_it(&self) -> bool {
         let grown_bytes = self.log.end().0 - self.taken_at.0;
         let is_enough = |last: Saved| last.bytes <= STOP_SMALL_BYTES || grown_bytes >= last.bytes / STOP_PART;

@@ -1,4 +1,5 @@
-//! Waiting for tables that another server has claimed: until it gives a sign of life, or its claim is over.
+//! Waiting for tables that another server has claimed: until that server renews its claim, or the claim
+//! expires.
 
 use crate::start_error::StartError;
 use forebay_database::limits::CLAIM_MS;
@@ -6,12 +7,13 @@ use forebay_drain::{BEAT, Error};
 use forebay_terminal::warn;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether the other server has given a sign of life.
+/// How often the claim is tried again.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Tries until it is not another server that stands in the way, or that server shows that it lives.
+/// Retries while another server holds the claim; fails when that server renews it or does not release it in
+/// time.
 pub(super) async fn wait_for<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, StartError> {
-    // Its time is by the database's clock, and a batch of it may be under way.
+    // The claim's time is the database's clock, and a batch of the other server may be running.
     let deadline = Instant::now() + Duration::from_millis(CLAIM_MS) + BEAT;
     let mut first = None;
     loop {

@@ -6,13 +6,13 @@ use forebay_drain::{DrainState, LETTER_FILE, Status};
 use forebay_table::{HotTable, Table};
 use forebay_value::Timestamp;
 
-/// Changes are held for moments while all is well.
+/// Changes are normally held for moments only; longer is reported.
 const HELD_US: i64 = 10_000_000;
 
-/// A lease that has ended is taken by another worker within two rounds of leases.
+/// Another worker takes an expired lease within two lease rounds; longer is reported.
 const UNATTENDED_US: i64 = 3_000_000;
 
-/// Those of a drain.
+/// The conditions of a drain.
 pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
     let why = || state.last_error.clone().unwrap_or_default();
     let mut found = match state.status {
@@ -28,7 +28,7 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
     };
     found.extend(state.early.iter().map(|why| Condition::new(State::DrainEarly, why)));
     if let Some(workers) = state.workers.as_ref().filter(|workers| workers.names.is_empty())
-        // Before its window a worker holds none.
+        // A worker holds no lease before its window begins.
         && workers.since.max(state.opening.map_or(workers.since, |opening| opening.begins)).0 + UNATTENDED_US
             < Timestamp::now().0
     {
@@ -65,13 +65,13 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
     found
 }
 
-/// The condition of a table that is not loaded.
+/// The condition of a table that is not loaded yet.
 pub(super) fn of_loading(trouble: &Trouble, table: &HotTable) -> Option<Condition> {
     let reason = || trouble.why().unwrap_or_else(|| "its rows are being loaded".into());
     (!table.is_loaded()).then(|| Condition::new(State::Loading, reason()).of(&table.schema().name))
 }
 
-/// The condition of a table of which memory cannot hold some rows.
+/// The condition of a table with rows that memory cannot hold.
 pub(super) fn of_unfit(table: &Table) -> Option<Condition> {
     let (rows, why) = table.unfit()?;
     let why = format!("{rows} rows that others wrote cannot be held, and requests for them fail: {why}");

@@ -1,4 +1,4 @@
-//! The tier in this process: the log, where it and the database stand, and loading memory from both.
+//! The tier in this process: the log, the drain's position in the database, and loading memory from both.
 
 use super::checkpoints::Checkpoints;
 use super::claim::wait_for;
@@ -28,25 +28,25 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::SetOnce;
 
-/// How long a stop lets the database be told that the tables are free.
+/// How long a stop may take to release the claim on the tables in the database.
 const GIVE_BACK: Duration = Duration::from_secs(1);
 
-/// Reads of single rows under way at a time.
+/// The number of single-row reads at a time.
 const READS_AT_ONCE: usize = 64;
 
-/// A table of so many rows is announced before it is loaded, because that takes a second or so.
+/// From this many rows on, a table is announced before it is loaded, because loading takes about a second.
 const ROWS_SAID: u64 = 500_000;
 
-/// Log and hot tables of a data folder.
+/// The log and the hot tables of a data folder.
 pub(super) struct Embedded {
     pub(super) log: Log,
     recovery: Recovery,
-    /// Where the database stands, once it was asked.
+    /// The drain's position in the database, once it was read.
     start: SetOnce<Start>,
-    /// Serial keys that the database's sequences must not lie below, and that it was not told yet.
+    /// Serial keys that the database's sequences must be raised to, when the database is reachable again.
     highest_keys: Mutex<Vec<(Arc<Table>, i64)>>,
     pub(super) data_dir: PathBuf,
-    /// The checkpoint that memory was loaded from, once it is.
+    /// The checkpoint that memory was loaded from; set when memory is loaded.
     loaded: SetOnce<Option<Saved>>,
     pub(super) checkpoints: SetOnce<Checkpoints>,
     pub(super) tables: Tables,
@@ -67,7 +67,8 @@ impl Embedded {
         let own = specs.iter().filter(|spec| spec.others == Others::None);
         let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
         if !store.was_away() && !knows_all(&log, store, trouble).await? {
-            // Before the tables are claimed: after a crash from here on nothing else would say so.
+            // Removed before the tables are claimed: after a crash from here on nothing else would show that
+            // it is stale.
             Tables::remove_checkpoint(&memory.data_dir).map_err(StartError::from)?;
         }
         let start = match store.was_away() {
@@ -83,33 +84,32 @@ impl Embedded {
         Ok(Embedded { log, recovery, start, highest_keys, data_dir, loaded, checkpoints, tables, trouble })
     }
 
-    /// Whether a start goes on without the database: it was away, and the checkpoint that was found has what
-    /// memory needs.
+    /// Whether the start continues without the database: the database was unreachable, and a suitable
+    /// checkpoint exists.
     pub(super) fn is_alone(&self) -> bool {
         self.start.get().is_none() && self.tables.checkpoint_fits()
     }
 
-    /// How far the database has the log's records, as far as is known.
+    /// Up to where the database has applied the log, as far as is known.
     fn reached(&self) -> Reached {
         let known = || Reached::even(self.tables.settled_at());
         self.start.get().map_or_else(known, Start::reached)
     }
 
-    /// Has a row shown as the database has it, once that has all its changes.
+    /// Reads a row again from the database, once the database has all its changes.
     pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
         let Some(table) = self.tables.get(table) else { return Ok(()) };
         table.undo(key.as_ref());
         table.fetch(key).await.map(drop).map_err(|error| Problem::unavailable(error.to_string()))
     }
 
-    /// The next start reads the tables from the database.
+    /// Makes the next start read the tables from the database.
     pub fn forget(&self) -> Result<(), Problem> {
         let removed = Tables::remove_checkpoint(&self.data_dir);
         removed.map_err(|error| Problem::unavailable(format!("the checkpoint cannot be removed: {error}")))
     }
 
-    /// Says what opening found, connects the gate with the log, and takes memory ahead of use if that is
-    /// wanted.
+    /// Prints what opening found, connects the gate with the log, and reserves memory if that is configured.
     pub fn prepare(&self, memory: &model::Memory, gate: &Arc<Gate>) {
         let cut_bytes = self.recovery.cut_bytes;
         if cut_bytes > 0 {
@@ -124,7 +124,7 @@ impl Embedded {
             warn!("note: memory comes in huge pages all the same, the kernel said: {error}");
         }
         if memory.reserve_bytes > 0 {
-            // The start waits for it, because what is served meanwhile would pay for it after all.
+            // The start waits for the reservation, because requests served meanwhile would pay for it.
             let began = Instant::now();
             self.tables.reserve_memory(memory.reserve_bytes);
             let (mebibytes, seconds) = (memory.reserve_bytes >> 20, began.elapsed().as_secs_f64());
@@ -132,8 +132,8 @@ impl Embedded {
         }
     }
 
-    /// Fills memory: the rows of the checkpoint, those of the other tables from the database, then what the
-    /// log holds beyond them. Serving waits for it table by table.
+    /// Fills memory: the rows of the checkpoint, then those of the other tables from the database, then the
+    /// records of the log beyond them. Each table is served when it is loaded.
     pub async fn load(&self, store: &Store, begun: Option<&Begun>) -> Result<(), StartError> {
         let started = Instant::now();
         let loaded = self.load_checkpoint(begun).await?;
@@ -149,7 +149,7 @@ impl Embedded {
             }
             let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
             let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
-            // On a thread of its own: what it waits with is not made to change threads.
+            // On its own thread, because the future need not be `Send`.
             let agree =
                 move || Handle::current().block_on(agree(&log, &store, &own, NewDatabase::Refuse, &trouble));
             let start = tokio::task::spawn_blocking(agree).await.map_err(StartError::from)??;
@@ -160,7 +160,7 @@ impl Embedded {
             rows = self.load_rows(store) => rows?,
             lost = stay_alive(&self.log, store, &reached) => return Err(lost),
         };
-        // The position is where it was: the rows are as it says.
+        // The position has not moved, so the rows that were read agree with it.
         let stands = || beat(&self.log, store, &reached);
         let stands = until_answered(&self.trouble, "the drain's position", stands);
         stands.await.map_err(StartError::from)?;
@@ -174,7 +174,7 @@ impl Embedded {
             let raised = until_answered(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
             raised.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
         }
-        // Those that are followed from a checkpoint have yet to hear what was changed since.
+        // Followed tables from a checkpoint have not received the changes since the checkpoint yet.
         for table in self.tables.all() {
             if !(table.followed() && table.is_from_checkpoint()) {
                 table.set_loaded();
@@ -199,7 +199,7 @@ impl Embedded {
         tokio::task::spawn_blocking(replay).await.map_err(StartError::from)?.map_err(StartError::from)
     }
 
-    /// The rest of a start while the database is away: what the checkpoint had, and the log.
+    /// The rest of a start while the database is unreachable: the rows of the checkpoint, and the log.
     async fn load_alone(&self, loaded: Loaded, started: Instant) -> Result<(), StartError> {
         let reached = self.reached();
         let replayed = self.replay(&reached).await?;
@@ -217,7 +217,7 @@ impl Embedded {
         self.loaded.set(loaded.saved).map_err(|_| StartError("the tables are loaded already".into()))
     }
 
-    /// Tells a database that is back what a start without it could not.
+    /// Raises the sequences of a database that is reachable again after a start without it.
     pub async fn catch_up(&self, store: &Store) {
         let highest_keys = std::mem::take(&mut *self.highest_keys.lock());
         for (table, highest) in highest_keys {
@@ -228,7 +228,7 @@ impl Embedded {
         }
     }
 
-    /// Takes checkpoints from now on, once memory is loaded.
+    /// Starts writing checkpoints, once memory is loaded.
     pub fn start_checkpoints(&self) -> Result<(), StartError> {
         let last = self.loaded.get().copied().flatten();
         let checkpoints = Checkpoints::start(self.log.clone(), self.tables.clone(), last);
@@ -236,7 +236,7 @@ impl Embedded {
         running.map_err(|_| StartError("checkpoints are taken already".into()))
     }
 
-    /// Loads what the checkpoint has, unless it was taken beside another database.
+    /// Loads the checkpoint, unless it belongs to another database.
     async fn load_checkpoint(&self, begun: Option<&Begun>) -> Result<Loaded, StartError> {
         if matches!(self.start.get(), Some(Start::Fresh { .. })) {
             return Ok(Loaded::default());
@@ -253,8 +253,8 @@ impl Embedded {
         Ok(loaded)
     }
 
-    /// Reads the rows of which it is not known whether the database took their changes: those of the last
-    /// second before a crash. Those of followed tables are returned.
+    /// Reads again the rows whose last changes the database may or may not have applied: those of the last
+    /// second before a crash. Rows of followed tables are not read but returned.
     async fn restore_unheard(
         &self,
         store: &Store,
@@ -276,7 +276,7 @@ impl Embedded {
         Ok(followed)
     }
 
-    /// Reads the rows of the database that no checkpoint had; how many.
+    /// Reads from the database the rows of tables that came from no checkpoint; returns their number.
     async fn load_rows(&self, store: &Store) -> Result<u64, StartError> {
         let mut rows = 0;
         for table in self.tables.all().iter().filter(|table| !table.is_from_checkpoint()) {
@@ -292,10 +292,10 @@ impl Embedded {
         Ok(rows)
     }
 
-    /// Lets another server have the tables. One that is away, or has a claim of its own, is left alone.
+    /// Releases the claim on the tables. A database that is unreachable, or has another claim, is left alone.
     pub async fn give_back(&self, store: &Store) {
         let given_back = give_back(&self.log, store);
-        // The claim ends by itself.
+        // If this fails, the claim expires by itself.
         let _ = tokio::time::timeout(GIVE_BACK, given_back).await;
     }
 
@@ -303,7 +303,7 @@ impl Embedded {
         Drain::start(self.log.clone(), self.tables.clone(), store, settings)
     }
 
-    /// Whether the log takes writes.
+    /// The conditions of the log, the tables and the checkpoints.
     pub fn conditions(&self) -> Vec<Condition> {
         let failed = |error| {
             let why =
@@ -315,12 +315,12 @@ impl Embedded {
         self.log.poisoned().map(failed).into_iter().chain(unfit).chain(checkpoints).collect()
     }
 
-    /// Whether the log holds what the database does not.
+    /// Whether the log contains records that the database has not applied.
     pub fn is_behind(&self, drain: Option<&Drain>) -> bool {
         self.log.end() > drain.map_or_else(|| self.reached().all(), |drain| drain.state().position)
     }
 
-    /// What is known of the drain of a log beyond what both kinds tell.
+    /// Adds the drain state that only a drain of a log has.
     pub async fn add_drain_state(&self, state: &DrainState, value: &mut Value) -> Result<(), Problem> {
         value["position"] = state.position.0.into();
         value["backlog_bytes"] = state.backlog_bytes.into();
@@ -329,7 +329,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Rows and memory.
+    /// Rows and memory of the tables, as JSON.
     pub async fn describe(&self) -> Result<Value, Problem> {
         let all = self.tables.all().iter();
         let tables: Vec<_> = all
@@ -370,7 +370,7 @@ impl Embedded {
     }
 }
 
-/// What waits while a table is loaded.
+/// What a wait during the load of a table is called in messages.
 fn loading(table: &Table) -> String {
     format!("loading {}", table.schema().name)
 }
@@ -379,19 +379,19 @@ fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), S
     let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
     options.durability = match memory.durability {
         model::Durability::Sync | model::Durability::Database => forebay_log::Durability::Sync,
-        // Replicated is refused where the config is read: this tier has no replicas.
+        // `Replicated` is refused when the config is read: this tier has no replicas.
         model::Durability::Async | model::Durability::Replicated(_) => forebay_log::Durability::Async,
     };
     options.segment_bytes = memory.segment_bytes;
-    // Loading reads all of it before anything is served or drained; so does a drain before it applies what it
-    // read.
+    // Loading reads the whole log before anything is served or drained; a drain also verifies what it read
+    // before it applies it.
     options.verify = Verify::WhenRead;
     options.limit_bytes = memory.log_limit_bytes;
     options.keep = keep;
     Log::open(options).map_err(StartError::from)
 }
 
-/// Whether no other server had this log's tables since it drained into the database last.
+/// Whether no other server took over this log's tables since this server last drained into the database.
 async fn knows_all(log: &Log, store: &Store, trouble: &Trouble) -> Result<bool, StartError> {
     let positions = until_answered(trouble, "the drain's position", || store.positions()).await;
     let positions = positions.map_err(StartError::from)?;
@@ -399,7 +399,7 @@ async fn knows_all(log: &Log, store: &Store, trouble: &Trouble) -> Result<bool, 
     Ok(own.is_some_and(|stored| stored.taken_by.is_empty()))
 }
 
-/// Finds where the drain goes on, or why it must not.
+/// Finds the position from which the drain continues, or why it must not.
 async fn agree(
     log: &Log,
     store: &Store,
@@ -415,20 +415,20 @@ async fn agree(
     Ok(start)
 }
 
-/// Keeps the claim on the tables while they are loaded; ends when it is lost.
+/// Renews the claim on the tables while they are loaded; returns when it is lost.
 async fn stay_alive(log: &Log, store: &Store, reached: &Reached) -> StartError {
     loop {
         tokio::time::sleep(BEAT).await;
         match beat(log, store, reached).await {
             Err(error) if !error.is_transient() => return StartError::from(error),
-            // Asked again, or by the load itself.
+            // The next round, or the load itself, tries again.
             Ok(()) | Err(_) => {}
         }
     }
 }
 
-/// Answers are released as the log becomes durable, and never again when it fails. The hooks must not hold
-/// the log itself: it holds them.
+/// Releases answers as the log becomes durable, and none after it fails. The hooks must not own the log,
+/// because the log owns them.
 fn connect_gate(log: &Log, durability: model::Durability, gate: &Arc<Gate>) {
     let (advancing, failing) = (gate.clone(), gate.clone());
     match durability {

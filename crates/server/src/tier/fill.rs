@@ -1,20 +1,20 @@
-//! Memory comes to hold what the database has, before it is served.
+//! Filling memory from the database, before it is served.
 
 use super::{Begun, Memory, Tier};
 use crate::start_error::StartError;
 use forebay_drain::Settings;
 
 impl Tier {
-    /// Has memory hold the tables with the columns that they are to be served with.
+    /// Takes over tables in memory whose columns have changed, so that they have the columns to be served.
     pub(crate) async fn succeed(&self) -> Result<(), StartError> {
         match &self.memory {
-            // The log's own tables are found again by their columns.
+            // The tables of a log are identified by their columns.
             Memory::Embedded(_) => Ok(()),
             Memory::Remote(remote) => remote.succeed().await,
         }
     }
 
-    /// Fills memory with what the database holds and memory does not. Serving waits for it table by table.
+    /// Fills memory with the rows that only the database has. Each table is served when it is loaded.
     pub async fn load(&self) -> Result<(), StartError> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.load(&self.store, None).await,
@@ -22,7 +22,7 @@ impl Tier {
         }
     }
 
-    /// The same, and begins to drain. `begun`: the database tells what others commit.
+    /// Like [`Tier::load`], and starts the drain. `begun`: following has begun before.
     pub(crate) async fn load_and_drain(
         &self,
         begun: Option<&Begun>,
@@ -33,7 +33,7 @@ impl Tier {
                 embedded.load(&self.store, begun).await?;
                 self.start_drain(settings)
             }
-            // A load may have to wait until what was written with other columns is drained.
+            // A load may have to wait until changes written under other columns are drained.
             Memory::Remote(remote) => {
                 self.start_drain(settings)?;
                 remote.load(&self.store).await

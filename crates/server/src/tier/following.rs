@@ -1,4 +1,5 @@
-//! Following in a running server: what is asked of the database before loading, and who is told afterwards.
+//! Following in a running server: what is requested from the database before loading, and who receives
+//! changes.
 
 use super::early_following::Begun;
 use super::embedded::Embedded;
@@ -11,17 +12,17 @@ use forebay_table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Who is told what others have changed.
+/// The receiver of changes that others commit.
 pub struct Listener {
-    /// By table of which own changes are told too: the columns whose previous values are told.
+    /// By table, for tables whose own changes are reported too: the columns whose previous values are needed.
     pub old: HashMap<String, Vec<usize>>,
-    /// Told when a change is in memory.
+    /// Called when a change is in memory.
     pub told: Told,
 }
 
 impl Embedded {
-    /// Has the database tell of changes from now on, or since the checkpoint, of all followed tables; `None`
-    /// when there are none. A start that needs no database does not ask it.
+    /// Has the database report changes of all followed tables, from now on or since the checkpoint; `None`
+    /// when no table is followed. A start that needs no database does not contact it.
     pub async fn begin_following(
         &self,
         store: &Store,
@@ -47,7 +48,7 @@ impl Embedded {
         Ok(Some(Begun { beginning: Beginning::Told(Box::new(follower)), goes_on: goes_on.collect() }))
     }
 
-    /// Follows, once the tables are loaded.
+    /// Starts following, once the tables are loaded.
     pub fn start_following(
         &self,
         begun: Begun,
@@ -58,7 +59,7 @@ impl Embedded {
         Follow::start(following, begun.beginning, store, listener.told).map(Some).map_err(StartError::from)
     }
 
-    /// Serves what came from a checkpoint once it is as the database has it, or that cannot be asked.
+    /// Serves tables from a checkpoint once they agree with the database, or the database cannot be reached.
     pub async fn catch_up_following(&self) {
         if let Some(following) = self.tables.following() {
             if self.tables.all().iter().any(|table| !table.is_loaded()) {
@@ -82,7 +83,7 @@ pub(super) fn condition(state: &FollowState) -> Option<Condition> {
     }
 }
 
-/// A follower's status in a word.
+/// The name of a follower's status.
 pub(super) fn status_name(status: FollowStatus) -> &'static str {
     match status {
         FollowStatus::Following => "following",

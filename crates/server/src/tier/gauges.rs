@@ -1,31 +1,31 @@
-//! The numbers of a tier that are known without asking anyone.
+//! The gauges of a tier that need no round trip.
 
 use super::lag::ends;
 use super::{Memory, Tier};
 use forebay_drain::{Drain, Status};
 use std::time::{Duration, Instant};
 
-/// How full a tier is and how far behind its drain, as far as is known without asking anyone.
+/// How full a tier is and how far its drain is behind, as far as is known without a round trip.
 pub struct Gauges {
-    /// Records that are not in the database.
+    /// Records that the database has not applied.
     pub backlog_rows: Option<u64>,
-    /// Bytes of them in the log; 0 for a tier over the network.
+    /// Their size in the log in bytes; 0 for a remote tier.
     pub backlog_bytes: u64,
-    /// The age of the oldest of them; `None` before the drain has begun, and for a tier over the network.
+    /// The age of the oldest of them; `None` before the drain has started, and for a remote tier.
     pub lag: Option<Duration>,
-    /// For how long what others commit may not have come to memory, and how many rows of theirs came; `None`:
-    /// no table is followed.
+    /// How long ago memory was known to have all that others committed, and the number of rows received;
+    /// `None`: no table is followed.
     pub follow: Option<(Duration, u64)>,
-    /// Whether the drain waits for its window; `None`: it has none.
+    /// Whether the drain waits for its window; `None`: it has no window.
     pub waits: Option<bool>,
-    /// Memory that hot tables take; 0 for a tier over the network.
+    /// Memory that hot tables use; 0 for a remote tier.
     pub used_bytes: u64,
-    /// Memory that they may take.
+    /// The limit of that memory.
     pub limit_bytes: u64,
 }
 
 impl Tier {
-    /// How full it is, and how far behind its drain.
+    /// How full the tier is, and how far its drain is behind.
     pub fn gauges(&self) -> Gauges {
         let state = self.drain.get().map(Drain::state);
         let lag = |drain| {

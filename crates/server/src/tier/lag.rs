@@ -1,8 +1,8 @@
-//! How old the oldest change is that the database does not have yet.
+//! The age of the oldest change that the database has not applied yet.
 //!
-//! The log's records carry no time. So the end of the log is noted now and then, with the last time at which
-//! it was there: what lies behind it was appended later. What is told is at most one interval too much. Of
-//! changes from before the start it is the time since the start.
+//! The log's records have no time stamp. So the end of the log is noted periodically, with the last time at
+//! which it was the end: whatever lies after it was appended later. The result is at most one interval too
+//! high. For changes from before the start it is the time since the start.
 
 use forebay_drain::Drain;
 use parking_lot::Mutex;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 /// How often the end of the log is noted.
 pub(super) const EVERY: Duration = Duration::from_millis(100);
 
-/// Notes that are kept. A drain that stands still for longer than they reach loses every other one, and with
-/// it some precision.
+/// The most notes. When a drain stalls for longer than they cover, every other note is dropped, which costs
+/// some precision.
 const NOTES_MAX: usize = 4096;
 
-/// Ends of the log, each with the last time when it was noted.
+/// Ends of the log, each with the last time at which it was the end.
 #[derive(Debug, Default)]
 pub(super) struct Lag(Mutex<VecDeque<(Instant, u64)>>);
 
 impl Lag {
-    /// The log ends here, and the database has everything before `drained`.
+    /// Notes that the log ends at `end`, and that the database has applied everything before `drained`.
     pub(super) fn note(&self, now: Instant, end: u64, drained: u64) {
         let mut notes = self.0.lock();
         if notes.is_empty() {
@@ -43,7 +43,7 @@ impl Lag {
         }
     }
 
-    /// The age of the oldest change that is not in the database, which has everything before `drained`.
+    /// The age of the oldest change that the database, which has applied everything before `drained`, lacks.
     pub(super) fn age(&self, now: Instant, end: u64, drained: u64) -> Duration {
         if end <= drained {
             return Duration::ZERO;
@@ -54,7 +54,7 @@ impl Lag {
     }
 }
 
-/// Where the log ends, and up to where it is in the database.
+/// The end of the log, and the drain's position.
 pub(super) fn ends(drain: &Drain) -> (u64, u64) {
     let state = drain.state();
     (state.position.0 + state.backlog_bytes, state.position.0)

@@ -1,4 +1,4 @@
-//! Dead letters of a running server: shown, and applied again.
+//! Dead letters of a running server: listing them, and applying them again.
 
 use super::{Memory, Tier};
 use crate::problem::Problem;
@@ -6,11 +6,11 @@ use forebay_database::DeadLetter;
 use forebay_drain::{Error, Progress, replay, take_letters};
 use serde_json::{Value, json};
 
-/// Letters that are shown one by one.
+/// The most dead letters that are listed.
 const LETTERS_SHOWN: usize = 100;
 
 impl Tier {
-    /// Applies dead letters again, after what is queued now, and has memory read their rows.
+    /// Applies dead letters again, after the queued changes, and has memory read their rows again.
     pub(crate) async fn replay(&self) -> Result<Value, Problem> {
         let drain = self.drain.wait().await;
         if drain.state().paused {
@@ -37,7 +37,7 @@ impl Tier {
         Ok(json!({ "applied": replayed.applied, "refused": refused.collect::<Vec<_>>() }))
     }
 
-    /// The newest dead letters that the database keeps, and how many there are.
+    /// The newest dead letters in the database, and their total number.
     pub(crate) async fn letters(&self) -> Result<Value, Problem> {
         let failed = |error: forebay_database::Error| Problem::unavailable(error.to_string());
         let count = self.store.dead_letter_count().await.map_err(failed)?;

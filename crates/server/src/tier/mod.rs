@@ -1,8 +1,8 @@
-//! The memory tier of a running server: loading it, draining it, comparing it with the database; the same
-//! questions to both kinds.
+//! The memory tier of a running server: loading it, draining it, comparing it with the database; with one
+//! interface for both kinds.
 //!
-//! What stands here is asked by the admin listener, by the server's start and stop, and by the commands that
-//! work without a server. Requests of clients do not come this way (`action` does that).
+//! The admin listener, the server's start and stop, and commands that work without a server use this file.
+//! Client requests do not pass here (see `action`).
 
 mod checkpoints;
 mod claim;
@@ -42,18 +42,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::SetOnce;
 
-/// A memory tier: its hot tables, the queue behind them, and the drain once it runs.
+/// A memory tier: its hot tables, the queue behind them, and the drain once it is running.
 pub struct Tier {
     memory: Memory,
     store: Store,
-    /// Once memory is loaded.
+    /// Set when memory is loaded.
     drain: SetOnce<Drain>,
-    /// Once memory is loaded, when a table is followed.
+    /// Set when memory is loaded and a table is followed.
     follow: SetOnce<Follow>,
     lag: Lag,
 }
 
-/// Where the rows are.
+/// Where the rows are stored.
 enum Memory {
     /// In this process.
     Embedded(Box<Embedded>),
@@ -61,10 +61,10 @@ enum Memory {
     Remote(Remote),
 }
 
-/// Rows that a command or request moved, by table.
+/// Numbers of rows that a command or request moved, by table.
 pub type RowsByTable = Vec<(String, u64)>;
 
-/// Calls the same method of whichever there is.
+/// Calls the same method on either kind.
 macro_rules! either {
     ($memory:expr, $one:ident => $call:expr) => {
         match $memory {
@@ -75,7 +75,7 @@ macro_rules! either {
 }
 
 impl Tier {
-    /// Opens the tier. Nothing is loaded and nothing drained yet. `trouble` says what it waits for.
+    /// Opens the tier. Nothing is loaded or drained yet. `trouble` records why it waits.
     pub(crate) async fn open(
         config: &Config,
         specs: Vec<TableSpec>,
@@ -104,7 +104,7 @@ impl Tier {
         either!(&self.memory, memory => HotTables::from(&memory.tables))
     }
 
-    /// How servers that share this tier agree on who runs a job.
+    /// How servers that share this tier decide which of them runs a job.
     pub(crate) fn lease(&self) -> Lease {
         match &self.memory {
             Memory::Embedded(_) => Lease::Alone,
@@ -115,17 +115,17 @@ impl Tier {
         }
     }
 
-    /// Says what opening found, and connects the gate with what answers wait for.
+    /// Prints what opening found, and connects the gate with the durability that answers wait for.
     pub(crate) fn prepare(&self, memory: &model::Memory, gate: &Arc<Gate>) {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.prepare(memory, gate),
-            // What such a tier answers is as durable as was asked for.
+            // A write on Redis or Valkey returns only when it is as durable as configured.
             Memory::Remote(_) => gate.advance(u64::MAX),
         }
     }
 
-    /// Looks after a tier while it is served: notes how far the log is; of a tier over the network, loads
-    /// again what a server that changed over does not have any more. Never ends.
+    /// Background work while a tier is served: notes the position of the log; for a remote tier, loads again
+    /// the rows that a failover has lost. Never returns.
     pub async fn watch(&self) {
         match &self.memory {
             Memory::Embedded(_) => loop {
@@ -146,7 +146,7 @@ impl Tier {
         }
     }
 
-    /// Has the database tell what others commit from now on: before memory is loaded, so that nothing is
+    /// Has the database report from now on what others commit: before memory is loaded, so that no change is
     /// missed.
     pub(crate) async fn begin_following(&self, listener: &Listener) -> Result<Option<Begun>, StartError> {
         match &self.memory {
@@ -155,7 +155,7 @@ impl Tier {
         }
     }
 
-    /// Takes into memory what the database tells.
+    /// Starts applying reported changes to memory.
     pub(crate) fn start_following(&self, begun: Begun, listener: Listener) -> Result<(), StartError> {
         let Memory::Embedded(embedded) = &self.memory else { return Ok(()) };
         match embedded.start_following(begun, self.store.clone(), listener)? {
@@ -164,7 +164,7 @@ impl Tier {
         }
     }
 
-    /// Where following stands; `None`: no table is followed, or memory is not loaded.
+    /// The state of following; `None`: no table is followed, or memory is not loaded.
     pub fn follow_state(&self) -> Option<Value> {
         let state = self.follow.get()?.state();
         Some(json!({
@@ -177,7 +177,7 @@ impl Tier {
         }))
     }
 
-    /// Who tells of changes, by followed table; and the replication slots that no server uses.
+    /// How changes are reported, by followed table; and the replication slots that no server uses.
     pub(crate) fn followed(&self) -> Option<(Value, Vec<String>)> {
         let state = self.follow.get()?.state();
         let following = self.following().filter(|_| !state.told_by.is_empty())?;
@@ -186,7 +186,7 @@ impl Tier {
         Some((names.map(|name| (name, told_by())).collect(), state.idle_slots))
     }
 
-    /// Has memory kept for the next start, once it is loaded.
+    /// Starts writing checkpoints of memory, once it is loaded.
     pub(crate) fn start_checkpoints(&self) -> Result<(), StartError> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.start_checkpoints(),
@@ -194,7 +194,7 @@ impl Tier {
         }
     }
 
-    /// Does what a start without the database could not do, once it is back.
+    /// Does what a start without the database could not do, once the database is reachable.
     pub(crate) async fn catch_up(&self) {
         if let Memory::Embedded(embedded) = &self.memory {
             embedded.catch_up_following().await;
@@ -202,15 +202,15 @@ impl Tier {
         }
     }
 
-    /// Starts writing behind.
+    /// Starts writing queued changes to the database.
     pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         let drain = either!(&self.memory, memory => memory.start_drain(self.store.clone(), settings));
         let drain = drain.map_err(StartError::from)?;
         self.drain.set(drain).map_err(|_| StartError("the drain runs already".into()))
     }
 
-    /// What does not work now: in memory, the drain and the database. Takes no longer than a tier over the
-    /// network may take to answer.
+    /// The conditions of memory, the drain and the database. Takes no longer than a remote tier may take to
+    /// respond.
     pub async fn conditions(&self) -> Vec<Condition> {
         let (mut found, trouble) = match &self.memory {
             Memory::Embedded(embedded) => (embedded.conditions(), &embedded.trouble),
@@ -235,7 +235,7 @@ impl Tier {
         found
     }
 
-    /// Where the drain stands.
+    /// The state of the drain.
     pub async fn drain_state(&self) -> Result<Value, Problem> {
         let state = self.drain.get().ok_or_else(still_loading)?.state();
         let mut value = drain_json(&state);
@@ -243,13 +243,13 @@ impl Tier {
         Ok(value)
     }
 
-    /// Who drains instead of this process, when it leaves that to others.
+    /// The processes that drain instead of this one, if it leaves the drain to others.
     pub(crate) fn workers(&self) -> Option<Value> {
         let workers = self.drain.get()?.state().workers?;
         Some(workers.names.into_iter().collect())
     }
 
-    /// Stops the drain, or lets it go on, as soon as there is one.
+    /// Pauses or resumes the drain, as soon as it has started.
     pub async fn pause_drain(&self, paused: bool) -> Result<(), Problem> {
         let drain = self.drain.wait().await;
         if drain.state().status == Status::Elsewhere {
@@ -266,13 +266,13 @@ impl Tier {
         Ok(())
     }
 
-    /// Resolves when everything that was acknowledged before this call is in the database.
+    /// Resolves when the database has applied everything that was acknowledged before this call.
     pub async fn finish_drain(&self) -> Result<(), Problem> {
         let drain = self.drain.wait().await;
         drain.drain_all().await.map_err(|error| Problem::unavailable(error.to_string()))
     }
 
-    /// Whether something is not in the database yet.
+    /// Whether the database lacks some change.
     pub async fn is_behind(&self) -> Result<bool, Problem> {
         match &self.memory {
             Memory::Embedded(embedded) => Ok(embedded.is_behind(self.drain.get())),
@@ -280,7 +280,7 @@ impl Tier {
         }
     }
 
-    /// Takes a checkpoint now.
+    /// Writes a checkpoint now.
     pub async fn checkpoint(&self) -> Result<Value, Problem> {
         let Memory::Embedded(embedded) = &self.memory else {
             return Err(Problem::new(409, "a tier over the network keeps its rows itself"));
@@ -289,7 +289,7 @@ impl Tier {
         Ok(json!({ "rows": saved.rows, "bytes": saved.bytes, "begin": saved.begin.0 }))
     }
 
-    /// Rows and memory.
+    /// Rows and memory of the tables, as JSON.
     pub async fn describe(&self) -> Result<Value, Problem> {
         either!(&self.memory, memory => memory.describe().await)
     }
@@ -329,7 +329,7 @@ impl Tier {
         Ok(found)
     }
 
-    /// A key of a table, from its text.
+    /// Parses a key of a table.
     pub fn key_of(&self, table: &str, text: &str) -> Result<forebay_value::Value, Problem> {
         let schema = match &self.memory {
             Memory::Embedded(embedded) => embedded.tables.get(table).map(|table| table.schema().clone()),
@@ -339,8 +339,8 @@ impl Tier {
         forebay_value::from_text(ty, text).map_err(|error| Problem::parameter("key", error.to_string()))
     }
 
-    /// Has a row shown as the database has it now: a letter that was replayed has changed it there. A table
-    /// that is not in memory shows it anyway.
+    /// Reads a row again from the database, after a replayed dead letter has changed it there. A table that
+    /// is not in memory needs nothing.
     pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.refresh(table, key).await,
@@ -348,7 +348,7 @@ impl Tier {
         }
     }
 
-    /// Forgets every row of a table whose rows in the database were replaced. No request may use it
+    /// Forgets every row of a table whose rows in the database were replaced. No request may use the table
     /// meanwhile.
     pub async fn forget(&self, table: &str) -> Result<(), Problem> {
         match &self.memory {
@@ -357,9 +357,9 @@ impl Tier {
         }
     }
 
-    /// Ends following, then the drain: finishes it when it can in this time. What it does not finish stays in
-    /// the queue for the next start, or for another drainer, and so does everything with `leaves`. What is
-    /// left of the time is for a checkpoint.
+    /// Stops following, then the drain, which finishes if it can within this time. What it does not finish
+    /// stays in the queue for the next start, or for another drainer; with `leaves`, so does everything. The
+    /// rest of the time is for a checkpoint.
     pub async fn stop_drain(&self, within: Duration, leaves: bool) {
         if let Some(follow) = self.follow.get() {
             follow.stop();
@@ -370,7 +370,7 @@ impl Tier {
         }
         let Some(drain) = self.drain.get() else { return };
         let now = drain.state();
-        // A drain that is paused or waits for its window was told to leave everything where it is.
+        // A drain that is paused or waits for its window must leave everything where it is.
         let leaves = leaves || now.paused || matches!(now.status, Status::Waiting | Status::Elsewhere);
         let mode = if leaves { Stop::Leave } else { Stop::Finish };
         let state = match tokio::time::timeout(within, drain.stop(mode)).await {
@@ -395,7 +395,7 @@ impl Tier {
         }
     }
 
-    /// Closes what is open, after everything that used it has ended.
+    /// Closes the tier, after everything that uses it has ended.
     pub fn close(&self) -> Result<(), StartError> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.close(),
@@ -409,17 +409,17 @@ impl Tier {
     }
 }
 
-/// There is no such hot table.
+/// The problem for an unknown hot table.
 fn no_table(name: &str) -> Problem {
     Problem::not_found(&format!("there is no hot table {name}"))
 }
 
-/// The drain has not begun.
+/// The problem while the drain has not started.
 fn still_loading() -> Problem {
     Problem::unavailable("memory is still being loaded")
 }
 
-/// What both tiers tell of their drain.
+/// The drain state that both tiers have.
 fn drain_json(state: &DrainState) -> Value {
     json!({
         "status": status_name(&state.status),
@@ -448,12 +448,12 @@ fn window_json(opening: Opening) -> Value {
     json!({ "open": is_open, "begins": opening.begins.to_string(), "ends": opening.ends.to_string() })
 }
 
-/// A table whose changes wait, and why.
+/// A table whose changes wait, with the reason.
 fn stopped_json(stopped: &StoppedTable) -> Value {
     json!({ "table": stopped.table, "reason": stopped.reason, "since": stopped.since.to_string() })
 }
 
-/// A drain's status in a word.
+/// The name of a drain's status.
 fn status_name(status: &Status) -> &'static str {
     match status {
         Status::Starting => "starting",

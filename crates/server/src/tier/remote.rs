@@ -1,5 +1,5 @@
-//! The tier on Redis or Valkey: reaching it, whether it can keep what the config promises, and loading it.
-//! Other servers and drainers may be at work on it at the same time.
+//! The tier on Redis or Valkey: connecting, checking that it can keep what the config promises, and loading.
+//! Other servers and drainers may use it at the same time.
 
 use super::claim::wait_for;
 use crate::condition::{Condition, State};
@@ -22,26 +22,26 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it is looked whether a shard lost its rows and must be loaded again.
+/// How often each shard is checked for lost rows, which are then loaded again.
 const WATCH: Duration = Duration::from_secs(1);
-/// How long every primary may take to answer before the tier is away: less than a probe waits for its
-/// answer.
+/// How long every primary may take to respond before the tier counts as unreachable: shorter than the timeout
+/// of a readiness probe.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
-/// How long a load may take to be abandoned.
+/// How long abandoning a load may take.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The way to a tier, and its hot tables.
+/// The connection to a tier, and its hot tables.
 pub(super) struct Remote {
     client: Client,
     pub(super) tables: RemoteTables,
-    /// For work that no client waits for; its connections live on the runtime that opened the tier.
+    /// For work that no client waits for; its connections belong to the runtime that opened the tier.
     pub(super) link: Link,
     pub(super) trouble: Trouble,
 }
 
 impl Remote {
-    /// Connects, checks what the servers promise against what the config does, and finds or makes the tables.
-    /// Of `undeclared` ones the config has no columns.
+    /// Connects, checks that the servers offer the configured durability, and opens or creates the tables.
+    /// `undeclared`: the tables whose columns the config leaves to the database.
     pub async fn open(
         at: &model::Remote,
         memory: &model::Memory,
@@ -58,7 +58,7 @@ impl Remote {
         }
         let options = forebay_redis::Options {
             durability: match memory.durability {
-                // `database` is refused where the config is read: writes here do not wait for one.
+                // `Database` is refused when the config is read: writes here do not wait for a database.
                 Durability::Sync | Durability::Database => forebay_redis::Durability::Sync,
                 Durability::Async => forebay_redis::Durability::Async,
                 Durability::Replicated(model::Replicas::All) => {
@@ -101,14 +101,14 @@ impl Remote {
         Ok(Remote { client, tables, link, trouble })
     }
 
-    /// Takes tables over whose columns other servers have had otherwise.
+    /// Takes over tables that other servers have used with other columns.
     pub async fn succeed(&self) -> Result<(), StartError> {
         let succeeded =
             until_answered(&self.trouble, "taking the tables over", || self.tables.succeed(&self.link)).await;
         succeeded.map_err(|error| StartError(format!("taking the tables over: {error}")))
     }
 
-    /// Fills the tier with what the database holds, unless another server has done so.
+    /// Fills the tier with the database's rows, unless another server has done so.
     pub async fn load(&self, store: &Store) -> Result<(), StartError> {
         tokio::select! {
             loaded = self.load_tables(store) => loaded,
@@ -116,21 +116,21 @@ impl Remote {
         }
     }
 
-    /// Keeps the claim on the tables; ends when it is lost.
+    /// Renews the claim on the tables; returns when it is lost.
     async fn stay_alive(&self, store: &Store) -> StartError {
         loop {
             tokio::time::sleep(BEAT).await;
             match claim_remote(&self.tables, store).await {
                 Err(error) if !error.is_transient() => return StartError::from(error),
-                // A database that is away is asked again.
+                // An unreachable database is tried again.
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// Leaves what is being loaded to other servers.
+    /// Leaves tables that are being loaded to other servers.
     pub async fn leave(&self, within: Duration) {
-        // A load that does not end goes on until the process does; its lease then runs out by itself.
+        // A load that does not end runs until the process ends; its lease then expires.
         let _ = tokio::time::timeout(within.min(LEAVE_LIMIT), self.tables.leave()).await;
     }
 
@@ -150,7 +150,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Whether every primary takes writes.
+    /// The conditions of the tier: whether every primary takes writes.
     pub async fn conditions(&self) -> Vec<Condition> {
         let asked = self.client.primaries().into_iter().filter_map(|node| {
             let (first, _) = *node.slots.first()?;
@@ -169,10 +169,10 @@ impl Remote {
         vec![Condition::new(State::TierAway, why)]
     }
 
-    /// Loads again what a server that changed over has lost, until it is dropped.
+    /// Loads again the rows that a failover has lost, until the future is dropped.
     pub async fn watch(&self, store: &Store) {
         tokio::join!(self.watch_rows(store), async {
-            // The drain of each shard finds out by itself.
+            // The drain of each shard detects the loss by itself.
             let lost = self.stay_alive(store).await;
             warn!("the tables of the memory tier are no longer its own: {}", lost.0);
         });
@@ -197,22 +197,22 @@ impl Remote {
         Drain::start_remote(&self.client, &self.tables, store, settings)
     }
 
-    /// Records of all queues that are not in the database.
+    /// The records of all queues that the database has not applied.
     pub async fn backlog(&self) -> Result<u64, Problem> {
         let rows = backlog_remote(self.tables.queue(), &self.link).await;
         rows.map_err(|error| Problem::unavailable(error.to_string()))
     }
 
-    /// What is known of the drain of queues beyond what both kinds tell.
+    /// Adds the drain state that only a drain of queues has.
     pub async fn add_drain_state(&self, state: &DrainState, value: &mut Value) -> Result<(), Problem> {
-        // Null: a server of the tier does not answer.
+        // Null: a server of the tier does not respond.
         value["backlog_rows"] = self.backlog().await.ok().into();
         value["shards"] = state.shards.into();
         value["shards_held"] = state.shards_held.into();
         Ok(())
     }
 
-    /// Rows and memory.
+    /// Rows and memory of the tables, as JSON.
     pub async fn describe(&self) -> Result<Value, Problem> {
         let mut tables = Vec::new();
         for table in self.tables.all() {
@@ -241,8 +241,7 @@ impl Remote {
         verify_remote(&self.tables, table, &self.link, store, &Progress::default()).await
     }
 
-    /// Forgets every row of a table. One that is not kept in memory has nothing to forget.
-    /// Has a row shown as the database has it.
+    /// Reads a row again from the database.
     pub async fn refresh(&self, table: &str, key: forebay_value::Value) -> Result<(), Problem> {
         match self.tables.queue().undo(&self.link, table, key.as_ref(), None).await {
             Ok(true) => Ok(()),
@@ -251,14 +250,15 @@ impl Remote {
         }
     }
 
+    /// Forgets every row of a table. A table that is not in memory has nothing to forget.
     pub async fn forget(&self, name: &str) -> Result<(), Problem> {
         let Some(table) = self.tables.get(name) else { return Ok(()) };
         table.clear(&self.link).await.map_err(|error| unavailable(&error))
     }
 }
 
-/// Rows that follow an update of another row change in the database alone, and no order of the queues keeps
-/// what is written to them beside it.
+/// Refuses foreign keys with ON UPDATE actions: the database alone changes the referring rows, and the queues
+/// cannot order their own writes to these rows with that change.
 async fn refuse_update_actions(
     schemas: &[Arc<Schema>],
     store: &Store,

@@ -1,11 +1,11 @@
-//! Certificates from a directory that speaks ACME (RFC 8555): ordered, proved by tls-alpn-01 (RFC 8737),
-//! written to the data folder, and ordered again when a third of their life is left.
+//! Certificates from an ACME directory (RFC 8555): ordered, validated with tls-alpn-01 (RFC 8737), written to
+//! the data folder, and renewed when a third of their lifetime is left.
 //!
-//! Promises: only the names of the config are ordered and proved. The file has key and chain together and is
-//! replaced at once; it and the account's key can be read by this user alone. No start waits for the
-//! directory: with no certificate on disk the server shows a self-signed one.
+//! Promises: only the names of the config are ordered and validated. The file contains key and chain, and is
+//! replaced atomically; it and the account's key are readable by this user only. No start waits for the
+//! directory: without a certificate on disk the server uses a self-signed one.
 //!
-//! Leaves putting a changed file in use to [`super::watch`].
+//! [`super::watch`] puts a changed file in use.
 
 use super::{certified_key, validity_of};
 use crate::condition::State;
@@ -34,20 +34,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The longest from one look at the certificate to the next.
+/// The longest time between two checks of the certificate.
 const LOOK_MAX: Duration = Duration::from_secs(3600);
-/// From a first failure to the next try; four times as long after each one more, [`LOOK_MAX`] at most.
-/// Directories take few failed orders an hour.
+/// The pause after a first failure; four times as long after each further one, at most [`LOOK_MAX`].
+/// Directories accept few failed orders an hour.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The longest that one request to the directory may take.
+/// The timeout of one request to the directory.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the directory may take to prove the names, and to sign.
+/// How long the directory may take to validate the names, and to sign.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
-/// The most of an answer of the directory that is read.
+/// The most of a directory's answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Certificates that answer a challenge, by name. Only a client that asks for the protocol of challenges gets
-/// one.
+/// Certificates that answer a challenge, by name. Only a client that offers the challenge protocol gets one.
 #[derive(Debug, Clone, Default)]
 pub struct Challenges(Arc<Mutex<HashMap<String, Arc<CertifiedKey>>>>);
 
@@ -57,15 +56,15 @@ impl Challenges {
     }
 }
 
-/// The account as it lies on disk.
+/// The account as stored on disk.
 #[derive(Serialize, Deserialize)]
 struct AccountFile {
     directory: String,
     credentials: AccountCredentials,
 }
 
-/// Writes a self-signed certificate where there is none that can be used: until the directory gives one, it
-/// can connect to prove the names.
+/// Writes a self-signed certificate if no usable one exists: until the directory issues one, it lets the
+/// directory connect to validate the names.
 ///
 /// # Errors
 /// A sentence: the file cannot be written.
@@ -82,11 +81,11 @@ fn files(acme: &Acme) -> CertificateFiles {
     CertificateFiles { certificate: acme.file.clone(), key: acme.file.clone() }
 }
 
-/// Replaces a file that only this user reads.
+/// Replaces a file that only this user may read.
 fn write(file: &Path, text: &str) -> Result<(), String> {
     let folder = file.parent().expect("it is in a folder");
     let written = std::fs::create_dir_all(folder).and_then(|()| {
-        // Made with mode 0600.
+        // Created with mode 0600.
         let mut new = tempfile::NamedTempFile::new_in(folder)?;
         std::io::Write::write_all(&mut new, text.as_bytes())?;
         new.as_file().sync_all()?;
@@ -95,7 +94,7 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("server.tls.acme: {} cannot be written: {error}", file.display()))
 }
 
-/// How long the certificate on disk needs no successor; zero: it needs one now.
+/// How long until the certificate on disk must be renewed; zero: now.
 fn due_in(acme: &Acme, now: SystemTime) -> Duration {
     let Ok(certified) = certified_key(&files(acme), &ring::default_provider()) else { return Duration::ZERO };
     let is_for = |name: &String| {
@@ -113,13 +112,13 @@ fn due_in(acme: &Acme, now: SystemTime) -> Duration {
     }
 }
 
-/// Orders certificates when they are due. Never ends.
+/// Orders certificates when they are due. Never returns.
 pub async fn keep(acme: Acme, challenges: Challenges, notices: Notices) {
     let mut pause = PAUSE;
     loop {
         let left = due_in(&acme, SystemTime::now());
         if !left.is_zero() && account_of(&acme).is_some() {
-            // Rounded up: a look that comes too early would order nothing.
+            // Rounded up: a check that comes too early would order nothing.
             tokio::time::sleep(left.min(LOOK_MAX) + Duration::from_millis(1)).await;
             continue;
         }
@@ -148,7 +147,7 @@ fn account_file(acme: &Acme) -> std::path::PathBuf {
     acme.file.with_file_name("account.json")
 }
 
-/// The account on disk, if it is one of this directory: the certificate of another one is replaced.
+/// The account on disk, if it belongs to this directory; another directory's certificate is replaced.
 fn account_of(acme: &Acme) -> Option<AccountCredentials> {
     let text = std::fs::read_to_string(account_file(acme)).ok()?;
     let file: AccountFile = serde_json::from_str(&text).ok()?;
@@ -181,7 +180,7 @@ async fn obtain(acme: &Acme, challenges: &Challenges) -> Result<(), Error> {
     write(&acme.file, &(key + &chain)).map_err(|error| Error::Other(error.into()))
 }
 
-/// Shows the directory that the names lead here.
+/// Proves to the directory that the names lead to this server.
 async fn prove(order: &mut Order, acme: &Acme, challenges: &Challenges) -> Result<(), Error> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -207,7 +206,7 @@ async fn prove(order: &mut Order, acme: &Acme, challenges: &Challenges) -> Resul
     }
 }
 
-/// What the directory says of a name that it could not prove.
+/// The directory's error for a name that could not be validated.
 async fn why_invalid(order: &mut Order) -> Error {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -219,7 +218,7 @@ async fn why_invalid(order: &mut Order) -> Error {
     Error::Other("the names could not be proved".into())
 }
 
-/// The certificate that proves a name (RFC 8737 section 3).
+/// The certificate that answers a challenge (RFC 8737 section 3).
 fn answer_for(name: &str, digest: &[u8]) -> Result<CertifiedKey, String> {
     let make = || {
         let mut params = CertificateParams::new([name.to_owned()])?;
@@ -231,11 +230,11 @@ fn answer_for(name: &str, digest: &[u8]) -> Result<CertifiedKey, String> {
     let key = PrivateKeyDer::try_from(key.serialize_der())?;
     let key =
         ring::default_provider().key_provider.load_private_key(key).map_err(|error| error.to_string())?;
-    // Not `from_der`, which refuses the critical extension that is the answer.
+    // Not `from_der`, which rejects the critical extension that holds the answer.
     Ok(CertifiedKey::new(vec![certificate.der().clone()], key))
 }
 
-/// Whether key and chain can be used together: what is on disk is not replaced by anything else.
+/// Whether key and chain fit together; only then do they replace the file on disk.
 fn judge(key: &str, chain: &str) -> Result<(), String> {
     let unusable = |error: &dyn std::fmt::Display| format!("what it gave cannot be used: {error}");
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| unusable(&error))?;
@@ -260,7 +259,7 @@ impl HttpClient for Client {
                 Ok(whole) => whole.to_bytes(),
                 Err(never) => match never {},
             };
-            // It blocks.
+            // The client blocks.
             let asked =
                 tokio::task::spawn_blocking(move || ask(&agent, http::Request::from_parts(head, body)));
             let answer = asked.await.map_err(|error| Error::Other(error.into()))?;
@@ -272,7 +271,7 @@ impl HttpClient for Client {
 
 fn ask(agent: &ureq::Agent, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, ureq::Error> {
     let (head, body) = request.into_parts();
-    // What is wrong stands in the body of an answer that tells of an error.
+    // The body of an error answer says what is wrong, so error statuses are not turned into errors.
     let answer = match body.is_empty() {
         true => agent.run(as_told(agent, http::Request::from_parts(head, ())))?,
         false => agent.run(as_told(agent, http::Request::from_parts(head, &*body)))?,

@@ -1,9 +1,8 @@
-//! Certificates and keys: from PEM files to what the HTTP engine speaks HTTPS with, again when the files
-//! change.
+//! Certificates and keys: loaded from PEM files for the HTTP engine, and again when the files change.
 //!
-//! Promises: what is in use is replaced as a whole, and only by files that fit together and whose
-//! certificates are valid now; what is wrong with others is said once. TLS 1.2 and 1.3 with ring, session
-//! tickets whose keys live as long as the certificates that they were made beside, no early data.
+//! Promises: certificates in use are replaced as a whole, and only by files that fit together and whose
+//! certificates are valid now; an error of other files is reported once. TLS 1.2 and 1.3 with ring, session
+//! tickets whose keys are replaced together with the certificates, no early data.
 
 mod acme;
 mod watch;
@@ -30,15 +29,15 @@ use x509_cert::time::Time;
 /// The protocols that are offered, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What HTTPS is spoken with, and what is wrong with the time of a certificate, a sentence each.
+/// The TLS config, and a sentence for each certificate that is not valid now.
 pub struct Loaded {
-    /// For the HTTP engine.
+    /// The config for the HTTP engine.
     pub config: Arc<ServerConfig>,
     /// Certificates that are not valid now.
     pub warnings: Vec<String>,
 }
 
-/// Reads the files. `challenges`: what an authority is shown that asks whether a name leads here.
+/// Reads the files. `challenges`: the certificates for an ACME directory that validates a name.
 ///
 /// # Errors
 /// A sentence that names the key and the file.
@@ -74,13 +73,14 @@ pub fn load(tls: &model::Tls, challenges: &Challenges) -> Result<Loaded, String>
     let protocols = PROTOCOLS.into_iter().chain(acme_protocol).map(<[u8]>::to_vec).collect();
     let mut config = builder.with_cert_resolver(Arc::new(Resolver { certificates, challenges }));
     config.alpn_protocols = protocols;
-    // New keys each time: a client that was let in by an authority that is gone must show its certificate.
+    // New keys each time: a client admitted under a removed authority must present its certificate again.
     config.ticketer =
         ring::Ticketer::new().map_err(|error| format!("server.tls: no keys for session tickets: {error}"))?;
     Ok(Loaded { config: Arc::new(config), warnings })
 }
 
-/// [`load`] for a start, which an old certificate does not prevent: the server could not be reached at all.
+/// [`load`] for a start, which continues with an expired certificate, because otherwise the server could not
+/// be reached at all.
 ///
 /// # Errors
 /// The sentence, with its place.
@@ -122,7 +122,7 @@ fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'stati
     }
 }
 
-/// From when to when a certificate is valid, and who signed it.
+/// The period in which a certificate is valid, and whether it is self-signed.
 struct Validity {
     from: Time,
     until: Time,
@@ -140,7 +140,7 @@ fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
     })
 }
 
-/// Whether a certificate is valid now; else what is wrong with its time.
+/// Whether a certificate is valid now; the error says what is wrong with its period.
 fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), String> {
     let validity = validity_of(certificate)?;
     if now > validity.until.to_system_time() {
@@ -152,8 +152,8 @@ fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), S
     Ok(())
 }
 
-/// The certificate for the name that a client asks for, else the first; for an authority that asks whether a
-/// name leads here, the one that it waits for, and no other.
+/// Selects the certificate for the name that a client requests, else the first; for an ACME directory that
+/// validates a name, only the certificate of its challenge.
 #[derive(Debug)]
 struct Resolver {
     certificates: Vec<Arc<CertifiedKey>>,

@@ -1,4 +1,4 @@
-//! Files that cannot be used, and certificates out of their time.
+//! Unusable files, and certificates outside their validity period.
 
 use super::*;
 use forebay_config::model::{CertificateFiles, Tls};
@@ -71,7 +71,7 @@ fn files_that_changed_before_they_were_watched_are_read() {
     openssl(folder.path(), MAKE);
     let tls = tls(vec![pair(folder.path(), "a.crt", "a.key")]);
     let seen = look(&tls);
-    // While the server waits for its database, say.
+    // This may happen while the server waits for its database.
     openssl(folder.path(), "mv b.crt a.crt; mv b.key a.key");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (told, replaced) = std::sync::mpsc::channel();

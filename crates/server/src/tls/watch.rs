@@ -1,4 +1,4 @@
-//! The files of certificates, looked at now and then.
+//! Watches the certificate files.
 
 use super::{Challenges, load};
 use forebay_config::model;
@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From one look to the next. Files that change are read when they have stood still for as long.
+/// The time between two checks. Changed files are read when they have not changed for this long.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The states of all files of a config at one moment, taken before they were read.
+/// The states of all files of a config, taken before they were read.
 pub type Seen = Vec<State>;
 
-/// What tells one state of a file from another; `None`: it cannot be looked at. A link that is turned to
-/// another file, as Kubernetes does, changes it as well.
+/// Identifies a version of a file; `None`: the file cannot be read. Redirecting a symbolic link to another
+/// file, as Kubernetes does, changes it too.
 pub type State = Option<(u64, u64, u64, i64, i64)>;
 
 fn state_of(path: &Path) -> State {
@@ -30,8 +30,8 @@ pub fn look(tls: &model::Tls) -> Seen {
     pairs.chain(&tls.client_ca).map(|path| state_of(path)).collect()
 }
 
-/// Gives `replace` what files hold that have changed since they were `seen`, for as long as it is polled.
-/// Files that cannot be used change nothing; the reason is said once for each state of theirs.
+/// Calls `replace` with the content of files that have changed since `seen`, while it is polled. Unusable
+/// files change nothing; the reason is logged once for each of their states.
 pub async fn watch<F: Future<Output = ()>>(
     tls: model::Tls,
     challenges: Challenges,

@@ -1,11 +1,11 @@
-//! The identity of kept answers: its bytes, and what has a part in it.
+//! The identity of cached answers: its bytes, and which settings are part of it.
 
 use super::encode;
 use forebay_config::{Overrides, parse};
 
 const TABLE: &str = "[table.t]\ncolumns = { id = \"bigint key\", a = \"text null indexed\" }\n";
 
-/// The identity of the endpoint that these lines make.
+/// The identity of the endpoint with these config lines.
 fn identity(lines: &str) -> Vec<u8> {
     let text = format!("{TABLE}[[endpoint]]\n{lines}");
     let config = parse("test.toml", &text, &Overrides::default(), &|_| None);
@@ -15,7 +15,7 @@ fn identity(lines: &str) -> Vec<u8> {
     encode(endpoint, caching, "sqlite:x", None).expect("answers that are kept")
 }
 
-/// Replaces one piece of the lines, which must be there.
+/// Replaces one part of the lines, which must contain it.
 fn replaced(lines: &str, from: &str, to: &str) -> String {
     assert!(lines.contains(from), "{from} is not in {lines}");
     lines.replacen(from, to, 1)

@@ -1,4 +1,4 @@
-//! The body of a long file: one piece at a time, read on a thread that may wait for the disk.
+//! The body of a long file: read in pieces on a thread of the blocking pool.
 
 use super::range::Part;
 use crate::endpoint::waiting_requests::WaitingPlace;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Bytes of a piece.
+/// The size of one piece, in bytes.
 const PIECE_BYTES: u64 = 128 << 10;
 
 /// A part of a file, as a body.
@@ -22,7 +22,7 @@ pub(super) struct FileBody {
     left: Part,
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
     runtime: Handle,
-    /// The request waits as long as its answer is not whole.
+    /// The request occupies its place among the waiting requests until the whole body is read.
     _place: Arc<WaitingPlace>,
 }
 

@@ -1,8 +1,8 @@
-//! `files`: a folder whose files are answers.
+//! `files`: serves the files of a folder.
 //!
-//! Promises that no spelling of a path and no link leads out of the folder (the kernel resolves names beneath
-//! it), that nothing is shown whose name begins with a dot, that a worker never waits for a disk, and that a
-//! file of any size takes a few pieces of memory.
+//! Promises that no path and no symbolic link leads out of the folder (the kernel resolves names beneath it),
+//! that no file or folder whose name begins with a dot is served, that a worker never waits for a disk, and
+//! that serving a file of any size needs memory for a few pieces only.
 
 mod body;
 mod range;
@@ -28,24 +28,24 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 
-/// Files of up to so many bytes are read whole.
+/// Files of at most this many bytes are read whole.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
-/// The last second that HTTP can write (RFC 9110 section 5.6.7).
+/// The last second that an HTTP date can express (RFC 9110 section 5.6.7).
 const DATE_MAX_S: u64 = 253_402_300_799;
 
-/// A folder whose files are answers.
+/// A folder whose files are served.
 pub struct Files {
     dir: PathBuf,
     index: String,
-    /// Where disks are waited for.
+    /// The runtime whose blocking pool reads files.
     runtime: Handle,
 }
 
-/// What a request wants, for longer than the request.
+/// The parts of a request that are needed after it, owned.
 struct Wanted {
-    /// The path below the folder, decoded; of a folder with a slash at its end.
+    /// The path below the folder, decoded; with a slash at its end if the client sent one.
     path: String,
-    /// Where it is, with a slash at its end: for a folder that was asked for without.
+    /// The URL of the path with a slash at its end: where a request for a folder without it is redirected.
     with_slash: String,
     is_head: bool,
     conditions: Conditions<'static>,
@@ -55,14 +55,14 @@ struct Wanted {
     if_range: Option<String>,
 }
 
-/// A file that is there, and which of its forms.
+/// An open file, and its content coding.
 struct Found {
     file: File,
     metadata: Metadata,
     coding: Option<Coding>,
 }
 
-/// An answer: its head, and what of which file is its body.
+/// An answer: its status and header lines, and which part of which file is its body.
 struct Answered {
     status: u16,
     lines: Vec<u8>,
@@ -70,10 +70,10 @@ struct Answered {
 }
 
 impl Files {
-    /// From the config.
+    /// Creates it from the config.
     ///
     /// # Errors
-    /// A sentence when there is no such folder.
+    /// A sentence when the folder does not exist or is not a folder.
     pub fn new(model: &model::Files, runtime: &Handle) -> Result<Files, String> {
         let model::Files { dir, index } = model;
         match std::fs::metadata(dir) {
@@ -121,7 +121,7 @@ impl Files {
         }
         let mut found = beneath(&path)?.ok_or_else(nothing)?;
         if found.metadata.is_dir() {
-            // Only a folder with an index is known to be one.
+            // Redirect only when the folder has an index, so that other folders stay hidden.
             beneath(&format!("{path}/{}", self.index))?.filter(Found::is_file).ok_or_else(nothing)?;
             return Ok(Ready::Whole(moved(&wanted.with_slash)?));
         }
@@ -132,7 +132,7 @@ impl Files {
         if range.is_none() {
             for coding in &wanted.codings {
                 let other = beneath(&format!("{path}.{}", extension(*coding)))?;
-                // An older one is of an older file.
+                // A compressed file that is older than the file itself was made from an earlier version.
                 if let Some(other) =
                     other.filter(|other| other.is_file() && other.modified() >= found.modified())
                 {
@@ -145,7 +145,7 @@ impl Files {
         answered.ready(wanted.is_head).map_err(|error| self.failed(error))
     }
 
-    /// Says on the terminal what the client is not told.
+    /// Logs the error, which the client does not see.
     fn failed(&self, error: io::Error) -> Problem {
         warn!("forebay: files of {}: {error}", self.dir.display());
         Problem::unavailable("the file could not be read")
@@ -156,14 +156,14 @@ fn nothing() -> Problem {
     Problem::not_found("there is no such file")
 }
 
-/// A file or folder beneath another; `None`: there is none that may be shown.
+/// Opens a file or folder beneath `root`; `None`: it does not exist or may not be served.
 fn open_beneath(root: &impl std::os::fd::AsFd, path: &str) -> io::Result<Option<Found>> {
-    // What is no file must not be waited for.
+    // NONBLOCK: opening a FIFO or a device must not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let opened = loop {
         match openat2(root, path, flags, Mode::empty(), resolve) {
-            // A folder was moved meanwhile.
+            // A folder was renamed during the lookup.
             Err(Errno::AGAIN | Errno::INTR) => {}
             opened => break opened,
         }
@@ -189,7 +189,7 @@ fn open_beneath(root: &impl std::os::fd::AsFd, path: &str) -> io::Result<Option<
     }
 }
 
-/// What compressed files are called.
+/// The extension of compressed files.
 fn extension(coding: Coding) -> &'static str {
     match coding {
         Coding::Brotli => "br",
@@ -198,7 +198,7 @@ fn extension(coding: Coding) -> &'static str {
     }
 }
 
-/// A folder is where its slash is, so that what its page names is found.
+/// Redirects to the folder's URL with a slash, so that relative links in its index resolve.
 fn moved(to: &str) -> Result<Reply, Problem> {
     let mut extra = Vec::new();
     HeaderLines::new(&mut extra).add("Location", to).map_err(|_| nothing())?;
@@ -206,7 +206,7 @@ fn moved(to: &str) -> Result<Reply, Problem> {
 }
 
 impl Wanted {
-    /// `None`: no file has such a name. `rest`: the path below the folder, in its one form.
+    /// `None`: no file can have such a name. `rest` is the normalized path below the folder.
     fn of(request: &Request<'_>, rest: &str) -> Option<Wanted> {
         let mut path = String::new();
         let mut segments = rest.split('/').peekable();
@@ -223,10 +223,10 @@ impl Wanted {
                 path.push('/');
             }
         }
-        // `//host` would be another server.
+        // A Location that begins with `//host` would redirect to another server.
         let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
         let with_slash = format!("/{}/{query}", request.path().trim_matches('/'));
-        // The folder itself, asked for without its slash.
+        // The folder itself, requested without its slash.
         if path.is_empty() && !request.path().ends_with('/') {
             path.push('.');
         }
@@ -243,7 +243,7 @@ impl Wanted {
         })
     }
 
-    /// Whether the part that a client has is of this file (RFC 9110 section 13.1.5).
+    /// Whether a Range may be served: `If-Range` is absent or names this version (RFC 9110 section 13.1.5).
     fn may_have_part(&self, found: &Found) -> bool {
         let Some(condition) = &self.if_range else { return true };
         *condition == found.etag() || *condition == found.last_modified()
@@ -255,7 +255,7 @@ impl Found {
         self.metadata.is_file()
     }
 
-    /// In whole seconds, as clients are told it.
+    /// The modification time in whole seconds, as Last-Modified shows it.
     fn modified(&self) -> SystemTime {
         let seconds = u64::try_from(self.metadata.mtime()).unwrap_or(0).min(DATE_MAX_S);
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -271,7 +271,7 @@ impl Found {
         format!("\"{:x}.{:x}-{length:x}{coding}\"", metadata.mtime(), metadata.mtime_nsec())
     }
 
-    /// `path` is that of the file without a coding.
+    /// `path` is the path of the file without a content coding.
     fn answer(self, path: &str, wanted: &Wanted, range: Option<&str>) -> Result<Answered, Problem> {
         let length = self.metadata.len();
         let etag = self.etag();
@@ -311,7 +311,7 @@ impl Found {
     }
 }
 
-/// An answer whose head, and whose body unless it is long, are there.
+/// An answer with its head, and with its body unless the body is long.
 enum Ready {
     Whole(Reply),
     Long { status: u16, lines: Vec<u8>, length: u64, body: Option<(File, Part)> },

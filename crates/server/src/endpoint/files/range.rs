@@ -1,21 +1,21 @@
-//! Range of a request (RFC 9110 section 14): one part of a file.
+//! The Range header of a request (RFC 9110 section 14): one part of a file.
 
-/// A part of a file; never empty unless the file is.
+/// A part of a file; empty only when the file is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub start: u64,
     pub length: u64,
 }
 
-/// The file has no byte of the part that was asked for.
+/// The file has no byte of the requested part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unsatisfiable;
 
-/// The part that `range` asks for; `None`: the whole, because it asks for several or cannot be read.
+/// The part that `range` names; `None`: the whole file, because `range` names several parts or is malformed.
 pub(super) fn part(range: &str, length: u64) -> Result<Option<Part>, Unsatisfiable> {
     let Some((first, last)) = one(range) else { return Ok(None) };
     let part = match (first, last) {
-        // The last so many.
+        // The last `count` bytes.
         (None, Some(count)) => {
             let count = count.min(length);
             Part { start: length - count, length: count }
@@ -29,14 +29,14 @@ pub(super) fn part(range: &str, length: u64) -> Result<Option<Part>, Unsatisfiab
     if part.length == 0 { Err(Unsatisfiable) } else { Ok(Some(part)) }
 }
 
-/// First and last byte of `bytes=1-5`; `None`: several, or none that can be read.
+/// The first and the last byte position of `bytes=1-5`; `None`: several ranges, or a malformed one.
 fn one(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (unit, spec) = range.split_once('=')?;
     let (first, last) = spec.trim().split_once('-')?;
     let number = |text: &str| match text {
         "" => Some(None),
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            // Beyond any file.
+            // Too large for a `u64`: beyond the end of any file.
             Some(Some(digits.parse().unwrap_or(u64::MAX)))
         }
         _ => None,

@@ -1,6 +1,6 @@
-//! Content types by the ends of files' names.
+//! Content types by file name extension.
 
-/// Ends in lower case, and what such files are (the IANA registry of media types).
+/// Extensions in lower case, and their media types (the IANA registry of media types).
 const TYPES: [(&str, &str); 32] = [
     ("avif", "image/avif"),
     ("bmp", "image/bmp"),
