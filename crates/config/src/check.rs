@@ -1,5 +1,5 @@
-//! What can only be said when everything has been read: routes that clash, answers that show what
-//! is not there.
+//! Checks that need the complete file: routes that clash, replies that use names that do not exist,
+//! statements for the configured database, headers.
 
 use crate::sections::action::Action;
 use crate::sections::action::facts::{Facts, Shows};
@@ -12,7 +12,7 @@ use crate::syntax::mistakes::Mistakes;
 use crate::syntax::words::{did_you_mean, list};
 use std::collections::HashMap;
 
-/// Notes everything that does not fit together.
+/// Records every inconsistency between the parts.
 pub(crate) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Dialect, mistakes: &Mistakes<'_>) {
     routes(endpoints, mistakes);
     for placed in endpoints {
@@ -33,7 +33,7 @@ fn statements(placed: &Placed, dialect: Dialect, mistakes: &Mistakes<'_>) {
     }
 }
 
-/// No two endpoints may answer the same requests. The router decides, as it will when it serves.
+/// No two endpoints may answer the same requests. The check uses the router that serves requests.
 fn routes(endpoints: &[Placed], mistakes: &Mistakes<'_>) {
     let mut routers: HashMap<Method, (matchit::Router<()>, HashMap<String, usize>)> = HashMap::new();
     for Placed { endpoint, route_at, .. } in endpoints {
@@ -52,7 +52,7 @@ fn routes(endpoints: &[Placed], mistakes: &Mistakes<'_>) {
     }
 }
 
-/// `{rest...}` as the router spells it: `{*rest}`.
+/// Converts `{rest...}` to the router's syntax: `{*rest}`.
 fn router_syntax(route: &str) -> String {
     match route.strip_suffix("...}").and_then(|head| head.rsplit_once('{')) {
         Some((head, name)) => format!("{head}{{*{name}}}"),
@@ -60,7 +60,8 @@ fn router_syntax(route: &str) -> String {
     }
 }
 
-/// What `reply.fields` shows must be a column of the answer or a parameter that the endpoint uses besides.
+/// Every name in `reply.fields` must be a column of the answer or a parameter that the endpoint uses
+/// elsewhere.
 fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
     let Placed { endpoint, reply_at, .. } = placed;
     let (Some(fields), Some(columns)) = (&endpoint.reply.fields, answer_columns(&endpoint.action, tables))
@@ -86,9 +87,9 @@ fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
     }
 }
 
-/// The columns of the rows that an action answers, when the file says.
+/// The columns of the rows that an action answers, if the file defines them.
 fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<Vec<&'a str>> {
-    // What other actions answer is not known here, or has a shape of its own.
+    // The columns of other actions are not known here.
     let Facts { table, shows, .. } = action.facts()?;
     if let Shows::Count(by) = shows {
         return Some(by.into_iter().chain(["count"]).collect());
@@ -107,7 +108,7 @@ fn known_params(endpoint: &Endpoint) -> Vec<&str> {
     known
 }
 
-/// A parameter comes from one place.
+/// A parameter has a single source.
 fn headers(placed: &Placed, mistakes: &Mistakes<'_>) {
     let Placed { endpoint, route_at, .. } = placed;
     for (header, param) in &endpoint.headers {

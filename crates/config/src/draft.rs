@@ -1,7 +1,7 @@
-//! A config for tables that are there already, as a beginning: what `forebay init` writes.
+//! Drafts a config for existing tables: the output of `forebay init`.
 //!
-//! Promises: the text passes the checks of this crate; a table that cannot be served from memory stands in
-//! it as a comment that says why.
+//! Promises: the text passes the checks of this crate; a table that cannot be served from memory appears in
+//! it as a comment that states the reason.
 
 use crate::Overrides;
 use crate::syntax::words::without_password;
@@ -10,16 +10,17 @@ use std::fmt::Write;
 
 /// A table of a database: its schema, or why it cannot be a hot table.
 pub struct Found {
-    /// As statements write it.
+    /// The name as SQL statements write it.
     pub name: String,
-    /// What it holds, or why memory cannot hold it.
+    /// The table's schema, or why it cannot be a hot table.
     pub schema: Result<Schema, String>,
 }
 
 /// The environment variable that the config reads a URL with a password from.
 pub const URL_VARIABLE: &str = "DATABASE_URL";
 
-/// The config. `url` is written as it is, unless it holds a password: then [`URL_VARIABLE`] is read.
+/// Writes the config. `url` is written unchanged, unless it contains a password: then [`URL_VARIABLE`] is
+/// used.
 pub fn draft(url: &str, tables: &[Found]) -> String {
     let described = without_password(url);
     let is_secret = described != url;
@@ -49,7 +50,7 @@ pub fn draft(url: &str, tables: &[Found]) -> String {
     out
 }
 
-/// The routes of a table, if this crate takes them.
+/// The section and routes of a table, or the first mistake that this crate finds in them.
 fn served(schema: &Schema) -> Result<String, String> {
     let text = routes(schema);
     crate::parse(&schema.name, &text, &Overrides::default(), &|_| None)
@@ -76,7 +77,7 @@ fn routes(schema: &Schema) -> String {
     put("# Others may write to it: what they commit is followed.".to_owned());
     put(format!("[table.{}]\n", bare_or_quoted(name)));
     put(format!("[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"\n"));
-    // The database has a value for what is left out.
+    // The database fills the omitted columns.
     let is_given = |index: usize| {
         let column = &schema.columns[index];
         !(index == schema.key && schema.key_kind == KeyKind::Serial) && column.fill.is_none()
@@ -107,7 +108,7 @@ fn routes(schema: &Schema) -> String {
     out
 }
 
-/// What a table holds, in words.
+/// Describes the columns of a table.
 fn columns(schema: &Schema) -> String {
     let mut out = format!("{}: ", one_line(&schema.name));
     for (index, column) in schema.columns.iter().enumerate() {
@@ -124,13 +125,12 @@ fn columns(schema: &Schema) -> String {
     out
 }
 
-/// A name without what would end a comment.
+/// Removes from a name what would end a comment.
 fn one_line(name: &str) -> String {
     name.replace(char::is_control, " ")
 }
 
-/// A text as TOML has it.
-/// A key of TOML.
+/// Writes a TOML key, quoted if necessary.
 fn bare_or_quoted(name: &str) -> String {
     let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     if is_bare && !name.is_empty() { name.to_owned() } else { quoted(name) }

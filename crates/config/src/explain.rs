@@ -1,10 +1,11 @@
-//! A config in words: one line a route and a job, with the way that its data takes.
+//! Explains a config in words: one line for each route and each job, with the path of its data.
 
 use crate::model::{Access, Action, Config, Endpoint, Facts, Job, Others, Returns, Tier};
 use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
-/// One line a route: method, path, action, the way its data takes. For `check`, and for `serve` at start.
+/// One line for each route: method, path, action, the path of its data. For `check`, and for `serve` at
+/// start.
 pub fn explain(config: &Config) -> String {
     let routes = config.endpoints.iter().map(|endpoint| endpoint.route.chars().count());
     let width = routes.chain(config.jobs.iter().map(|job| job.name.len())).max().unwrap_or(0);
@@ -27,7 +28,7 @@ fn job_writes(job: &Job, config: &Config) -> bool {
     writes(job.statements.in_dialect(config.database.dialect()).unwrap_or_default())
 }
 
-/// A time as a config would have it.
+/// A duration as a config would write it.
 fn every(time_ms: u64) -> String {
     match time_ms {
         time_ms if time_ms % 1000 == 0 => format!("{}s", time_ms / 1000),
@@ -48,7 +49,7 @@ fn action(action: &Action, config: &Config) -> String {
         Tier::Remote(_) => "queue",
     };
     let written = |what: String| format!("{what} → {queue} → {database}");
-    // Whom a table belongs to decides where a row is looked for that is not in memory.
+    // Which other writers a table has decides where a row is searched that is not in memory.
     let read = |what: String, table: &str| match config.table(table) {
         Some(table) if table.others == Others::Unseen => format!("{what} ← memory, else {database}"),
         _ => format!("{what} ← memory"),

@@ -1,4 +1,4 @@
-//! The keys of all sections as the documentation shows them.
+//! The keys of all sections, rendered for the documentation.
 
 use crate::sections::action::ACTIONS;
 use crate::sections::admin::ADMIN;
@@ -22,8 +22,8 @@ use crate::sections::tls::TLS;
 use crate::sections::trace::TRACE;
 use crate::syntax::keys::{Key, Section};
 
-/// Every key, default and unit as Markdown tables: (what the keys are of, the table).
-/// `docs/configuration.md` holds them.
+/// Every key, default and unit as Markdown tables: (the section or action of the keys, the table).
+/// `docs/configuration.md` contains them.
 pub fn key_tables() -> Vec<(String, String)> {
     let row = |key: &Key| {
         let default = match key.default {

@@ -1,13 +1,13 @@
 //! The config file: read, checked, every mistake explained.
 //!
-//! What was typed is a tree with the places of everything in it (`syntax`); what it means is
-//! [`model`]. The way there is [`load`]: read the tree, lay the environment and the command line
-//! over it (`overrides`), read section by section (`sections`), cross-check (`check`). Nothing
-//! stops at the first mistake. The keys of the sections are what files are checked against and what
-//! the documentation shows (`key_tables`). [`draft`] goes the other way: from tables to a file.
+//! The typed file is a tree in which every value has its place (`syntax`); its meaning is [`model`].
+//! [`load`] reads the tree, applies the environment and the command line to it (`overrides`), reads it
+//! section by section (`sections`), and cross-checks it (`check`). No step stops at the first mistake. Files
+//! are checked against the keys of the sections, which are also the documentation's key tables
+//! (`key_tables`). [`draft`] is the reverse: from tables to a file.
 //!
-//! What must not move in: opening anything that the config names, and the types of any other room
-//! but `value`.
+//! What must not move in: opening anything that the config names, and the types of any other crate except
+//! `value`.
 
 mod check;
 pub mod draft;
@@ -50,7 +50,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
 /// Reads and checks a config file. `env` looks up environment variables.
 ///
 /// # Errors
-/// Every mistake in the file, in `overrides` and in the variables that stand above the file.
+/// Every mistake in the file, in `overrides` and in the environment variables that override the file.
 pub fn load(
     path: &Path,
     overrides: &Overrides,
@@ -71,7 +71,7 @@ pub fn load(
     parse(&name, &text, overrides, env)
 }
 
-/// Checks a config that is at hand as text; `name` stands for the file in messages.
+/// Checks a config that is available as text; `name` stands for the file in messages.
 ///
 /// # Errors
 /// As [`load`].

@@ -1,10 +1,10 @@
-//! What a config file means: checked, complete, every default filled in. Past start-up only this
-//! exists. Each type stands in the file of its section.
+//! The meaning of a config file: checked, complete, every default filled in. After start-up only the model
+//! is used. Each type is in the file of its section.
 //!
-//! What holds here (the readers and `check` see to it): every table that an endpoint names exists;
-//! where its columns are known every column named exists; every function has the right number of
-//! arguments; routes do not clash. What the config cannot know is left to those who compile the
-//! endpoints: columns that are read from the database, and what the SQL says.
+//! Invariants, which the readers and `check` enforce: every table that an endpoint names exists; where its
+//! columns are known, every named column exists; every function has the right number of arguments; routes do
+//! not clash. What the config cannot know is checked by the code that compiles the endpoints: columns that
+//! are read from the database, and the SQL.
 
 pub use crate::sections::action::Action;
 pub use crate::sections::action::facts::{Access, Facts, Shows, Wants};

@@ -1,8 +1,9 @@
-//! What a running server cannot change of its config.
+//! The settings that a running server cannot change.
 
 use crate::model::{Config, TableConfig};
 
-/// What of `new` differs from `running` and takes effect at a start alone: a sentence each, with the key.
+/// The differences between `new` and `running` that take effect only at a start: a sentence each, with the
+/// key.
 pub fn fixed(running: &Config, new: &Config) -> Vec<String> {
     let mut found = Vec::new();
     let mut key = |name: &str, is_same: bool| {
@@ -42,7 +43,7 @@ pub fn fixed(running: &Config, new: &Config) -> Vec<String> {
     found
 }
 
-/// Wherever in the file they stand.
+/// Compares two tables, ignoring their lines in the file.
 fn same_table(running: Option<&TableConfig>, new: Option<&TableConfig>) -> bool {
     match (running, new) {
         (Some(running), Some(new)) => TableConfig { line: running.line, ..new.clone() } == *running,

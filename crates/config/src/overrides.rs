@@ -1,7 +1,7 @@
-//! What stands above the file: environment variables, and above those the command line.
+//! Settings that override the file: environment variables, and above those the command line.
 //!
-//! Both are laid over the tree as typed, before anything is checked, so that a mistake in one of
-//! them is found as one in the file is, and is named after where it came from.
+//! Both are merged into the typed tree before anything is checked, so that a mistake in them is found like a
+//! mistake in the file, and its message names its source.
 
 use crate::sections::database::DATABASE_URL;
 use crate::syntax::mistakes::{At, Mistakes};
@@ -10,26 +10,27 @@ use crate::syntax::tree::{Data, Entry, Environment, Node, read_path, read_value}
 /// Settings from the command line. They win over the environment, which wins over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `--listen`: for `server.listen`; several separated by commas.
+    /// `--listen`: sets `server.listen`; several addresses separated by commas.
     pub listen: Option<String>,
-    /// `--database`: for `database.url`.
+    /// `--database`: sets `database.url`.
     pub database: Option<String>,
-    /// `--memory`: for `memory.url`.
+    /// `--memory`: sets `memory.url`.
     pub memory: Option<String>,
-    /// `--data`: the folder of everything embedded: the memory tier's, and that of a SQLite file
-    /// with a relative path. Loses against `--memory` and `--database`.
+    /// `--data`: the folder of all embedded data: the memory tier's, and that of a SQLite file with a
+    /// relative path. `--memory` and `--database` override it.
     pub data: Option<String>,
-    /// `--set key.path=value`, in order. An endpoint is named by its number, from 0: `endpoint.0.timeout=5s`.
+    /// `--set key.path=value`, in order. An endpoint is addressed by its number, from 0:
+    /// `endpoint.0.timeout=5s`.
     pub set: Vec<String>,
 }
 
-/// What `--listen`, `--database` and `--memory` stand for, in that order; `--data` is the fourth
-/// and stands for two.
+/// The keys that `--listen`, `--database` and `--memory` set, in that order; `--data` is the fourth option
+/// and sets two keys.
 const PATHS: [[&str; 2]; 3] = [["server", "listen"], ["database", "url"], ["memory", "url"]];
 const VARIABLES: [&str; 4] = ["FOREBAY_LISTEN", "FOREBAY_DATABASE", "FOREBAY_MEMORY", "FOREBAY_DATA"];
 const OPTIONS: [&str; 4] = ["--listen", "--database", "--memory", "--data"];
 
-/// Lays the environment, then the command line over the file.
+/// Merges the environment, then the command line into the file's tree.
 pub(crate) fn lay_over(
     root: &mut Node,
     overrides: &Overrides,
@@ -45,8 +46,8 @@ pub(crate) fn lay_over(
     }
 }
 
-/// One layer: the data folder first, so that what is named more precisely wins. Values are not
-/// repeated in messages, which quote what is wrong themselves: a URL may hold a password.
+/// Merges one layer: the data folder first, so that more specific options override it. The name of the
+/// option does not include the value, because a URL may contain a password.
 fn layer(root: &mut Node, names: [&str; 4], values: &[Option<String>; 4], mistakes: &Mistakes<'_>) {
     let [named @ .., data] = values;
     if let Some(data) = data {
@@ -60,7 +61,7 @@ fn layer(root: &mut Node, names: [&str; 4], values: &[Option<String>; 4], mistak
     }
 }
 
-/// Moves what is embedded into another folder.
+/// Moves the embedded data into another folder.
 fn put_data(root: &mut Node, data: &str, at: At, mistakes: &Mistakes<'_>) {
     if data.is_empty() {
         mistakes.add(at, "must name a folder");
@@ -99,7 +100,7 @@ fn set(root: &mut Node, setting: &str, env: Environment<'_>, mistakes: &Mistakes
     put(root, &path, read_value(value, at, mistakes, env), mistakes);
 }
 
-/// Puts a value at the end of a path; tables on the way are made when they are missing.
+/// Sets the value at the end of a path; missing tables on the path are created.
 fn put(node: &mut Node, path: &[String], value: Node, mistakes: &Mistakes<'_>) {
     let at = value.at;
     let Some((key, rest)) = path.split_first() else {

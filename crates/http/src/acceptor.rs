@@ -1,8 +1,8 @@
 //! Takes connections from the kernel and gives each to the worker that has the fewest.
 //!
-//! Promises that connections are spread evenly even when there are few, that one past the limit is
-//! told 503, that a lack of file descriptors is waited out and not spun on, and that on a stop
-//! everything the kernel has already accepted is handed over before the listeners close.
+//! Promises: connections are spread evenly even when there are few; a connection past the limit gets 503; a
+//! lack of file descriptors makes the acceptor wait instead of spin; on a stop every connection that the
+//! kernel has already accepted is handed over before the listeners close.
 
 use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX};
 use crate::stats::Stats;
@@ -33,15 +33,15 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A listener, and what is spoken on it.
+/// A listener and its scheme.
 pub(crate) type Listener = (TcpListener, Scheme);
 
-/// Where connections go.
+/// Hands accepted connections to the workers.
 pub(crate) struct Acceptor<S> {
     pub(crate) workers: Vec<UnboundedSender<Message<S>>>,
     pub(crate) stats: Stats,
     pub(crate) connections_max: Arc<AtomicUsize>,
-    /// The whole answer to a connection past the limit.
+    /// The complete answer to a connection past the limit.
     pub(crate) refusal: Arc<[u8]>,
     pub(crate) refusals: Arc<AtomicUsize>,
 }
@@ -51,7 +51,7 @@ impl<S> Acceptor<S> {
     pub(crate) async fn run(self, listeners: Vec<Listener>, stop: impl Future) -> io::Result<()> {
         let opened = |(listener, scheme)| Ok((TokioListener::from_std(listener)?, scheme));
         let listeners = listeners.into_iter().map(opened).collect::<io::Result<Vec<_>>>()?;
-        // Polled in turns; the first failure is returned.
+        // The listeners are polled in turn; the first failure is returned.
         let failure: Mutex<Option<io::Error>> = Mutex::new(None);
         {
             let accepting =
@@ -70,7 +70,7 @@ impl<S> Acceptor<S> {
             }
         }
         for worker in &self.workers {
-            // A worker that is gone has nothing to stop.
+            // A worker whose thread has ended needs no stop message.
             let _gone = worker.send(Message::Stop);
         }
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
@@ -83,7 +83,7 @@ impl<S> Acceptor<S> {
         failure: &Mutex<Option<io::Error>>,
     ) {
         loop {
-            // Out of this runtime again: the worker registers the connection with its own.
+            // Deregistered from this runtime: the worker registers the connection with its own runtime.
             match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
                 Ok((stream, peer)) => self.hand_over(stream, peer, scheme),
                 Err(error) if is_of_one_connection(&error) => {}
@@ -105,7 +105,7 @@ impl<S> Acceptor<S> {
         if counts.clone().sum::<usize>() >= self.connections_max.load(Relaxed) {
             return self.refuse(stream, scheme);
         }
-        // A worker whose thread is gone would always have the fewest.
+        // A worker whose thread has ended would always have the fewest connections.
         let alive = counts.zip(&self.workers).enumerate().filter(|(_, (_, sender))| !sender.is_closed());
         let Some((worker, (_, sender))) = alive.min_by_key(|(_, (count, _))| *count) else {
             return self.refuse(stream, scheme);
@@ -117,8 +117,9 @@ impl<S> Acceptor<S> {
         }
     }
 
-    /// Sends the client a 503 and closes, in a task of its own, so that slow clients do not delay others. One
-    /// that wants TLS sees its connection closed: a handshake would cost more than an answer.
+    /// Sends the client a 503 and closes the connection, in a separate task, so that a slow client does not
+    /// delay others. A TLS client gets no answer, only a closed connection: a handshake would cost more than
+    /// the answer.
     fn refuse(&self, stream: TcpStream, scheme: Scheme) {
         self.stats.refused.fetch_add(1, Relaxed);
         if scheme == Scheme::Https || self.refusals.load(Relaxed) >= REFUSALS_MAX {
@@ -142,7 +143,7 @@ impl<S> Acceptor<S> {
     }
 }
 
-/// Errors that accept passes on from the connection itself (accept(2)).
+/// Errors of accept(2) that concern only the connection being accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
@@ -162,8 +163,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// No file descriptors or memory at the moment: ENOMEM 12, ENFILE 23, EMFILE 24, ENOBUFS 105 on
-/// Linux (55 on macOS).
+/// No file descriptors or memory are free: ENOMEM 12, ENFILE 23, EMFILE 24, ENOBUFS 105 on Linux (55 on
+/// macOS).
 fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 55 | 105))
 }

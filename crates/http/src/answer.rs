@@ -1,4 +1,4 @@
-//! Answers: the head that is rendered once at start, and the writer that puts an answer into a
+//! Answers: the head, which is rendered once at start, and the writer that puts an answer into a
 //! connection's output.
 //!
 //! Promises a well-formed message whatever a service does: the engine writes lengths, values cannot
@@ -11,8 +11,8 @@ use crate::parse::Version;
 use std::fmt;
 use std::sync::Arc;
 
-/// Status line and the fields that are the same for every such answer. Date, Content-Length and
-/// Connection are the engine's and must not be among them.
+/// Status line and the fields that every such answer has in common. The engine writes Date, Content-Length
+/// and Connection, so these must not be among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     status: u16,
@@ -20,7 +20,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// An answer with that status (200..=599) and no fields yet.
+    /// An answer with this status (200..=599) and no fields yet.
     ///
     /// # Panics
     /// When the status is out of range: heads are made at start, from constants or a checked configuration.
@@ -40,13 +40,13 @@ impl Head {
     /// Adds a field.
     ///
     /// # Panics
-    /// When name or value are not allowed in a field; use [`Head::try_header`] for values from a
+    /// When the name or the value is not allowed in a field; use [`Head::try_header`] for values from a
     /// configuration.
     pub fn header(self, name: &str, value: &str) -> Head {
         self.try_header(name, value).expect("the caller vouches for the field")
     }
 
-    /// Adds a field, or says that it cannot be one.
+    /// Adds a field, or returns an error when the name or the value is not allowed.
     pub fn try_header(mut self, name: &str, value: &str) -> Result<Head, InvalidField> {
         HeaderLines::new(&mut self.lines).add(name, value)?;
         Ok(self)
@@ -55,7 +55,7 @@ impl Head {
     /// Adds complete lines from [`HeaderLines`] or [`Head::fields`].
     ///
     /// # Errors
-    /// When they are not complete field lines.
+    /// When `lines` are not complete field lines.
     pub fn with_fields(mut self, lines: &[u8]) -> Result<Head, InvalidField> {
         let mut rest = lines;
         while !rest.is_empty() {
@@ -68,13 +68,13 @@ impl Head {
         Ok(self)
     }
 
-    /// The lines of its fields, each with its end: all but the status line.
+    /// The field lines, each with its line end, without the status line.
     pub fn fields(&self) -> &[u8] {
         let end = self.lines.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         &self.lines[end..]
     }
 
-    /// The number in the status line.
+    /// The status code of the status line.
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -85,7 +85,7 @@ impl Head {
     }
 }
 
-/// A field that would break the message, or that only the engine may write.
+/// A field that would break the message or that only the engine may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidField;
 
@@ -109,7 +109,7 @@ impl<'a> HeaderLines<'a> {
         HeaderLines { out }
     }
 
-    /// Adds `name: value`, or nothing when one of the two is not allowed.
+    /// Adds `name: value`; adds nothing and fails when the name or the value is not allowed.
     pub fn add(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<&mut Self, InvalidField> {
         let value = value.as_ref();
         let own = ["Date", "Content-Length", "Transfer-Encoding", "Connection"];
@@ -119,7 +119,7 @@ impl<'a> HeaderLines<'a> {
         self.write(name, value)
     }
 
-    /// Adds an Age in seconds (RFC 9111 section 5.1), of which nothing needs to be checked.
+    /// Adds an Age in seconds (RFC 9111 section 5.1). An integer needs no check.
     pub fn add_age(&mut self, age_s: u64) -> &mut Self {
         self.out.extend_from_slice(b"Age: ");
         self.out.extend_from_slice(itoa::Buffer::new().format(age_s).as_bytes());
@@ -127,13 +127,13 @@ impl<'a> HeaderLines<'a> {
         self
     }
 
-    /// Adds a Date, for answers of another server ([`crate::Streamed::dated`]).
+    /// Adds a Date, for answers of an upstream ([`crate::Streamed::dated`]).
     pub fn add_date(&mut self, value: impl AsRef<[u8]>) -> Result<&mut Self, InvalidField> {
         self.write("Date", value.as_ref())
     }
 
     fn write(&mut self, name: &str, value: &[u8]) -> Result<&mut Self, InvalidField> {
-        // Every byte is looked at: that takes no branch for each of them.
+        // The fold visits every byte, so that it needs no branch per byte.
         let name_is_good = !name.is_empty() && name.bytes().fold(true, |fits, byte| fits & is_token(byte));
         let is_text = |byte: u8| (byte == b'\t') | (byte >= b' ') & (byte != 0x7f);
         let value_is_good = value.iter().fold(true, |fits, byte| fits & is_text(*byte));
@@ -151,38 +151,38 @@ impl<'a> HeaderLines<'a> {
 /// A deferred answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Status line and fields, made at start or by the fill of a cache.
+    /// Status line and fields, built at start or by the fill of a cache.
     pub head: Arc<Head>,
-    /// Whole header lines written by [`HeaderLines`].
+    /// Complete header lines written by [`HeaderLines`].
     pub extra: Vec<u8>,
-    /// Sent with a `Content-Length`, or not at all to HEAD.
+    /// Sent with a `Content-Length`; not sent in answer to HEAD.
     pub body: Vec<u8>,
-    /// The mark that the gate must have passed before this leaves; 0 for none.
+    /// The mark that the gate must have passed before the answer leaves; 0 for none.
     pub mark: u64,
 }
 
-/// What follows an answer on its connection.
+/// What happens to the connection after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Persistence {
-    /// HTTP/1.1 default: nothing is said.
+    /// HTTP/1.1 default: the answer has no Connection field.
     Keep,
-    /// HTTP/1.0: `Connection: keep-alive` must be said.
+    /// HTTP/1.0: the answer has `Connection: keep-alive`.
     KeepAnnounced,
     /// `Connection: close`.
     Close,
 }
 
-/// What the request says about the form of its answer.
+/// What the request determines about the form of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) persistence: Persistence,
-    /// The request was HEAD: the body is counted and left out.
+    /// The request was HEAD: the length of the body is announced and the body is left out.
     pub(crate) head_only: bool,
-    /// What the client speaks: HTTP/1.0 knows no chunks.
+    /// The client's version: HTTP/1.0 has no chunked coding.
     pub(crate) version: Version,
 }
 
-/// Where the answer to one request is written: straight into the connection's output.
+/// Writes the answer to one request directly into the connection's output.
 #[derive(Debug)]
 pub struct Answer<'a> {
     out: &'a mut Vec<u8>,
@@ -190,9 +190,9 @@ pub struct Answer<'a> {
     stamp: &'a Stamp,
     form: Form,
     mark: u64,
-    /// Of what was written.
+    /// The status that was written.
     status: u16,
-    /// Lines of this answer, whatever it will be.
+    /// Header lines for this answer, whatever status it gets.
     lines: Vec<u8>,
 }
 
@@ -202,29 +202,30 @@ impl<'a> Answer<'a> {
         Answer { out, start, stamp, form, mark: 0, status: 0, lines: Vec::new() }
     }
 
-    /// This answer may leave only when the gate has passed `mark`. Of several marks the highest counts.
+    /// The answer leaves only when the gate has passed `mark`. Of several marks the highest counts.
     pub fn hold_until(&mut self, mark: u64) {
         self.mark = self.mark.max(mark);
     }
 
-    /// Closes the connection after this answer. Call it before responding, so that the answer says so.
+    /// Closes the connection after this answer. Call it before responding, so that the answer contains
+    /// `Connection: close`.
     pub fn close(&mut self) {
         self.form.persistence = Persistence::Close;
     }
 
-    /// Adds header lines, written by [`HeaderLines`], to this answer, whatever it will be. A deferred one
-    /// brings all of its lines itself.
+    /// Adds header lines, written by [`HeaderLines`], to this answer, whatever status it gets. They are not
+    /// added to a deferred answer: its future supplies all of its lines.
     pub fn add_lines(&mut self, lines: &[u8]) {
         self.lines.extend_from_slice(lines);
     }
 
-    /// The whole answer. A second call replaces the first.
+    /// Writes the complete answer. A second call replaces the first.
     #[inline]
     pub fn respond(&mut self, head: &Head, body: &[u8]) {
         self.respond_extra(head, |_| {}, body);
     }
 
-    /// The whole answer with fields of its own (`Location`, `ETag`, `Retry-After`).
+    /// Writes the complete answer with fields for this answer only (`Location`, `ETag`, `Retry-After`).
     #[inline]
     pub fn respond_extra(&mut self, head: &Head, extra: impl FnOnce(&mut HeaderLines<'_>), body: &[u8]) {
         self.out.truncate(self.start);
@@ -241,14 +242,14 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// An answer whose body is written in place. `length_hint` is the length that the body will
-    /// probably have: with the right number of digits nothing has to be moved. `write` appends the
-    /// body and must leave what stands before it alone.
+    /// Writes an answer whose body is rendered in place. `length_hint` is the probable length of the body:
+    /// if its number of digits is right, no bytes are moved. `write` appends the body and must not change
+    /// the bytes before it.
     pub fn respond_with(&mut self, head: &Head, length_hint: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.respond_with_extra(head, |_| {}, length_hint, write);
     }
 
-    /// [`Answer::respond_with`] with fields of its own.
+    /// [`Answer::respond_with`] with fields for this answer only.
     pub fn respond_with_extra(
         &mut self,
         head: &Head,
@@ -283,7 +284,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The whole answer, from a reply that was made elsewhere.
+    /// Writes the complete answer from a finished reply.
     pub fn respond_reply(&mut self, reply: &Reply) {
         self.hold_until(reply.mark);
         self.respond_extra(&reply.head, |lines| lines.out.extend_from_slice(&reply.extra), &reply.body);
@@ -308,19 +309,19 @@ impl<'a> Answer<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// The status of what was answered; `None` before that.
+    /// The status of the answer that was written; `None` before that.
     pub fn status(&self) -> Option<u16> {
         self.is_answered().then_some(self.status)
     }
 
-    /// The bytes of the body that was written; none before that, and none for HEAD.
+    /// The length of the body that was written, in bytes; 0 before that, and 0 for HEAD.
     pub fn body_bytes(&self) -> usize {
         let written = &self.out[self.start..];
         let end = written.windows(4).position(|window| window == b"\r\n\r\n");
         end.map_or(0, |end| written.len() - end - 4)
     }
 
-    /// Takes back what was written.
+    /// Discards the answer that was written.
     pub(crate) fn clear(&mut self) {
         self.out.truncate(self.start);
     }

@@ -47,12 +47,12 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// A decoder that stands before the first chunk.
+    /// A decoder at the start of a body, before its first chunk.
     pub fn new() -> ChunkedDecoder {
         ChunkedDecoder { at: At::Size { value: 0, digits: 0 }, extension_bytes: 0, trailer_bytes: 0 }
     }
 
-    /// Takes the next piece of input and appends what it holds of the body to `body`.
+    /// Decodes the next piece of input and appends the body bytes in it to `body`.
     pub fn feed(&mut self, input: &[u8], body: &mut Vec<u8>, limits: &Limits) -> Result<Progress, Reject> {
         let mut used = 0;
         while used < input.len() {
@@ -74,7 +74,7 @@ impl ChunkedDecoder {
         Ok(Progress::More)
     }
 
-    /// One byte outside of chunk data. `None`: that was the last one of the body.
+    /// Consumes one byte outside of chunk data. `None`: it was the last byte of the body.
     fn step(&mut self, byte: u8, body_bytes: usize, limits: &Limits) -> Result<Option<At>, Reject> {
         let next = match (self.at, byte) {
             (At::Size { digits: 1.., value }, b'\r') => At::SizeLineFeed { size: value },
@@ -173,7 +173,7 @@ mod tests {
         Ok(None)
     }
 
-    /// Checks the verdict in one piece, byte by byte and in every two pieces.
+    /// Checks the verdict for the input in one piece, byte by byte, and in every split into two pieces.
     fn check(input: &str, expected: Result<Option<(usize, &str)>, u16>) {
         let expected = expected.map(|done| done.map(|(used, body)| (used, body.as_bytes().to_vec())));
         let bytes = input.as_bytes();

@@ -1,24 +1,24 @@
-//! Who sent a request: the other end of its connection, or the client that a trusted proxy in front names.
+//! The client of a request: the peer of its connection, or the client that a trusted proxy in front names.
 //!
 //! Sources: RFC 7239 (Forwarded), and X-Forwarded-For and X-Forwarded-Proto as proxies write them. A list is
-//! read from its end, where the nearest proxy wrote: the first address that is no trusted proxy's is the
-//! client's. What stands before it was written by the client.
+//! read from its end, where the nearest proxy wrote: the first address that does not belong to a trusted
+//! proxy is the client's. Everything before it was written by the client.
 //!
-//! Promises that a client cannot choose its own address: fields count only on connections from trusted
-//! proxies. A proxy may pass on one field as the client sent it and write the other. So where both are there
-//! they must name the same client. A field that cannot be read, or that contradicts the other one, names the
-//! client [`UNKNOWN`].
+//! Promises that a client cannot choose its address: the fields count only on connections from trusted
+//! proxies. A proxy may pass on one of the two fields as the client sent it and write the other. So where
+//! both fields exist, they must name the same client. A field that cannot be read, or that contradicts the
+//! other field, names the client [`UNKNOWN`].
 
 use crate::networks::Networks;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The address of a client of which a trusted proxy gives no address that can be read.
+/// The address of a client for which a trusted proxy gives no readable address.
 pub const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Where the bytes of a connection come from.
+/// The peer that a connection's bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// The other end of the connection, or the address that a PROXY header gave.
+    /// The peer's address, or the address that a PROXY header gave.
     pub peer: SocketAddr,
     /// Whether the bytes came through TLS.
     pub is_secure: bool,
@@ -27,7 +27,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// A connection from its client, without TLS.
+    /// The connection of a client without TLS and without a PROXY header.
     pub fn direct(peer: SocketAddr) -> Origin {
         Origin { peer, is_secure: false, is_forwarded: false }
     }
@@ -36,14 +36,14 @@ impl Origin {
 /// The client of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// Its address; [`UNKNOWN`] when a trusted proxy gave none that can be read.
+    /// The client's address; [`UNKNOWN`] when a trusted proxy gave no readable address.
     pub address: IpAddr,
-    /// Whether it asked by https.
+    /// Whether the client used https.
     pub is_secure: bool,
 }
 
-/// What a field says of the client: its address, how many hops from the end of the list it stands, and
-/// its scheme if the field gives one.
+/// The client that a field names: its address, its number of hops from the end of the list, and its scheme
+/// if the field gives one.
 struct Named {
     address: IpAddr,
     hop: usize,
@@ -83,14 +83,14 @@ pub(crate) fn client<'a>(
     Client { address, is_secure }
 }
 
-/// Whether a field is one that only proxies write.
+/// Whether only proxies write this field.
 pub(crate) fn is_of_proxy(name: &str) -> bool {
     const PREFIX: &str = "X-Forwarded-";
     ["Forwarded", "Via", "X-Real-IP"].iter().any(|known| name.eq_ignore_ascii_case(known))
         || name.get(..PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(PREFIX))
 }
 
-/// Whether a Host names this machine by its loopback interface.
+/// Whether a Host field names the loopback interface.
 pub(crate) fn is_loopback_host(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -101,15 +101,15 @@ pub(crate) fn is_loopback_host(host: &[u8]) -> bool {
         || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// All lines of a field as one list; the inner `None` when they are no text.
+/// All lines of a field as one list; the inner `None` when they are not UTF-8.
 fn list<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>, name: &str) -> Option<Option<String>> {
     let lines: Vec<_> =
         fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect();
     (!lines.is_empty()).then(|| String::from_utf8(lines.join(&b", "[..])).ok())
 }
 
-/// The client of a list of hops, from the first to the last: the last one that is no trusted proxy, or the
-/// first of all when every one is.
+/// The client in a list of hops, ordered from the first hop to the last: the last hop that is no trusted
+/// proxy, or the first hop when all are trusted proxies.
 fn named(hops: &[(Option<IpAddr>, Option<bool>)], trusted: &Networks) -> Named {
     for (hop, (address, is_secure)) in hops.iter().rev().enumerate() {
         let address = address.unwrap_or(UNKNOWN);
@@ -129,7 +129,7 @@ fn forwarded(list: Option<&str>, trusted: &Networks) -> Named {
     named(&list.and_then(elements).unwrap_or_default(), trusted)
 }
 
-/// An address, perhaps with a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+/// An address with an optional port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
 fn address(text: &str) -> Option<IpAddr> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let bare = bracketed.map_or_else(|| text.parse().ok(), |text| text.parse().ok().map(IpAddr::V6));
@@ -137,8 +137,8 @@ fn address(text: &str) -> Option<IpAddr> {
         .map(|address: IpAddr| address.to_canonical())
 }
 
-/// The elements of Forwarded (RFC 7239 section 4), each with its address and whether it says https. `None`
-/// when the list is malformed: a client's open quote could take the proxy's element into itself.
+/// The elements of Forwarded (RFC 7239 section 4), each with its address and whether its scheme is https.
+/// `None` when the list is malformed: a quote that the client left open could swallow the proxy's element.
 fn elements(list: &str) -> Option<Vec<(Option<IpAddr>, Option<bool>)>> {
     let mut elements = Vec::new();
     let (mut node, mut is_secure, mut pairs) = (None::<String>, None, 0);
@@ -172,7 +172,7 @@ fn elements(list: &str) -> Option<Vec<(Option<IpAddr>, Option<bool>)>> {
     Some(elements)
 }
 
-/// `name=value` at the start of a text, and what follows it.
+/// Parses `name=value` at the start of a text; returns the rest as well.
 fn pair(text: &str) -> Option<(&str, String, &str)> {
     let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     let (name, rest) = text.split_once('=')?;
@@ -180,7 +180,7 @@ fn pair(text: &str) -> Option<(&str, String, &str)> {
         return None;
     }
     let Some(quoted) = rest.strip_prefix('"') else {
-        // Many write IPv6 addresses and ports without the quotes that they need.
+        // Many proxies write IPv6 addresses and ports without the required quotes.
         let end = rest.find(|c: char| !is_token(c) && !matches!(c, ':' | '[' | ']')).unwrap_or(rest.len());
         return (end > 0).then(|| (name, rest[..end].to_owned(), &rest[end..]));
     };
@@ -226,7 +226,7 @@ mod tests {
             ("::ffff:10.0.0.1, 10.2.2.2", "10.0.0.1"),
             (",192.0.2.1,, 10.0.0.7 ,", "192.0.2.1"),
             ("garbage, 192.0.2.1", "192.0.2.1"),
-            // An address that cannot be read is the unknown client.
+            // An unreadable address makes the client unknown.
             ("192.0.2.1, garbage", "0.0.0.0"),
             ("garbage, 10.0.0.1", "0.0.0.0"),
             ("unknown", "0.0.0.0"),
@@ -259,7 +259,7 @@ mod tests {
             ("for=unknown", "0.0.0.0", false),
             ("for=_hidden, for=10.1.1.1", "0.0.0.0", false),
             ("proto=https", "0.0.0.0", true),
-            // A quote that the client left open, with what a proxy wrote behind it.
+            // A quote that the client left open, followed by the proxy's element.
             ("for=127.0.0.1;x=\", for=192.0.2.1", "0.0.0.0", false),
             ("for=127.0.0.1;x=\", for=\"[2001:db8::1]\"", "0.0.0.0", false),
             ("for=127.0.0.1;for=192.0.2.1", "0.0.0.0", false),

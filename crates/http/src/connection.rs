@@ -1,10 +1,11 @@
 //! One connection: a hand-written state machine that reads, calls the service and writes.
 //!
-//! In the steady state one turn is one read into the worker's buffer, the answers to all requests in it, and
-//! one write; an idle connection owns no buffer. Promises: answers in order; no read from a client that does
-//! not read its answers or has too many open requests; a deadline for every phase; an answer that closes the
-//! connection reaches the client before the socket is closed. Leaves requests to [`crate::exchange`],
-//! deferred answers to [`deferred_answers`], and the order of bytes to [`crate::output`].
+//! In the steady state one turn is one read into the worker's buffer, the answers to all requests in that
+//! buffer, and one write; an idle connection owns no buffer. Promises: answers leave in order; the
+//! connection does not read from a client that does not read its answers or has too many open requests;
+//! every phase has a deadline; an answer that closes the connection reaches the client before the socket is
+//! closed. Leaves requests to [`crate::exchange`], deferred answers to [`deferred_answers`], and the order
+//! of bytes to [`crate::output`].
 
 mod deferred_answers;
 
@@ -31,19 +32,21 @@ use tokio::io::ReadBuf;
 pub(crate) enum Phase {
     /// Requests are read.
     Serving,
-    /// The last request may end HTTP on this connection: what follows it is read when its answer is there.
+    /// The answer to the last request may end HTTP on this connection: input after that request is consumed
+    /// only once the answer exists.
     Deciding(SlotId),
     /// No further request is read; answers still leave.
     Finishing(Ending),
-    /// Our side is shut down; the client's input is discarded, so that it can read the last answer.
+    /// The server has shut down its side; the client's input is discarded, so that the client can read the
+    /// last answer.
     Lingering { left_bytes: usize, until_ms: u64 },
     /// The client speaks HTTP/2.
     Http2,
-    /// The client speaks another protocol once the 101 has left.
+    /// The client speaks another protocol once the 101 has been sent.
     Tunnel,
 }
 
-/// What follows the HTTP/1 of a connection.
+/// How a connection continues after HTTP/1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     Nothing,
@@ -51,7 +54,7 @@ pub(crate) enum Next {
     Tunnel,
 }
 
-/// A connection that goes on in another protocol, and what was read of that.
+/// A connection that continues in another protocol, and the input of that protocol that was already read.
 pub(crate) struct Begun<S: Service, T: Transport> {
     pub(crate) stream: T,
     pub(crate) origin: Origin,
@@ -60,13 +63,13 @@ pub(crate) struct Begun<S: Service, T: Transport> {
     pub(crate) input: Vec<u8>,
 }
 
-/// Nothing was written to the client yet.
+/// Nothing has been written to the client yet.
 const NEVER: u64 = u64::MAX;
 
-/// Who ends the connection.
+/// Which side ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The client has shut down its side: nothing to linger for.
+    /// The client has shut down its side, so the connection does not linger.
     Client,
     Server,
 }
@@ -78,9 +81,9 @@ pub(crate) struct Connection<S: Service, T: Transport> {
     place: Option<Registration>,
     pub(crate) phase: Phase,
     pub(crate) stage: Stage,
-    /// Unconsumed input; without memory between requests.
+    /// Unconsumed input; not allocated between requests.
     pub(crate) input: Vec<u8>,
-    /// Whether `input` may hold something that can be consumed without reading more.
+    /// Whether `input` may contain something that can be consumed without another read.
     pub(crate) unparsed: bool,
     pub(crate) output: Output,
     /// Boxed: most connections never defer.
@@ -115,7 +118,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// What goes on when [`Next`] says so; with the other side of a tunnel.
+    /// The parts with which [`Next`] continues; for a tunnel also its other side.
     pub(crate) fn into_begun(self) -> (Begun<S, T>, Option<Box<Upgraded>>) {
         let Connection { stream, origin, shared, counted, input, stage, .. } = self;
         let upgraded = if let Stage::Tunnel(upgraded) = stage { Some(upgraded) } else { None };
@@ -136,7 +139,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         if self.deadline_ms <= local.now_ms && self.overdue(local).is_break() {
             return Poll::Ready(());
         }
-        // An I/O error means that the client is gone: it cannot be answered.
+        // An I/O error means that the client has disconnected: no answer can reach it.
         let result = self.serve(cx, local, key);
         local.publish();
         match result {
@@ -153,7 +156,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// From here on requests get the service, and the limits, that the server has now.
+    /// Replaces the service and the limits by the server's present ones, for requests from now on.
     #[cold]
     fn renew(&mut self, local: &Local) {
         if let Some(shared) = local.shared() {
@@ -166,7 +169,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             if self.unparsed {
                 self.consume_input(local);
             }
-            // Also the first poll of an answer that was just deferred.
+            // This is also the first poll of an answer that was just deferred.
             if self.deferred.is_some() {
                 self.collect_deferred(cx, local);
                 self.pump_streams(cx, local, key)?;
@@ -203,7 +206,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 return self.linger(cx, local);
             }
             match self.read(cx, local) {
-                // The reader must not take the received part for the complete body.
+                // The service must not take the received part for the complete body.
                 Poll::Ready(Ok(0)) if matches!(self.stage, Stage::Streaming(_)) => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
@@ -220,7 +223,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         Poll::Pending
     }
 
-    /// One read. Complete requests are answered; the rest goes to the connection's own buffer.
+    /// Reads once. Complete requests are answered; the rest is stored in the connection's own buffer.
     fn read(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<usize>> {
         let mut scratch = local.take_scratch();
         let mut buffer = ReadBuf::new(&mut scratch);
@@ -253,7 +256,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         let gate = &self.shared.gate;
         loop {
             let (mut flush, written) = self.output.poll_flush(cx, &mut self.stream, gate, &mut local.pool)?;
-            // Bytes of answers that were counted when the stream took them.
+            // Bytes of answers that were already counted as written when the stream took them.
             let has_moved = self.stream.poll_unsent(cx)? > 0 || written > 0;
             if self.stream.has_unsent() {
                 flush = Flush::Socket;
@@ -281,7 +284,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Moves streamed bodies to the client, as fast as both sides can.
+    /// Moves streamed bodies to the client, as fast as both sides allow.
     #[inline(never)]
     fn pump_streams(
         &mut self,
@@ -295,15 +298,15 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 Ok(Pumped::Pending) => return Ok(()),
                 Ok(Pumped::Enough) => {}
                 Ok(Pumped::Broken { is_closing }) => {
-                    // The part that there is still leaves, so that the client sees a truncated
-                    // answer instead of none.
+                    // The part that was produced is sent, so that the client sees a truncated answer instead
+                    // of none.
                     let _left = self.flush_output(cx, local, key);
                     return Err(self.break_off(is_closing));
                 }
                 Err(_) => return Err(self.break_off(true)),
             }
             self.flush_output(cx, local, key)?;
-            // Woken by the socket or the gate.
+            // The socket or the gate wakes the task.
             if matches!(self.flush, Flush::Socket | Flush::Held(_)) {
                 return Ok(());
             }
@@ -312,17 +315,17 @@ impl<S: Service, T: Transport> Connection<S, T> {
         Ok(())
     }
 
-    /// Ends the connection in the middle of an answer. `with_reset`: a plain close would mark the
-    /// answer as complete.
+    /// Ends the connection in the middle of an answer. `with_reset`: the connection is reset, because a
+    /// plain close would mark the answer as complete.
     fn break_off(&mut self, with_reset: bool) -> io::Error {
         if with_reset {
-            // On an error the socket is closed already.
+            // An error means that the socket is already closed.
             let _reset = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
         }
         io::ErrorKind::UnexpectedEof.into()
     }
 
-    /// Whether everything that was answered so far is with the kernel.
+    /// Whether the kernel has taken all answers so far.
     fn is_all_sent(&self) -> bool {
         self.output.is_empty() && !self.stream.has_unsent()
     }
@@ -356,22 +359,22 @@ impl<S: Service, T: Transport> Connection<S, T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether what was read and not consumed is still wanted.
+    /// Whether input that was read but not consumed is still needed.
     pub(crate) fn keeps_input(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Deciding(_) | Phase::Http2 | Phase::Tunnel)
     }
 
-    /// The stage of a stop that closes it when it is idle.
+    /// The stage of a stop at which this connection is closed if it is idle.
     fn ends_at(&self) -> Stopping {
         if self.is_fresh() { Stopping::Ending } else { Stopping::Closing }
     }
 
-    /// Whether no part of a request is there, and no answer on its way.
+    /// Whether no part of a request has arrived and no answer is unsent.
     fn is_idle(&self) -> bool {
         self.is_all_sent() && self.input.is_empty() && matches!(self.stage, Stage::Head { .. })
     }
 
-    /// Whether the client has been sent nothing, and will not be by what it has asked for so far.
+    /// Whether nothing has been sent to the client and no answer is waiting to be sent.
     pub(crate) fn is_fresh(&self) -> bool {
         self.wrote_ms == NEVER && self.output.is_empty()
     }
@@ -379,7 +382,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// The deadline of the present phase.
     fn deadline(&self, local: &Local) -> u64 {
         let limits = &self.shared.limits;
-        // The time for a body runs whatever its answer waits for.
+        // The deadline of a request body applies whatever its answer waits for.
         let sending = || match &self.stage {
             Stage::Streaming(_) if !self.is_blocked() => self.stage.deadline(limits).unwrap_or(u64::MAX),
             _ => u64::MAX,
@@ -391,18 +394,18 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 stage => stage.deadline(limits).unwrap_or(local.now_ms + limits.head_timeout_ms),
             },
             (_, Flush::Socket) => sending().min(self.wrote_ms + limits.write_timeout_ms),
-            // Waiting for the service or the gate is not the client's fault.
+            // The client is not responsible for a wait for the service or the gate.
             (_, Flush::Empty | Flush::Held(_) | Flush::Deferred) => sending(),
         }
     }
 
-    /// The deadline has passed. Breaks when the connection is to be dropped at once.
+    /// Acts on an expired deadline. Breaks when the connection must be dropped at once.
     fn overdue(&mut self, local: &mut Local) -> std::ops::ControlFlow<()> {
         self.deadline_ms = u64::MAX;
         let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
         match self.phase {
             Phase::Serving if !self.is_all_sent() => std::ops::ControlFlow::Break(()),
-            // Its answer has left already.
+            // The answer has already been sent.
             Phase::Serving if matches!(self.stage, Stage::Streaming(_)) => std::ops::ControlFlow::Break(()),
             Phase::Serving if is_idle => {
                 self.phase = Phase::Finishing(Ending::Server);
@@ -425,9 +428,9 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 }
 
-/// The answer when a handler panicked; the panic itself was reported by the panic hook.
+/// The answer when a handler panicked; the panic hook has reported the panic.
 pub(crate) const PANICKED: Reject = Reject::new(500, "the handler failed");
-/// The answer when a service gives a tunnel to a client that can have none.
+/// The answer when a service returns a tunnel but this connection cannot change its protocol.
 pub(crate) const NO_TUNNEL: Reject = Reject::new(503, "this connection cannot change its protocol now");
 
 impl<S: Service, T: Transport> Future for Connection<S, T> {

@@ -20,10 +20,10 @@ impl Stamp {
         stamp
     }
 
-    /// Renders anew when another second has begun.
+    /// Renders the stamp again when the second has changed.
     pub(crate) fn refresh(&mut self) {
         let now = SystemTime::now();
-        // A clock before 1970 gives second 0 and an honest wrong date.
+        // A clock before 1970 gives second 0, which shows a wrong date instead of failing.
         let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if second != self.second || self.bytes.is_empty() {
             self.second = second;
@@ -33,12 +33,12 @@ impl Stamp {
         }
     }
 
-    /// Date line and the start of the Content-Length line.
+    /// The Date line and the start of the Content-Length line.
     pub(crate) fn with_length(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The date line alone.
+    /// The Date line alone.
     pub(crate) fn date_only(&self) -> &[u8] {
         &self.bytes[..DATE_LINE_BYTES]
     }

@@ -1,8 +1,8 @@
-//! Requests and answers that outlive the call of a service: for one that must wait before it can look at the
-//! request for good.
+//! Requests and answers that outlive the call of a service, for a service that must wait before it can
+//! process the request.
 //!
-//! Promises that such a request reads as the one that it was made of, and that its answer is what the
-//! service would have written into the connection.
+//! Promises that an owned request reads as the request that it was copied from, and that the answer is what
+//! the service would have written into the connection.
 
 use crate::answer::{Answer, Form, Head, Persistence, Reply};
 use crate::client::Origin;
@@ -17,7 +17,7 @@ use httparse::Header;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// A request that owns what it is made of.
+/// A request that owns its data.
 pub struct OwnedRequest {
     method: Method,
     method_name: String,
@@ -39,7 +39,7 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// A copy of a request, which takes its streamed body.
+    /// Copies a request and takes its streamed body.
     pub fn new(request: &Request<'_>) -> OwnedRequest {
         let Target { path, query, authority, is_canonical } = request.head.target;
         OwnedRequest {
@@ -97,10 +97,10 @@ impl OwnedRequest {
     }
 }
 
-/// Lets a service write an answer that belongs to no connection yet. `None`: it wrote none.
+/// Lets a service write an answer that belongs to no connection yet. `None`: the service wrote no answer.
 pub fn detached<R>(write: impl FnOnce(&mut Answer<'_>) -> R) -> (R, Option<Reply>) {
     let (mut out, stamp) = (Vec::new(), Stamp::now());
-    // The connection has the form of the request, and leaves out what the client does not want.
+    // The connection applies the form of the request later, and omits what the client must not get.
     let form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
     let mut answer = Answer::new(&mut out, &stamp, form);
     let result = write(&mut answer);
@@ -108,7 +108,7 @@ pub fn detached<R>(write: impl FnOnce(&mut Answer<'_>) -> R) -> (R, Option<Reply
     (result, reply(&out, mark))
 }
 
-/// An answer as this engine writes it, taken apart.
+/// Parses an answer that this engine rendered.
 fn reply(bytes: &[u8], mark: u64) -> Option<Reply> {
     let status = std::str::from_utf8(bytes.get(9..12)?).ok()?.parse().ok()?;
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').skip(1);

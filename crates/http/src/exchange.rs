@@ -1,9 +1,8 @@
 //! From bytes to answers: takes requests out of a connection's input and calls the service for each.
 //!
-//! Promises that answers do not depend on how the input was split into reads, that a head is parsed
-//! once (twice when its body arrives later) and not once per byte, and that a service that panics or
-//! writes no answer costs its own client a 500 and affects no other. Leaves reading, writing and time
-//! to [`crate::connection`].
+//! Promises: answers do not depend on how the input was split into reads; a head is parsed once (twice when
+//! its body arrives later), not once per byte; a service that panics or writes no answer costs its own
+//! client a 500 and affects no other client. Leaves reading, writing and time to [`crate::connection`].
 
 use crate::answer::{Answer, Form, Head, Persistence};
 use crate::chunked::{ChunkedDecoder, Progress};
@@ -39,8 +38,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.settle_input(used > 0, local);
     }
 
-    /// After consuming: the rest is either an incomplete request (read more) or was left because of
-    /// back-pressure.
+    /// Updates the state after consuming: the rest is either an incomplete request (read more) or was left
+    /// because of back-pressure.
     pub(crate) fn settle_input(&mut self, consumed: bool, local: &Local) {
         let left = self.input.len();
         self.unparsed = left > 0 && self.is_blocked();
@@ -52,9 +51,9 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Whether `count` new bytes at the end of the own buffer can have completed anything. A head
-    /// is looked at again only when a line has ended or a limit is near: parsing it anew for each
-    /// byte of a slow client would be quadratic.
+    /// Whether `count` new bytes at the end of the connection's own buffer can have completed anything. A
+    /// head is parsed again only when a line has ended or a limit is near: to parse it again for each byte
+    /// of a slow client would be quadratic.
     pub(crate) fn is_worth_parsing(&mut self, count: usize) -> bool {
         let limits = &self.shared.limits;
         let length = self.input.len();
@@ -76,7 +75,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Answers all complete requests at the start of `input`; returns how many bytes they were.
+    /// Answers all complete requests at the start of `input`; returns the number of bytes consumed.
     pub(crate) fn consume(&mut self, input: &[u8], local: &mut Local) -> usize {
         let mut used = 0;
         while used < input.len() && self.phase == Phase::Serving && !self.is_blocked() {
@@ -98,7 +97,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         used
     }
 
-    /// One request from the start of `input`; 0 when it is not complete.
+    /// Answers one request from the start of `input`; returns 0 when it is not complete.
     fn take_request(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
         let mut slots = field_slots();
         let Some(head) = parse_head(input, &self.shared.limits, &mut slots)? else { return Ok(0) };
@@ -113,8 +112,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.begin_body(&head, input, local)
     }
 
-    /// A request whose body has not arrived, or is too long to be buffered. Returns how many of its
-    /// bytes are consumed.
+    /// Begins a request whose body has not arrived, or is too long to be buffered. Returns the number of
+    /// bytes consumed.
     #[cold]
     fn begin_body(
         &mut self,
@@ -123,7 +122,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         local: &mut Local,
     ) -> Result<usize, Reject> {
         let has_begun = input.len() > head.length;
-        // One that has been asked about already waits for the rest of its bytes.
+        // In stage `Body` the service was already asked; that request waits for the rest of its bytes.
         if let Stage::Head { .. } = self.stage {
             let request = request(head, &[], None, self.origin, &self.shared.trusted, local.worker);
             if let Some(bytes_max) = self.shared.service.streams(&request) {
@@ -163,7 +162,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.answer_later(head, &[], Some(&stream), false, local);
         drop(stream);
         if self.output.tail_bytes() > before {
-            // Answered at once, without the body. The rest of the body is discarded unread.
+            // The service answered at once, without the body. The rest of the body is discarded unread.
             if self.phase == Phase::Serving {
                 insert_close(self.output.tail(&mut local.pool), before);
             }
@@ -182,7 +181,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     fn hand_over(&mut self, input: &[u8]) -> Result<usize, Reject> {
         let Stage::Streaming(intake) = &mut self.stage else { return Ok(0) };
         if intake.is_abandoned() {
-            // A service that drops the body has answered or will answer: no further bytes are read.
+            // A service that drops the body has answered or will answer, so no further bytes are read.
             self.finish_serving();
             return Ok(0);
         }
@@ -195,7 +194,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 self.stage = Stage::default();
                 Ok(used)
             }
-            // The service gets the error as well, and its answer goes to the client.
+            // The service gets the error too, and its answer goes to the client.
             Err(_) => {
                 self.finish_serving();
                 Ok(0)
@@ -203,7 +202,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Takes no further request; answers already written still leave.
+    /// Stops taking requests; answers that were already written are still sent.
     pub(crate) fn finish_serving(&mut self) {
         self.phase = Phase::Finishing(Ending::Server);
         self.stage = Stage::default();
@@ -211,7 +210,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.unparsed = false;
     }
 
-    /// Chunks from the start of `input`; with the last one the request is answered.
+    /// Decodes chunks from the start of `input`; the last chunk completes the request, which is then
+    /// answered.
     fn take_chunks(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
         let Stage::Chunked(mut chunked) = std::mem::take(&mut self.stage) else { return Ok(0) };
         match chunked.decoder.feed(input, &mut chunked.body, &self.shared.limits)? {
@@ -231,15 +231,15 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Sends `100 Continue` to a client that waits for it; a client that has begun its body does not
-    /// wait (RFC 9110 section 10.1.1).
+    /// Sends `100 Continue` to a client that waits for it; a client that has begun its body does not wait
+    /// (RFC 9110 section 10.1.1).
     fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut Local) {
         if head.expects_continue && !has_begun {
             self.output.tail(&mut local.pool).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
     }
 
-    /// [`Connection::answer`] where it is not worth being inlined again.
+    /// [`Connection::answer`] for callers where another inlined copy does not pay.
     #[cold]
     #[inline(never)]
     fn answer_later(
@@ -292,7 +292,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Answers with an error of the engine and takes no further request.
+    /// Answers with an error of the engine and takes no further requests.
     pub(crate) fn reject(&mut self, reject: Reject, local: &mut Local) {
         local.requests += 1;
         let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
@@ -302,7 +302,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 }
 
-/// Calls the service, which answers at once or later. One that panics or gives no answer is answered for.
+/// Calls the service, which answers at once or later. The engine answers 500 for a service that panics or
+/// gives no answer.
 #[inline(always)]
 pub(crate) fn call<S: Service>(
     service: &S,
@@ -331,8 +332,8 @@ pub(crate) fn call<S: Service>(
     }
 }
 
-/// Whether this is how a client begins that knows of HTTP/2 (RFC 9113 section 3.4). As HTTP/1 it is a request
-/// of an unknown version; `http2` reads the rest of the preface.
+/// Whether the input is the start of the HTTP/2 preface (RFC 9113 section 3.4), which HTTP/1 reads as a
+/// request of an unknown version. `http2` reads the rest of the preface.
 #[cold]
 fn begins_http2(input: &[u8]) -> bool {
     input.starts_with(b"PRI * HTTP/2.0")
@@ -350,7 +351,7 @@ pub(crate) fn request<'a>(
     Request { head, path: head.target.path, body, origin, trusted, worker, stream, label: None }
 }
 
-/// Puts `Connection: close` into the head that begins there.
+/// Inserts `Connection: close` into the head that begins at `start`.
 fn insert_close(out: &mut Vec<u8>, start: usize) {
     if let Some(line) = out[start..].windows(2).position(|pair| pair == b"\r\n") {
         let at = start + line + 2;
@@ -358,7 +359,7 @@ fn insert_close(out: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Answers a request that the service does not see.
+/// Answers a request that never reaches the service.
 pub(crate) fn refuse<S: Service>(answer: &mut Answer<'_>, service: &S, origin: Origin, reject: Reject) {
     service.refuses(&Refused { origin, status: reject.status, detail: reject.detail }, answer);
     respond_error(answer, service, reject);

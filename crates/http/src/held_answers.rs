@@ -1,14 +1,14 @@
-//! The gate: answers marked with a number leave only when that number has been passed.
+//! The gate: an answer with a mark leaves only when the gate has passed that mark.
 //!
 //! The owner of the gate defines what a mark means (a position in a log, for example). Promises that
 //! no held answer leaves before [`Gate::advance`] reached its mark, that each worker is woken at most
 //! once per advance and only if one of its own answers can leave, and that no held answer leaves
 //! after [`Gate::fail`].
 //!
-//! Each worker lists its waiting connections itself ([`crate::worker`]); the gate has only the lowest
-//! mark that each worker waits for. A waiter lowers that mark and then reads `passed`; `advance`
-//! raises `passed` and then reads the marks. Both orders are sequentially consistent, so one of the
-//! two sees the other and no wake-up is lost.
+//! Each worker lists its waiting connections itself ([`crate::local`]); the gate stores only the lowest mark
+//! that each worker waits for. A waiter lowers that mark and then reads `passed`; `advance` raises `passed`
+//! and then reads the marks. Both orders are sequentially consistent, so one of the two sees the other and
+//! no wake-up is lost.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 /// No connection waits.
 const NONE: u64 = u64::MAX;
 
-/// The gate of one server. See the module.
+/// The gate of one server. See the module documentation.
 #[derive(Debug)]
 pub struct Gate {
     passed: AtomicU64,
@@ -25,7 +25,7 @@ pub struct Gate {
     workers: Box<[WorkerGate]>,
 }
 
-/// One worker's side, on a cache line of its own: the worker writes it, `advance` reads it.
+/// One worker's side, on a separate cache line: the worker writes it, `advance` reads it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct WorkerGate {
@@ -34,7 +34,7 @@ struct WorkerGate {
 }
 
 impl Gate {
-    /// A gate for that many workers that has passed nothing; mark 0 never waits.
+    /// A gate for this number of workers that has passed no mark; mark 0 never waits.
     pub fn new(workers: usize) -> Arc<Gate> {
         let worker = || WorkerGate { lowest: AtomicU64::new(NONE), waker: AtomicWaker::new() };
         Arc::new(Gate {
@@ -44,8 +44,8 @@ impl Gate {
         })
     }
 
-    /// Everything up to and including `mark` may leave. A lower mark than before, or any mark after
-    /// [`Gate::fail`], changes nothing.
+    /// Releases every answer with a mark up to and including `mark`. A lower mark than before, or any mark
+    /// after [`Gate::fail`], changes nothing.
     pub fn advance(&self, mark: u64) {
         if self.has_failed() {
             return;
@@ -53,7 +53,7 @@ impl Gate {
         self.passed.fetch_max(mark, SeqCst);
         for worker in &self.workers {
             let lowest = worker.lowest.load(SeqCst);
-            // The exchange makes one of several advances the one that wakes.
+            // Of several concurrent advances, the one whose exchange succeeds wakes the worker.
             if lowest <= mark
                 && lowest != NONE
                 && worker.lowest.compare_exchange(lowest, NONE, SeqCst, SeqCst).is_ok()
@@ -81,22 +81,22 @@ impl Gate {
         self.failed.load(SeqCst)
     }
 
-    /// For how many workers this gate was made.
+    /// The number of workers that this gate was created for.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// Whether an answer with that mark has to wait.
+    /// Whether an answer with this mark has to wait.
     pub(crate) fn holds(&self, mark: u64) -> bool {
         mark > 0 && mark > self.passed()
     }
 
-    /// Tells the gate that `worker` waits for `mark`. Look at [`Gate::holds`] once more afterwards.
+    /// Records that `worker` waits for `mark`. The caller must check [`Gate::holds`] once more afterwards.
     pub(crate) fn wait(&self, worker: usize, mark: u64) {
         self.workers[worker].lowest.fetch_min(mark, SeqCst);
     }
 
-    /// Where the task that releases a worker's waiters is woken.
+    /// The waker of the task that releases a worker's waiting connections.
     pub(crate) fn waker(&self, worker: usize) -> &AtomicWaker {
         &self.workers[worker].waker
     }

@@ -1,6 +1,6 @@
-//! Listeners that were there before this process: a service manager has opened them, or the process before.
+//! Listeners that were opened before this process started, by a service manager or by the previous process.
 //!
-//! Promises that each is used for the address that it listens on, and once.
+//! Promises that each listener is used only for the address that it listens on, and only once.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Inherited(Arc<Mutex<Vec<TcpListener>>>);
 
 impl Inherited {
-    /// These.
+    /// Makes these listeners available.
     pub fn new(listeners: Vec<TcpListener>) -> Inherited {
         Inherited(Arc::new(Mutex::new(listeners)))
     }
 
-    /// The first that listens on this address; for port 0, on any port of it.
+    /// Takes the first listener on this address; port 0 matches any port of the address.
     pub(crate) fn take(&self, wanted: SocketAddr) -> io::Result<Option<TcpListener>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for place in 0..all.len() {
@@ -30,7 +30,7 @@ impl Inherited {
         Ok(None)
     }
 
-    /// Closes those that nothing has asked for: where they listen.
+    /// Closes the listeners that no address has claimed and returns the addresses of those.
     ///
     /// # Errors
     /// The operating system's.

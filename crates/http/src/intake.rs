@@ -19,9 +19,9 @@ use std::task::{Context, Poll, Waker};
 pub enum BodyBroken {
     /// The client disconnected, or was too slow.
     CutOff,
-    /// It is longer than the service permits; the answer is 413.
+    /// The body is longer than the service permits; the answer is 413.
     TooLarge,
-    /// It is malformed; the answer is 400.
+    /// The body is malformed; the answer is 400.
     Malformed,
 }
 
@@ -47,12 +47,12 @@ struct Pipe {
 }
 
 fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
-    // Nothing in here panics while it holds the lock.
+    // No code panics while it holds the lock.
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The body of a request that is still arriving. Dropping it discards the rest, and the connection
-/// ends after the answer.
+/// The body of a request that is still arriving. Dropping it discards the rest of the body, and the
+/// connection ends after the answer.
 #[derive(Debug)]
 pub struct BodyStream {
     pipe: Arc<Mutex<Pipe>>,
@@ -68,7 +68,7 @@ impl BodyStream {
     /// The next bytes; `None` when the body has ended.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, BodyBroken>>> {
         let mut pipe = lock(&self.pipe);
-        // An error first: the reader would discard the bytes before it.
+        // The error goes first: the reader would discard the bytes before it anyway.
         if let Some(Err(broken)) = pipe.end {
             return Poll::Ready(Some(Err(broken)));
         }
@@ -102,13 +102,13 @@ impl Drop for BodyStream {
 #[derive(Debug)]
 enum Left {
     Bytes(u64),
-    /// [`Intake::end`] is called; how many bytes the body may still have.
+    /// The body ends when [`Intake::end`] is called; the number of bytes that the body may still have.
     Told(u64),
-    /// The decoder, and how many bytes the body may still have.
+    /// The decoder, and limits with the number of bytes that the body may still have.
     Chunked(ChunkedDecoder, Limits),
 }
 
-/// The connection's end. One that is dropped before the body has ended breaks it.
+/// The connection's end of the pipe. Dropping it before the body has ended breaks the body.
 #[derive(Debug)]
 pub(crate) struct Intake {
     pipe: Arc<Mutex<Pipe>>,
@@ -120,7 +120,7 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Both ends of a body of at most `bytes_max`.
+    /// Creates both ends of the pipe for a body of at most `bytes_max`.
     pub(crate) fn new(
         framing: Framing,
         bytes_max: u64,
@@ -139,8 +139,8 @@ impl Intake {
         (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
     }
 
-    /// Both ends of a body of at most `bytes_max` whose end is told by [`Intake::end`]; `length` is what the
-    /// client announced.
+    /// Creates both ends of the pipe for a body of at most `bytes_max` that ends when [`Intake::end`] is
+    /// called; `length` is the length that the client announced.
     pub(crate) fn until_told(length: Option<u64>, bytes_max: u64, now_ms: u64) -> (Intake, BodyStream) {
         let pipe = Arc::new(Mutex::new(Pipe::default()));
         let stream = BodyStream { pipe: pipe.clone(), length };
@@ -148,7 +148,7 @@ impl Intake {
         (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
     }
 
-    /// The body has ended, whole.
+    /// Marks the body as complete.
     pub(crate) fn end(&mut self) {
         let mut pipe = lock(&self.pipe);
         pipe.end.get_or_insert(Ok(()));
@@ -164,7 +164,7 @@ impl Intake {
         pipe.bytes.len() >= PIPE_BYTES && !pipe.is_abandoned
     }
 
-    /// Ready when there is room, or when the reader is gone.
+    /// Ready when the pipe has room, or when the reader has dropped its end.
     #[inline(never)]
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut pipe = lock(&self.pipe);
@@ -175,12 +175,12 @@ impl Intake {
         Poll::Pending
     }
 
-    /// Whether the reader is gone.
+    /// Whether the reader has dropped its end.
     pub(crate) fn is_abandoned(&self) -> bool {
         lock(&self.pipe).is_abandoned
     }
 
-    /// Takes the next piece of input. Returns how many bytes belong to the body, and whether it ended.
+    /// Takes the next piece of input. Returns how many bytes belong to the body, and whether the body ended.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Reject> {
         let mut pipe = lock(&self.pipe);
         let before = pipe.bytes.len();
@@ -198,8 +198,8 @@ impl Intake {
                 Ok((input.len(), false))
             }
             Left::Chunked(decoder, limits) => {
-                // The decoder compares the length of its buffer with the limit: it gets a buffer of its
-                // own and the rest of the limit.
+                // The decoder compares the length of its buffer with the limit, so it gets a separate buffer
+                // and the rest of the limit.
                 let mut piece = Vec::with_capacity(input.len());
                 let fed = decoder.feed(input, &mut piece, limits);
                 limits.body_bytes -= piece.len().min(limits.body_bytes);

@@ -1,28 +1,28 @@
-//! The HTTP engine, 1.1 and 2: sockets, TLS, parsing, answers, limits. It knows nothing of routes and nothing
-//! of data.
+//! The HTTP engine, 1.1 and 2: sockets, TLS, parsing, answers, limits. It contains no routes and no
+//! application data.
 //!
 //! # Modules, in the order in which a request uses them
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`server`](Server) | bind, threads, graceful stop; replacing what serves |
+//! | [`server`](Server) | bind, threads, graceful stop; replacing service, limits and certificates |
 //! | `acceptor` | which worker gets a connection; refusing past the limit |
 //! | `worker` | the connections of one thread |
-//! | `local` | what they share; deadlines; what waits for the gate |
-//! | `proxy_protocol` | the header that a trusted proxy may begin a connection with |
+//! | `local` | what the connections of a worker share; deadlines; connections that wait for the gate |
+//! | `proxy_protocol` | the header with which a trusted proxy may begin a connection |
 //! | `tls` | records of TLS in and out, handshakes |
 //! | `connection` | the state machine of one connection: read, flush, back-pressure, time-outs, closing |
-//! | `exchange` | bytes in, service called, answer or deferred slot out |
+//! | `exchange` | from input bytes to a call of the service and an answer or a deferred slot |
 //! | `http2` | the same for a client that speaks HTTP/2: its requests become the same calls |
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
 //! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
-//! | [`Client`], [`Networks`] | who sent it, as far as trusted proxies say |
+//! | [`Client`], [`Networks`] | the client of a request, as far as trusted proxies name it |
 //! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
-//! | [`OwnedRequest`], [`detached()`] | both, for a service that must wait before it looks |
-//! | `pending` | deferred answers that are not there yet |
+//! | [`OwnedRequest`], [`detached()`] | a request and an answer for a service that must wait first |
+//! | `pending` | deferred answers whose futures are still running |
 //! | `output` | the order of answers, and when each may leave |
 //! | [`BodyStream`], [`Streamed`] | streamed bodies of requests and answers |
-//! | [`Upgraded`], `tunnel` | a connection that goes on in another protocol |
+//! | [`Upgraded`], `tunnel` | a connection that continues in another protocol |
 //! | [`Inherited`] | listeners that another process has opened |
 //! | [`Gate`] | holds an answer until its mark is passed |
 //! | [`Limits`] | all limits |
@@ -35,21 +35,20 @@
 //!   phase. An idle connection owns no buffer.
 //! - A truncated body is never taken for a complete one, in either direction. A streamed body is
 //!   never buffered beyond a few reads.
-//! - A service that can answer at once is a plain function call: no task, no allocation, no lock,
-//!   no timer on the way. In the steady state a GET costs one read and one write, and `epoll_wait`
-//!   is shared by all that are ready.
+//! - A service that can answer at once is a plain function call: no task, no allocation, no lock and
+//!   no timer. In the steady state a GET costs one read and one write, and all connections that are
+//!   ready share one `epoll_wait`.
 //! - A service that panics costs its own client a 500.
 //!
 //! # What must not move in
 //!
-//! Routing, configuration, what a mark means, certificates and their files, compression, logging of requests;
-//! any other crate of ours.
+//! Routing, configuration, what a mark means, certificates and their files, compression, logging of
+//! requests; any other crate of this project.
 //!
 //! # Deferred answers
 //!
-//! The future of [`Outcome::Later`] is polled by its connection's own task on the worker's runtime,
-//! and is dropped when the client disconnects. Work that must finish belongs into a task or thread of
-//! its own.
+//! The future of [`Outcome::Later`] is polled by its connection's task on the worker's runtime, and is
+//! dropped when the client disconnects. Work that must finish belongs in a separate task or thread.
 
 mod acceptor;
 mod answer;
@@ -112,34 +111,35 @@ pub use worker::Scheme;
 pub enum Outcome {
     /// The answer is written.
     Done,
-    /// The answer is deferred; later answers of the same connection wait behind it. What was written
-    /// is discarded.
+    /// The answer is deferred; later answers of the same connection wait behind it. An answer that was
+    /// already written is discarded.
     Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
     /// As `Later`, for an answer whose body may be streamed.
     Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
 }
 
-/// Answers requests. All workers share one value.
+/// Answers requests. All workers share one instance.
 pub trait Service: Send + Sync + 'static {
     /// Answers one request. Must not block: all other connections of the worker would wait.
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome;
 
-    /// Called once on each worker's thread, in its runtime, before it serves: worker `index` of `workers`.
+    /// Called once on each worker's thread, in its runtime, before the worker serves: worker `index` of
+    /// `workers`.
     fn worker_starts(&self, _index: usize, _workers: usize) {}
 
     /// The maximum body length of this request, if the service reads the body as it arrives
-    /// ([`Request::take_stream`]) instead of complete. Called only when a head arrived without its
-    /// complete body, or with one that is longer than [`Limits::body_bytes`].
+    /// ([`Request::take_stream`]) instead of complete. Called only when a head arrived without its complete
+    /// body, or with a body that is longer than [`Limits::body_bytes`].
     fn streams(&self, _request: &Request<'_>) -> Option<u64> {
         None
     }
 
-    /// The engine refuses a request that [`Service::call`] does not see: one that is malformed, too large or
-    /// too slow. What is added to the answer goes with the error that [`Service::error`] writes.
+    /// Called when the engine refuses a request before [`Service::call`]: one that is malformed, too large
+    /// or too slow. Header lines added to the answer are sent with the error that [`Service::error`] writes.
     fn refuses(&self, _refused: &Refused, _answer: &mut Answer<'_>) {}
 
-    /// The body of an error that the engine found (400, 408, 413, 414, 417, 431, 500, 501, 503,
-    /// 505), as problem details (RFC 9457). `detail` is a phrase without characters that JSON would
+    /// Writes the body of an error that the engine found (400, 408, 413, 414, 417, 431, 500, 501, 503, 505),
+    /// by default as problem details (RFC 9457). `detail` is a phrase without characters that JSON would
     /// escape.
     fn error(&self, status: u16, detail: &str, out: &mut Vec<u8>) {
         answer::problem_details(status, detail, out);

@@ -7,33 +7,37 @@
 /// What one server accepts from its clients. Sizes in bytes, times in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest request head, request line and blank line included; more is answered 431.
+    /// Longest request head, request line and blank line included; a longer one is answered 431.
     pub head_bytes: usize,
-    /// Longest request target; more is answered 414.
+    /// Longest request target; a longer one is answered 414.
     pub target_bytes: usize,
-    /// Longest request body after decoding; more is answered 413.
+    /// Longest request body after decoding; a longer one is answered 413.
     pub body_bytes: usize,
-    /// Most header fields (at most [`FIELDS_MAX`]); more is answered 431.
+    /// Most header fields (at most [`FIELDS_MAX`]); more are answered 431.
     pub fields: usize,
-    /// From the first byte of a head to its last; then 408. Also the grace before a body must keep its pace.
+    /// The longest time from the first byte of a head to its last; a slower head is answered 408. Also the
+    /// grace period before a body must keep its pace.
     pub head_timeout_ms: u64,
-    /// Slowest average pace at which a body may arrive once `head_timeout_ms` is over; slower is
+    /// Slowest average pace at which a body may arrive once `head_timeout_ms` has passed; a slower body is
     /// answered 408.
     pub body_bytes_per_s_min: u64,
     /// A connection without a request for this long is closed.
     pub idle_timeout_ms: u64,
     /// A connection whose client takes no byte of a waiting answer for this long is closed.
     pub write_timeout_ms: u64,
-    /// Most connections of all workers together; a further one is answered 503 and closed.
+    /// Most connections of all workers together; one more is answered 503 and closed.
     pub connections: usize,
-    /// Most TLS handshakes of all workers together that are not over; a further connection is closed. A
-    /// handshake may take `head_timeout_ms`.
+    /// Most TLS handshakes in progress of all workers together; one more connection is closed. A handshake
+    /// may take `head_timeout_ms`.
     pub handshakes: usize,
-    /// Most deferred requests of one connection; then it is not read until one of them is answered.
+    /// Most deferred requests of one connection; at this number the connection is not read until one of them
+    /// is answered.
     pub pipeline_depth: usize,
-    /// Most bytes of unsent answers of one connection; then it is not read until the client has taken them.
+    /// Most bytes of unsent answers of one connection; at this number the connection is not read until the
+    /// client has taken some.
     pub output_bytes: usize,
-    /// How long a graceful stop waits for answers that are not ready, before it closes what is left.
+    /// How long a graceful stop waits for answers that are not ready, before it closes the remaining
+    /// connections.
     pub stop_timeout_ms: u64,
 }
 
@@ -58,7 +62,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Says in a sentence what is wrong with these limits, if anything.
+    /// Returns a sentence about the first contradiction in these limits, if there is one.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.fields > FIELDS_MAX {
             return Err("fields may be at most 128");
@@ -79,11 +83,11 @@ impl Limits {
 
 /// Header slots on the stack of the parser (32 bytes each: one page).
 pub const FIELDS_MAX: usize = 128;
-/// Longest method token: the registered ones have at most 17 letters.
+/// Longest method token: the registered methods have at most 17 letters.
 pub const METHOD_BYTES_MAX: usize = 64;
-/// Hex digits of a chunk size: as many as a u64 has.
+/// Hex digits of a chunk size: as many as a u64 holds.
 pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
-/// All chunk extensions of one body together: clients do not use them, so any finite limit will do.
+/// All chunk extensions of one body together: clients do not use them, so any finite limit works.
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 4 * 1024;
 /// All trailer lines of one body together: as much as the default head.
 pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
@@ -95,63 +99,65 @@ pub(crate) const PROXY_HEADER_BYTES_MAX: usize = 2 * 1024;
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// A buffer larger than this goes back to the allocator instead of the worker's pool.
 pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
-/// Buffers kept per worker. One is in use at a time unless answers are held or clients are slow.
+/// Unused buffers stored per worker. One is in use at a time unless answers are held or clients are slow.
 pub(crate) const POOLED_BUFFERS_MAX: usize = 64;
-/// Lists of deferred answers kept per worker, for connections that have none.
+/// Unused lists of deferred answers stored per worker, for connections that begin to defer.
 pub(crate) const UNUSED_LISTS_MAX: usize = 64;
 /// Capacity of a new output buffer.
 pub(crate) const BUFFER_BYTES_START: usize = 4 * 1024;
-/// Bytes that TLS encrypts before it writes: four records. What the socket does not take of them is kept.
+/// Plain bytes that TLS encrypts before it writes: four records. Encrypted bytes that the socket does not
+/// take are stored.
 pub(crate) const ENCRYPTED_BYTES_MAX: usize = 4 * RECORD_PLAIN_BYTES_MAX;
-/// The most that one TLS record holds (RFC 8446 section 5.1).
+/// The most plain bytes in one TLS record (RFC 8446 section 5.1).
 pub(crate) const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
-/// What a TLS record has beside that: a head of 5 bytes, 8 of a nonce, 16 of a tag, one of a type, rounded
-/// up. A short message, such as an alert or a new key, fits in twice that.
+/// What a TLS record adds to its plain bytes: a head of 5 bytes, 8 of a nonce, 16 of a tag, one of a type,
+/// rounded up. A short message, such as an alert or a new key, fits in twice that.
 pub(crate) const RECORD_OVERHEAD_BYTES: usize = 64;
-/// A head that waits, up to this length, has the beginning of its body put behind it.
+/// The beginning of a body is appended to a waiting head of at most this length, so that both leave with one
+/// write.
 pub(crate) const OPEN_BYTES_MAX: usize = 2 * 1024;
 /// Chunks handed to one writev.
 pub(crate) const WRITE_SLICES_MAX: usize = 16;
 /// Read-answer-write turns of one connection before it yields to the others.
 pub(crate) const TURNS_PER_POLL: usize = 16;
-/// Bytes of a streamed body, in either direction, that are buffered for the slower side before the
-/// faster side waits. One read.
+/// Bytes of a streamed body, in either direction, that are buffered for the slower side before the faster
+/// side waits: one read.
 pub(crate) const PIPE_BYTES: usize = READ_BYTES;
-/// HTTP/2: what a client may send of one request's body before the service has read it.
+/// HTTP/2: the bytes that a client may send of one request's body before the service has read them.
 pub(crate) const STREAM_WINDOW_BYTES: usize = 2 * PIPE_BYTES;
-/// HTTP/2: the same of all requests of a connection together.
+/// HTTP/2: the same limit for all requests of a connection together.
 pub(crate) const CONNECTION_WINDOW_BYTES: usize = 16 * PIPE_BYTES;
-/// HTTP/2: what the bodies that are read whole may have together, on one connection with several of them. One
-/// alone may have `Limits::body_bytes`.
+/// HTTP/2: the bytes that fully buffered bodies may take together, on a connection with several of them. A
+/// single body may have `Limits::body_bytes`.
 pub(crate) const BODIES_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// HTTP/2: what a client may send while no request begins and no body moves in either direction. Settings,
-/// pings, priorities and window updates need some bytes a request.
+/// HTTP/2: the bytes that a client may send while no request begins and no body moves in either direction.
+/// Settings, pings, priorities and window updates need a few bytes per request.
 pub(crate) const CONTROL_BYTES_MAX: u64 = 256 * 1024;
-/// HTTP/2: how many more requests of a connection than were answered may be reset by the client. A page that
-/// is left resets some dozen.
+/// HTTP/2: the excess of requests that the client reset over requests that were answered, per connection. A
+/// browser that leaves a page resets a few dozen.
 pub(crate) const RESETS_MAX: u32 = 200;
 /// HTTP/2: streams of a connection that the engine had to reset because the client broke a rule.
 pub(crate) const BROKEN_STREAMS_MAX: usize = 100;
-/// HTTP/2: how long a client that has been told of the end (GOAWAY) may take to notice.
+/// HTTP/2: how long a client may take to react to GOAWAY.
 pub(crate) const GOAWAY_MS: u64 = 2_000;
-/// The coarse clock: deadlines are precise to this, and Date is at most this late.
+/// The period of the coarse clock: deadlines are precise to this, and Date is at most this late.
 pub(crate) const TICK_MS: u64 = 250;
-/// After the last answer of a connection that is closed: how long and how much of the client's
-/// input is read away, so that the kernel does not reset the connection before the client has read
-/// that answer (RFC 9112 section 9.6).
+/// After the last answer of a connection that is closed: how long the client's input is read and discarded,
+/// and how much of it, so that the kernel does not reset the connection before the client has read that
+/// answer (RFC 9112 section 9.6).
 pub(crate) const LINGER_MS: u64 = 2_000;
 pub(crate) const LINGER_BYTES: usize = 4 * 1024 * 1024;
-/// On a graceful stop a connection gets this long to send the request that was already on its way;
-/// it is answered with `Connection: close`.
+/// On a graceful stop a connection gets this long to send a request that is already in transit; that request
+/// is answered with `Connection: close`.
 pub(crate) const STOP_GRACE_MS: u64 = 200;
-/// The same for a connection that has sent no request yet: its handshake takes up to three round trips of its
-/// client, and the request may come with the last.
+/// The same for a connection that has sent no request yet: its handshake takes up to three round trips of
+/// its client, and the request may arrive with the last.
 pub(crate) const STOP_NEW_MS: u64 = 1_000;
-/// Lingering while stopping.
+/// How long a connection lingers during a stop.
 pub(crate) const STOP_LINGER_MS: u64 = 300;
-/// Pending connections in the kernel, capped there by net.core.somaxconn.
+/// The backlog of a listener: pending connections in the kernel, which caps it at net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4_096;
-/// Refused connections that are sent a 503 at a time; further ones are closed without an answer.
+/// Refused connections that are sent a 503 at the same time; further ones are closed without an answer.
 pub(crate) const REFUSALS_MAX: usize = 64;
 /// How long a refused client has to read its 503.
 pub(crate) const REFUSAL_MS: u64 = 1_000;

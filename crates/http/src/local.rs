@@ -1,9 +1,9 @@
-//! What the connections of one worker share: thread-local, so that nothing on the way of a request is locked
-//! or counted atomically, and connection tasks can still be spawned as ordinary tasks.
+//! The state that the connections of one worker share. It is thread-local, so that a request needs no lock
+//! and no atomic counter, and connection tasks can still be spawned as ordinary tasks.
 //!
-//! Promises: one read buffer and one coarse clock a worker, deadlines swept a few times a second instead of a
-//! timer a request, waiters of the gate woken in the order of their marks. Leaves what a deadline means to
-//! who set it, and threads to [`crate::worker`].
+//! Promises: one read buffer and one coarse clock per worker; deadlines are checked a few times a second
+//! instead of by a timer per request; connections that wait for the gate are woken in the order of their
+//! marks. Leaves the meaning of a deadline to the code that sets it, and threads to [`crate::worker`].
 
 use crate::date::Stamp;
 use crate::held_answers::Gate;
@@ -29,7 +29,7 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// What every connection of a server refers to. Never changed: replaced as a whole.
+/// What every connection of a server refers to. Immutable: a change replaces the whole value.
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
     pub(crate) service: Arc<S>,
@@ -37,25 +37,25 @@ pub(crate) struct Shared<S> {
     pub(crate) limits: Limits,
     pub(crate) trusted: Networks,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// Handshakes under way, of all workers.
+    /// Handshakes in progress, of all workers.
     pub(crate) handshakes: Arc<AtomicUsize>,
-    /// How often it has been replaced.
+    /// The number of replacements so far.
     pub(crate) generation: u64,
 }
 
-/// How far a graceful stop has come.
+/// The stage of a graceful stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stopping {
     No,
-    /// Answers say `Connection: close`; what is on its way is still taken.
+    /// Answers contain `Connection: close`; requests in transit are still taken.
     Grace,
-    /// Connections without a request are closed, unless they had none yet.
+    /// Connections without an open request are closed, except those that have not been sent anything yet.
     Closing,
-    /// Those too that had none yet.
+    /// Those that have not been sent anything yet are closed too.
     Ending,
 }
 
-/// Names a connection within its worker.
+/// Identifies a connection within its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionKey(usize);
 
@@ -64,16 +64,16 @@ struct Entry {
     waker: Waker,
 }
 
-/// The worker's side of everything that its connections share.
+/// One worker's state that all of its connections share.
 pub(crate) struct Local {
     pub(crate) worker: usize,
-    /// What is read is read here ([`Local::take_scratch`]); never kept across a return to the runtime.
+    /// The read buffer ([`Local::take_scratch`]); its content is never used across a return to the runtime.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pool: Pool,
     #[expect(clippy::vec_box, reason = "a connection holds its list in a box, which is used again as well")]
     unused_lists: Vec<Box<DeferredAnswers>>,
     pub(crate) stamp: Stamp,
-    /// The coarse clock, in milliseconds since the worker began.
+    /// The coarse clock, in milliseconds since the worker started.
     pub(crate) now_ms: u64,
     pub(crate) stopping: Stopping,
     pub(crate) requests: u64,
@@ -83,13 +83,14 @@ pub(crate) struct Local {
     connections: Slab<Entry>,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
-    /// The server's [`Shared`], and its generation: the type of the service is its connections' business.
+    /// The server's [`Shared`], and its generation. Type-erased: only the connections know the type of the
+    /// service.
     shared: Arc<dyn Any + Send + Sync>,
     generation: u64,
 }
 
 impl Local {
-    /// Makes this thread that worker.
+    /// Makes this thread worker number `worker`.
     pub(crate) fn install<S: Send + Sync + 'static>(worker: usize, stats: Stats, shared: &Arc<Shared<S>>) {
         let local = Local {
             worker,
@@ -112,12 +113,12 @@ impl Local {
         LOCAL.with_borrow_mut(|place| *place = Some(local));
     }
 
-    /// This thread is no worker any more.
+    /// This thread is no longer a worker.
     pub(crate) fn uninstall() {
         LOCAL.with_borrow_mut(|place| *place = None);
     }
 
-    /// Connections get this one from now on.
+    /// Gives connections this [`Shared`] from now on.
     pub(crate) fn replace<S: Send + Sync + 'static>(&mut self, shared: &Arc<Shared<S>>) {
         (self.shared, self.generation) = (shared.clone(), shared.generation);
     }
@@ -127,7 +128,7 @@ impl Local {
         self.generation
     }
 
-    /// What connections refer to from now on.
+    /// The [`Shared`] that connections use from now on.
     pub(crate) fn shared<S: Send + Sync + 'static>(&self) -> Option<Arc<Shared<S>>> {
         self.shared.clone().downcast().ok()
     }
@@ -137,19 +138,19 @@ impl Local {
         LOCAL.try_with(|local| local.borrow_mut().as_mut().map(f)).ok().flatten()
     }
 
-    /// An empty list of deferred answers.
+    /// Takes an empty list of deferred answers.
     pub(crate) fn take_list(&mut self) -> Box<DeferredAnswers> {
         self.unused_lists.pop().unwrap_or_default()
     }
 
-    /// Keeps an empty list for the next connection that defers an answer.
+    /// Stores an empty list for the next connection that defers an answer.
     pub(crate) fn give_list(&mut self, list: Box<DeferredAnswers>) {
         if list.is_empty() && self.unused_lists.len() < UNUSED_LISTS_MAX {
             self.unused_lists.push(list);
         }
     }
 
-    /// The read buffer, to be put back. One that was lost in a panic is replaced.
+    /// Takes the read buffer; the caller puts it back. A buffer that was lost in a panic is replaced.
     #[inline]
     pub(crate) fn take_scratch(&mut self) -> Box<[u8]> {
         let scratch = std::mem::take(&mut self.scratch);
@@ -160,7 +161,7 @@ impl Local {
         &self.stats.workers[self.worker]
     }
 
-    /// A place in the list of what is woken at a deadline, when a mark has been passed, and by a stop.
+    /// Registers a waker, which is woken at a deadline, when a mark has been passed, and by a stop.
     pub(crate) fn register(&mut self, waker: Waker) -> Registration {
         Registration(ConnectionKey(self.connections.insert(Entry { deadline_ms: u64::MAX, waker })))
     }
@@ -170,7 +171,8 @@ impl Local {
         self.connections[key.0].deadline_ms = deadline_ms;
     }
 
-    /// Wakes the connection when `mark` has been passed; false: it has been already.
+    /// Wakes the connection when `mark` has been passed; false: the mark was already passed, or the gate has
+    /// failed.
     pub(crate) fn wait_for(&mut self, gate: &Gate, mark: u64, key: ConnectionKey) -> bool {
         self.waiters.push(Reverse((mark, key)));
         gate.wait(self.worker, mark);
@@ -186,7 +188,7 @@ impl Local {
                     break;
                 }
                 self.waiters.pop();
-                // The key may name a later connection by now: waking that one for nothing does no harm.
+                // The key may name a later connection by now: waking that one needlessly is harmless.
                 if let Some(entry) = self.connections.get(key.0) {
                     entry.waker.wake_by_ref();
                 }
@@ -199,7 +201,7 @@ impl Local {
         }
     }
 
-    /// Moves the coarse clock and wakes the connections whose deadline is over.
+    /// Advances the coarse clock and wakes the connections whose deadline has passed.
     pub(crate) fn tick(&mut self) {
         self.now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.stamp.refresh();
@@ -218,7 +220,7 @@ impl Local {
         }
     }
 
-    /// Makes the worker's numbers visible. The worker is their only writer.
+    /// Publishes the worker's counters. The worker is their only writer.
     #[inline]
     pub(crate) fn publish(&self) {
         let counters = self.counters();
@@ -228,7 +230,7 @@ impl Local {
     }
 }
 
-/// A place in the worker's list. Must not be dropped within [`Local::with`].
+/// An entry in the worker's list of wakers. Must not be dropped within [`Local::with`].
 #[derive(Debug)]
 pub(crate) struct Registration(ConnectionKey);
 
@@ -246,7 +248,7 @@ impl Drop for Registration {
     }
 }
 
-/// Lowers the worker's number of connections when a connection ends in whatever way.
+/// Decrements the worker's number of connections when a connection ends for any reason.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) stats: Stats,
@@ -259,7 +261,7 @@ impl Drop for Counted {
     }
 }
 
-/// A future that ends with nothing when its time is over, or when the server closes what has no request.
+/// A future with a timeout: returns `None` when the time is over, or at the last stage of a stop.
 pub(crate) struct Timely<F> {
     future: F,
     timeout_ms: u64,

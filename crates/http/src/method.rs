@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of that name; case matters (RFC 9110 section 9.1).
+    /// The method with this name; case matters (RFC 9110 section 9.1).
     pub fn from_name(name: &str) -> Method {
         match name {
             "GET" => Method::Get,

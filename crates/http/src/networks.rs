@@ -1,6 +1,6 @@
-//! Networks of addresses, as a configuration names them: the proxies whose word is taken for who a client is.
+//! Networks of addresses, as a configuration names them: the proxies that are trusted to name the client.
 //!
-//! Leaves to [`crate::client`] and [`crate::proxy_protocol`] what such a proxy may say.
+//! Leaves to [`crate::client`] and [`crate::proxy_protocol`] how such a proxy names the client.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ use std::net::IpAddr;
 pub struct Networks(Vec<(u128, u128)>);
 
 impl Networks {
-    /// The networks with these addresses and lengths of their prefixes in bits. A length beyond that of the
-    /// address names the address alone.
+    /// The networks with these addresses and prefix lengths in bits. A prefix longer than the address
+    /// matches that address only.
     pub fn new(networks: impl IntoIterator<Item = (IpAddr, u8)>) -> Networks {
         let masked = |(address, bits): (IpAddr, u8)| {
             let bits = match address {
@@ -23,7 +23,7 @@ impl Networks {
         Networks(networks.into_iter().map(masked).collect())
     }
 
-    /// Whether an address lies in one of them.
+    /// Whether one of the networks contains an address.
     #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
         !self.0.is_empty() && self.0.iter().any(|(network, mask)| as_bits(address) & mask == *network)

@@ -1,9 +1,9 @@
 //! The answers of one connection that have not left yet, in the order of their requests.
 //!
-//! Answers are written into the tail. In the steady state there is nothing else: the tail is filled,
-//! written with one call and returned to the worker's pool. The tail is sealed into the queue only
-//! when it must wait for the client, for a deferred answer, or behind an answer that the gate holds.
-//! Promises that bytes leave in order and that none leaves before its mark is passed.
+//! Answers are written into the tail. In the steady state only the tail is used: it is filled, written with
+//! one call and returned to the worker's pool. The tail is sealed into the queue only when it must wait for
+//! the client, for a deferred answer, or behind an answer that the gate holds. Promises that bytes leave in
+//! order and that no answer leaves before its mark is passed.
 
 use crate::answer::Form;
 use crate::held_answers::Gate;
@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
-/// Names a deferred answer within its connection.
+/// Identifies a deferred answer within its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotId(pub(crate) u64);
 
@@ -28,20 +28,21 @@ enum Chunk {
     Bytes { bytes: Vec<u8>, mark: u64 },
     /// The place of a deferred answer.
     Slot { id: SlotId, form: Form },
-    /// The rest of a streamed answer; the chunks before it hold what its source gave so far.
+    /// The rest of a streamed answer; the chunks before it contain the bytes that its source produced so
+    /// far.
     Stream(Outgoing),
 }
 
 /// Why [`Output::poll_flush`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
-    /// Everything has left.
+    /// Everything was written.
     Empty,
     /// The socket is full; the task is woken when it is writable.
     Socket,
-    /// The front waits for this mark.
+    /// The first chunk waits for this mark.
     Held(u64),
-    /// The front waits for a deferred answer.
+    /// The first chunk waits for a deferred answer.
     Deferred,
 }
 
@@ -59,7 +60,7 @@ pub(crate) enum Pumped {
     Pending,
     /// Enough is buffered: the client must read first.
     Enough,
-    /// A body broke off. `is_closing`: the end of the connection delimits it.
+    /// A body broke off. `is_closing`: the body is delimited by the end of the connection.
     Broken { is_closing: bool },
 }
 
@@ -86,7 +87,7 @@ impl Pool {
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     queue: VecDeque<Chunk>,
-    /// Bytes of the queue's first chunk that have left.
+    /// Bytes of the queue's first chunk that were written.
     front_written: usize,
     /// Unsent bytes in the queue.
     queued_bytes: usize,
@@ -110,7 +111,7 @@ impl Output {
         &mut self.tail
     }
 
-    /// What was just written into the tail waits for `mark`.
+    /// Holds the answer that was just written into the tail until `mark` is passed.
     pub(crate) fn hold(&mut self, mark: u64) {
         self.tail_mark = self.tail_mark.max(mark);
     }
@@ -120,7 +121,7 @@ impl Output {
         self.queued_bytes + self.tail.len()
     }
 
-    /// Deferred answers that are not there yet, or not whole.
+    /// The number of deferred answers that do not exist yet or are incomplete.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
@@ -139,7 +140,7 @@ impl Output {
         id
     }
 
-    /// Puts an answer into its place. `render` writes it and returns its mark.
+    /// Puts an answer into its reserved place. `render` writes the answer and returns its mark.
     pub(crate) fn fill(
         &mut self,
         id: SlotId,
@@ -160,8 +161,8 @@ impl Output {
         }
     }
 
-    /// Puts the head of an answer into its place, and behind it what its body comes from. Whatever
-    /// stands after one that ends with the connection is dropped. `render` writes the head.
+    /// Puts the head of an answer into its reserved place, followed by the source of its body. If the
+    /// connection ends with this answer, every later answer is dropped. `render` writes the head.
     pub(crate) fn fill_streamed(
         &mut self,
         id: SlotId,
@@ -189,7 +190,7 @@ impl Output {
         Closes::No
     }
 
-    /// Drops every answer behind the one that has just been put at `at`.
+    /// Drops every answer after the one that was just put at `at`.
     fn cut_behind(&mut self, at: usize) {
         let kept = match self.queue.get(at + 1) {
             Some(Chunk::Stream(_)) => at + 2,
@@ -206,19 +207,19 @@ impl Output {
         self.is_held = false;
     }
 
-    /// Bytes of the tail.
+    /// The length of the tail in bytes.
     pub(crate) fn tail_bytes(&self) -> usize {
         self.tail.len()
     }
 
-    /// Whether the answer of this place is the last that there is.
+    /// Whether this deferred answer is the last answer of the connection.
     pub(crate) fn is_last(&self, id: SlotId) -> bool {
         let last = self.queue.back();
         self.tail.is_empty() && matches!(last, Some(Chunk::Slot { id: found, .. }) if *found == id)
     }
 
-    /// Asks the first body that comes by and by for more, as far as there is room and everything
-    /// before it is there.
+    /// Asks the source of the first streamed body for more bytes, as far as there is room and every answer
+    /// before that body exists.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>, pool: &mut Pool) -> Pumped {
         let mut before_bytes = 0;
         let mut at = 0;
@@ -230,7 +231,7 @@ impl Output {
                 }
                 Some(Chunk::Stream(_)) if before_bytes >= PIPE_BYTES => return Pumped::Enough,
                 Some(Chunk::Stream(_)) => {
-                    // Behind a head that waits here: both leave with one write.
+                    // Appended to a waiting head, so that both leave with one write.
                     let open = self.take_open(at);
                     let is_open = open.is_some();
                     let mut bytes = open.unwrap_or_else(|| pool.take());
@@ -258,7 +259,7 @@ impl Output {
                         Piece::Pending => return Pumped::Pending,
                         Piece::Enough => return Pumped::Enough,
                         Piece::Broken => return Pumped::Broken { is_closing },
-                        // The next one, if it can go too.
+                        // Continue with the next streamed body.
                         Piece::End => {}
                     }
                 }
@@ -267,7 +268,8 @@ impl Output {
         }
     }
 
-    /// The bytes before that place, to be added to: if they are few, wait for nothing and none has left.
+    /// Takes the bytes before position `at`, so that more can be appended: only if they are few, wait for no
+    /// mark, and none of them was written.
     fn take_open(&mut self, at: usize) -> Option<Vec<u8>> {
         let before = at.checked_sub(1)?;
         match self.queue.get_mut(before)? {
@@ -280,12 +282,12 @@ impl Output {
         }
     }
 
-    /// Whether a body that comes by and by is on its way.
+    /// Whether a streamed body is in the queue.
     pub(crate) fn is_streaming(&self) -> bool {
         self.queue.iter().any(|chunk| matches!(chunk, Chunk::Stream(_)))
     }
 
-    /// Moves the tail into the queue, so that later answers neither wait for its client nor raise its mark.
+    /// Moves the tail into the queue, so that later answers neither share its wait nor raise its mark.
     fn seal(&mut self) {
         self.is_held = false;
         if !self.tail.is_empty() {
@@ -295,7 +297,7 @@ impl Output {
         }
     }
 
-    /// Writes what may leave. Returns why it stopped, and how many bytes left.
+    /// Writes the bytes that may leave. Returns why it stopped, and how many bytes were written.
     pub(crate) fn poll_flush<W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -309,7 +311,7 @@ impl Output {
                 return Ok((Flush::Empty, 0));
             }
             if gate.holds(self.tail_mark) {
-                // It stays where it is: most clients send nothing more before they have their answer.
+                // The tail is not sealed: most clients send nothing more before they have their answer.
                 self.is_held = true;
                 return Ok((Flush::Held(self.tail_mark), 0));
             }
@@ -357,7 +359,7 @@ impl Output {
             }
             let writing = match &slices[..count] {
                 [] => return Ok((stop, written)),
-                // A plain write costs the kernel less.
+                // A plain write costs the kernel less than a vectored one.
                 [bytes] => Pin::new(&mut *stream).poll_write(cx, bytes),
                 slices => Pin::new(&mut *stream).poll_write_vectored(cx, slices),
             };
@@ -371,7 +373,7 @@ impl Output {
         }
     }
 
-    /// That many bytes of the queue's front have left.
+    /// Removes `count` written bytes from the front of the queue.
     fn advance(&mut self, mut count: usize, pool: &mut Pool) {
         self.queued_bytes -= count;
         while let Some(Chunk::Bytes { bytes, .. }) = self.queue.front() {

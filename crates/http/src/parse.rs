@@ -3,11 +3,11 @@
 //! [`parse_head`] reads one request head and decides how the body is framed; [`ChunkedDecoder`]
 //! takes a chunked body apart as it arrives; [`parse`] puts the two together for tests and fuzzing.
 //!
-//! Promises: never reads past what is consumed; an error or a complete request found in a prefix is
-//! found, the same, in every longer input. Everything on which two servers could disagree about
-//! where a request ends is an error (RFC 9112 section 11.2): both lengths, repeated or malformed
-//! ones, bare CR or LF, folded lines, space before a colon. Leaves to others: what to do about an
-//! error beyond its status, time limits, percent-decoding.
+//! Promises: never reads past what is consumed; an error or a complete request found in a prefix is found
+//! unchanged in every longer input. Everything on which two servers could disagree about where a request
+//! ends is an error (RFC 9112 section 11.2): both lengths, repeated or malformed lengths, bare CR or LF,
+//! folded lines, space before a colon. Leaves to others: what to do about an error beyond its status, time
+//! limits, percent-decoding.
 
 use crate::chunked::{ChunkedDecoder, Progress, is_token};
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
@@ -26,13 +26,13 @@ const fn bad<T>(detail: &'static str) -> Result<T, Reject> {
 /// How the end of the body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// That many bytes follow the head (0 when neither length nor coding is given).
+    /// This many bytes follow the head (0 when the head has neither Content-Length nor Transfer-Encoding).
     Length(usize),
     /// Chunks follow (RFC 9112 section 7.1).
     Chunked,
 }
 
-/// Which HTTP/1 it is.
+/// The HTTP/1 version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Version {
@@ -43,32 +43,32 @@ pub enum Version {
 /// A checked request head that borrows from the read buffer.
 #[derive(Debug)]
 pub struct RequestHead<'a> {
-    /// `Other` for a name that no route can have: see `method_name`.
+    /// `Other` for a method that no route can have: see `method_name`.
     pub method: Method,
     /// The method as it was sent.
     pub method_name: &'a str,
-    /// The target, split.
+    /// The target, split into its parts.
     pub target: Target<'a>,
-    /// HTTP/1.0 or HTTP/1.1; another one is refused.
+    /// HTTP/1.0 or HTTP/1.1; other versions are refused.
     pub version: Version,
     /// All fields; names are tokens, values are trimmed and without control characters.
     pub headers: &'a [Header<'a>],
-    /// Bytes of the head, the blank line and a leading one included.
+    /// The length of the head in bytes, with the blank line at its end and a leading one.
     pub length: usize,
     /// How the body ends. Its length is not compared with a limit: see [`RequestHead::check_length`].
     pub framing: Framing,
-    /// Whether the client wants the connection kept.
+    /// Whether the client wants the connection to stay open.
     pub persistent: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// Whether the connection may go on in another protocol after this request (RFC 9110 section 7.8). A
-    /// request with a body, or in HTTP/1.0, or the last of its connection, leaves it as it is.
+    /// Whether the connection may continue in another protocol after this request (RFC 9110 section 7.8).
+    /// False for a request with a body, for one in HTTP/1.0, and for the last of its connection.
     pub upgrades: bool,
 }
 
 impl RequestHead<'_> {
-    /// Refuses a body of a known length that is too long. Not done by [`parse_head`], because a
-    /// service may take longer bodies of some requests.
+    /// Refuses a body of a known length that is too long. Not called by [`parse_head`], because a service
+    /// may take longer bodies of some requests.
     pub fn check_length(&self, bytes_max: usize) -> Result<(), Reject> {
         match self.framing {
             Framing::Length(length) if length > bytes_max => Err(BODY_TOO_LARGE),
@@ -77,7 +77,7 @@ impl RequestHead<'_> {
     }
 }
 
-/// Room for the fields of one head; costs nothing until it is filled.
+/// Slots for the fields of one head; uninitialized, so they cost nothing until they are filled.
 pub type FieldSlots<'a> = [MaybeUninit<Header<'a>>; FIELDS_MAX];
 
 /// Empty slots.
@@ -129,7 +129,7 @@ pub fn parse_head<'a>(
     }))
 }
 
-/// One blank line before a request is skipped (RFC 9112 section 2.2). `None`: cannot tell yet.
+/// Skips one blank line before a request (RFC 9112 section 2.2). `None`: more bytes are needed to decide.
 fn leading_line(bytes: &[u8]) -> Result<Option<usize>, Reject> {
     let skipped = match bytes {
         [b'\r', b'\n', ..] => 2,
@@ -143,7 +143,7 @@ fn leading_line(bytes: &[u8]) -> Result<Option<usize>, Reject> {
     }
 }
 
-/// What an unfinished or malformed head means: an error only if more bytes cannot change it.
+/// The result for an unfinished or malformed head: an error only if more bytes cannot change the result.
 fn incomplete<'a>(
     error: Option<httparse::Error>,
     window: &[u8],
@@ -151,8 +151,8 @@ fn incomplete<'a>(
     path: Option<&str>,
     limits: &Limits,
 ) -> Result<Option<RequestHead<'a>>, Reject> {
-    // How much there is of the part of the request line that was not finished, up to the first byte
-    // it cannot have.
+    // The length of the unfinished part of the request line, up to the first byte that this part cannot
+    // contain.
     let run =
         |from: usize, fits: fn(u8) -> bool| window[from..].iter().take_while(|byte| fits(**byte)).count();
     match (method, path) {
@@ -194,7 +194,8 @@ fn check_line_lengths(method: &str, path: &str, limits: &Limits) -> Result<(), R
     Ok(())
 }
 
-/// What httparse takes for a byte of a target; [`Target::parse`] is stricter once all of it is there.
+/// Whether httparse takes a byte as part of a target; [`Target::parse`] is stricter once the target is
+/// complete.
 fn is_target_byte(byte: u8) -> bool {
     byte > b' ' && byte != 0x7f
 }
@@ -214,9 +215,9 @@ fn version_error<T>(rest: &[u8]) -> Result<Option<T>, Reject> {
     Err(Reject::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here"))
 }
 
-/// httparse takes a bare LF for a line end; this does not (RFC 9112 section 2.2 allows either,
-/// leniency is a hole). Each line ends right before the next field name, so looking there covers
-/// every line end of the head.
+/// httparse accepts a bare LF as a line end; this parser does not (RFC 9112 section 2.2 allows either, and
+/// leniency enables request smuggling). Each line ends right before the next field name, so checking there
+/// covers every line end of the head.
 fn check_line_ends(head: &[u8], headers: &[Header<'_>]) -> Result<(), Reject> {
     let start = head.as_ptr().addr();
     let ends_well = |end: usize| head.get(end.wrapping_sub(2)..end) == Some(b"\r\n");
@@ -224,7 +225,7 @@ fn check_line_ends(head: &[u8], headers: &[Header<'_>]) -> Result<(), Reject> {
     if lines && head.ends_with(b"\r\n\r\n") { Ok(()) } else { bad("a line does not end in CR LF") }
 }
 
-/// The fields that the engine itself obeys, found in one pass.
+/// The fields that the engine itself acts on, found in one pass.
 #[derive(Default)]
 struct Fields<'a> {
     host: Option<&'a [u8]>,
@@ -326,16 +327,16 @@ fn content_length(value: &[u8]) -> Result<Framing, Reject> {
     Ok(Framing::Length(length))
 }
 
-/// What a run of bytes holds at its start.
+/// The result of parsing the start of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// The start of a request.
+    /// The start of a request; more bytes are needed.
     Partial,
     /// A whole request.
     Complete {
         /// Bytes of head and body on the wire.
         consumed: usize,
-        /// `Other` for a name that no route can have.
+        /// `Other` for a method that no route can have.
         method: Method,
         /// The path, not decoded.
         path: String,
@@ -343,14 +344,15 @@ pub enum Parsed {
         query: Option<String>,
         /// The decoded body.
         body: Vec<u8>,
-        /// Whether the client wants the connection kept.
+        /// Whether the client wants the connection to stay open.
         persistent: bool,
     },
-    /// Something that is no request.
+    /// The input is not a valid request.
     Rejected(Reject),
 }
 
-/// Reads one whole request from the start of `bytes`: the pure form of what a connection does piecemeal.
+/// Parses one complete request from the start of `bytes`, as a pure function; a connection does this in
+/// steps.
 pub fn parse(bytes: &[u8], limits: &Limits) -> Parsed {
     let mut slots = field_slots();
     let head = match parse_head(bytes, limits, &mut slots) {

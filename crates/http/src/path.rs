@@ -1,33 +1,35 @@
-//! The one form of a path: however a client spells it, this is what is routed, guarded, kept and passed on.
+//! The canonical form of a path: routing, guards, caches and upstreams use this form, however a client
+//! spells it.
 //!
 //! Sources: RFC 3986 sections 6.2.2 (`%61` is `a`, `%2f` is `%2F` and is not `/`) and 5.2.4 (dot segments).
-//! Several slashes in a row are one, because most servers read them so. What servers read differently is an
-//! error: NUL, a bare backslash, a dot segment behind an encoded slash or before a `;`.
+//! Several slashes in a row are one, because most servers read them so. A path that servers read differently
+//! is an error: NUL, a bare backslash, a dot segment after an encoded slash or before a `;`.
 
 use crate::target::{DecodeError, hex_digit, percent_decode};
 use std::fmt;
 
-/// A path in its one form.
+/// A path in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanonicalPath {
-    /// Decoded where it need not be encoded, without dot segments.
+    /// The path, decoded where encoding is not needed, without dot segments.
     pub path: String,
-    /// Whether it has an encoded control character, which ends a line for some servers.
+    /// Whether the path contains an encoded control character, which ends a line for some servers.
     pub has_control: bool,
-    /// Whether it has an encoded slash or backslash, which some servers take for one that is not encoded.
+    /// Whether the path contains an encoded slash or backslash, which some servers treat as an unencoded
+    /// one.
     pub has_encoded_slash: bool,
 }
 
-/// Why a path has no form that all servers agree on.
+/// Why a path has no canonical form on which all servers agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
-    /// It cannot be decoded.
+    /// The path cannot be decoded.
     Encoding(DecodeError),
-    /// It has a NUL, which ends a text for some readers.
+    /// The path contains a NUL, which ends a text for some readers.
     Nul,
-    /// It has a backslash that is not encoded.
+    /// The path contains a backslash that is not encoded.
     Backslash,
-    /// It has a part that some servers read as `.` or `..`, and others do not.
+    /// The path contains a part that some servers read as `.` or `..`, and others do not.
     Dots,
 }
 
@@ -44,7 +46,8 @@ impl fmt::Display for PathError {
 
 impl std::error::Error for PathError {}
 
-/// Brings a path that begins with `/` into its one form. Another one (`*`, an authority) stays as it is.
+/// Returns the canonical form of a path that begins with `/`. Any other target (`*`, an authority) is
+/// unchanged.
 pub fn canonical_path(path: &str, merge_slashes: bool) -> Result<CanonicalPath, PathError> {
     if path.contains('\\') {
         return Err(PathError::Backslash);
@@ -58,7 +61,7 @@ pub fn canonical_path(path: &str, merge_slashes: bool) -> Result<CanonicalPath, 
     let has_encoded_slash = unescaped.contains("%2F") || unescaped.contains("%5C");
     let path = without_dots(&unescaped, merge_slashes);
     let is_dots = |part: &str| matches!(part.split(';').next(), Some("." | ".."));
-    // The decoded form: what a server reads that decodes before it splits.
+    // The decoded form: what a server sees that decodes before it splits.
     let read = percent_decode(&path).map_err(PathError::Encoding)?;
     if read.split(['/', '\\']).any(is_dots) {
         return Err(PathError::Dots);
@@ -67,7 +70,8 @@ pub fn canonical_path(path: &str, merge_slashes: bool) -> Result<CanonicalPath, 
     Ok(CanonicalPath { path, has_control, has_encoded_slash })
 }
 
-/// Decodes what need not be encoded; the digits of the rest are upper case. Every `%` has two digits.
+/// Decodes what needs no encoding and writes the other escapes in upper case. Every `%` must have two
+/// digits.
 fn unescape(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
@@ -86,7 +90,7 @@ fn unescape(path: &str) -> String {
     out + rest
 }
 
-/// Removes the parts `.` and `..` (with the part before it), and empty ones but the last.
+/// Removes the parts `.` and `..` (with the part before it), and with `merge_slashes` also empty parts.
 fn without_dots(path: &str, merge_slashes: bool) -> String {
     let Some(inside) = path.strip_prefix('/') else { return path.to_owned() };
     let mut kept: Vec<&str> = Vec::new();
@@ -100,7 +104,7 @@ fn without_dots(path: &str, merge_slashes: bool) -> String {
             part => kept.push(part),
         }
     }
-    // What ends in a dot segment ends in a slash; so does what ended in one.
+    // A path whose last part was a dot segment ends in a slash, and so does a path that ended in a slash.
     let mut out = format!("/{}", kept.join("/"));
     if ends_open && !out.ends_with('/') {
         out.push('/');
@@ -115,7 +119,7 @@ mod tests {
     fn form(path: &str) -> Result<String, PathError> {
         let form = canonical_path(path, true)?;
         let path = form.path;
-        // The form of a form is itself.
+        // Canonicalizing a canonical path changes nothing.
         assert_eq!(canonical_path(&path, true).expect("a form").path, path);
         Ok(path)
     }

@@ -1,6 +1,7 @@
-//! Deferred answers under way: the futures that a service gave, polled by the task of their connection.
+//! Deferred answers in progress: the futures that a service returned, polled by the task of their
+//! connection.
 //!
-//! Promises that a future that panics costs its own client alone. Leaves what becomes of answers to
+//! Promises that a future that panics costs only its own client. Leaves what happens to answers to
 //! [`crate::connection`].
 
 use crate::answer::Reply;
@@ -13,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A deferred answer of a service; gives `None` when its future panicked.
+/// A deferred answer of a service; resolves to `None` when its future panicked.
 pub(crate) enum Pending {
     Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
     Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
@@ -28,12 +29,12 @@ impl Future for Pending {
             Pending::Whole(future) => future.as_mut().poll(cx).map(Given::Whole),
             Pending::Streamed(future) => future.as_mut().poll(cx),
         }));
-        // One that panicked is not polled again.
+        // A future that panicked is not polled again.
         polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
     }
 }
 
-/// One with its place in the order of its connection.
+/// A deferred answer with its place in the order of its connection.
 struct Placed {
     id: SlotId,
     pending: Pending,
@@ -48,10 +49,11 @@ impl Future for Placed {
     }
 }
 
-/// Those of one connection.
+/// The deferred answers of one connection.
 ///
-/// Most clients wait for an answer before they ask again: the first future is polled whenever its connection
-/// is. Those beside it wake the connection by way of a list, so that it polls only those that can go on.
+/// Most clients wait for an answer before they send the next request: the first future is polled whenever
+/// its connection is polled. Further futures wake the connection by way of a list, so that the connection
+/// polls only those that can make progress.
 #[derive(Default)]
 pub(crate) struct DeferredAnswers {
     first: Option<Placed>,
@@ -59,7 +61,7 @@ pub(crate) struct DeferredAnswers {
 }
 
 impl DeferredAnswers {
-    /// Adds one for that place.
+    /// Adds a deferred answer for the place `id`.
     pub(crate) fn push(&mut self, id: SlotId, pending: Pending) {
         let placed = Placed { id, pending };
         match &self.first {
@@ -72,7 +74,7 @@ impl DeferredAnswers {
         self.first.is_none() && self.others.is_empty()
     }
 
-    /// The next answer that is there, with its place; `None`: there is none yet, or none at all.
+    /// The next finished answer, with its place; `None`: no future has finished, or there are none.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<(SlotId, Option<Given>)> {
         if let Some(first) = &mut self.first
             && let Poll::Ready(given) = Pin::new(first).poll(cx)

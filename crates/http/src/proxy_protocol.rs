@@ -1,10 +1,10 @@
-//! The PROXY protocol, versions 1 and 2: the header with which a proxy that passes on bytes says whose they
-//! are.
+//! The PROXY protocol, versions 1 and 2: the header with which a proxy that passes on bytes names their
+//! client.
 //!
-//! Source: "The PROXY protocol, versions 1 & 2", HAProxy Technologies. A header is taken from trusted proxies
-//! alone, at the beginning of a connection; a connection without one goes on as it is, because no HTTP
-//! request begins like a header. Promises that a client which the proxy does not name is the unknown client
-//! ([`UNKNOWN`]), and that a malformed header ends the connection.
+//! Source: "The PROXY protocol, versions 1 & 2", HAProxy Technologies. A header is accepted only from
+//! trusted proxies, at the beginning of a connection; a connection without a header is served unchanged,
+//! because no HTTP request begins like a header. Promises that a client which the proxy does not name is the
+//! unknown client ([`UNKNOWN`]), and that a malformed header ends the connection.
 
 use crate::client::{Origin, UNKNOWN};
 use crate::limits::{Limits, PROXY_HEADER_BYTES_MAX, TICK_MS};
@@ -13,32 +13,32 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// What version 2 begins with.
+/// The signature at the start of a version 2 header.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The signature, version and command, family, and the length of the rest.
 const FIXED_BYTES: usize = 16;
 /// The longest header of version 1, its line end included.
 const LINE_BYTES_MAX: usize = 107;
-/// The field of version 2 that tells of TLS between the client and the proxy.
+/// The field of version 2 that describes TLS between the client and the proxy.
 const TLV_SSL: u8 = 0x20;
-/// How soon a header that has arrived in part is looked at again.
+/// The pause before a header that has arrived in part is read again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a connection begins with.
+/// What the first bytes of a connection are.
 #[derive(Debug, PartialEq, Eq)]
 enum Begin {
-    /// Something else than a header.
+    /// No header.
     Other,
     /// A part of a header.
     Part,
-    /// A header of so many bytes; the client that it names, if it is not about the proxy itself.
+    /// A header of this many bytes, and the client that it names; `None`: the proxy speaks for itself.
     Header(usize, Option<Origin>),
-    /// What begins like a header and is none.
+    /// Bytes that begin like a header but are not one.
     Malformed,
 }
 
-/// Reads the header that a connection from a trusted proxy may begin with. `None` ends the connection, as a
-/// stop does that comes before its first byte.
+/// Reads the header that a connection from a trusted proxy may begin with. `None` ends the connection; a
+/// stop before the first byte also ends it.
 pub(crate) async fn origin(
     stream: &mut TcpStream,
     direct: Origin,
@@ -81,7 +81,7 @@ fn begin(bytes: &[u8]) -> Begin {
     }
 }
 
-/// Version 1: a line of text.
+/// Parses version 1, a line of text.
 fn line(bytes: &[u8]) -> Begin {
     let window = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
@@ -108,7 +108,7 @@ fn named<A: std::str::FromStr>(source: &str, to: &str, port: &str, to_port: &str
     Some((source.parse().ok()?, port.parse().ok()?))
 }
 
-/// Version 2: bytes.
+/// Parses version 2, a binary header.
 fn binary(bytes: &[u8]) -> Begin {
     let Some(fixed) = bytes.get(..FIXED_BYTES) else { return Begin::Part };
     let length = FIXED_BYTES + usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
@@ -126,7 +126,7 @@ fn binary(bytes: &[u8]) -> Begin {
     }
 }
 
-/// The client that a header of version 2 names, by the protocol that it came with.
+/// The client that a header of version 2 names, by the protocol family of its connection.
 fn client(family: u8, rest: &[u8]) -> Option<Origin> {
     let port = |at: usize| u16::from_be_bytes([rest[at], rest[at + 1]]);
     let (peer, fields) = match family {
@@ -138,14 +138,14 @@ fn client(family: u8, rest: &[u8]) -> Option<Origin> {
             let address: [u8; 16] = rest.get(..36)?[..16].try_into().ok()?;
             (SocketAddr::new(IpAddr::from(address), port(32)), &rest[36..])
         }
-        // Sockets of the proxy's own machine, datagrams, and what it does not know.
+        // Unix sockets on the proxy's machine, datagrams, and connections that the proxy does not know.
         0x00 | 0x12 | 0x22 | 0x31 | 0x32 => (SocketAddr::new(UNKNOWN, 0), &[][..]),
         _ => return None,
     };
     Some(Origin { peer, is_secure: came_by_tls(fields)?, is_forwarded: true })
 }
 
-/// Whether the fields behind the addresses say that the client came by TLS; `None` when they are malformed.
+/// Whether the fields after the addresses say that the client used TLS; `None` when they are malformed.
 fn came_by_tls(mut fields: &[u8]) -> Option<bool> {
     let mut by_tls = false;
     while let [kind, high, low, rest @ ..] = fields {

@@ -2,8 +2,8 @@
 
 use crate::client::Origin;
 
-/// Why a request is refused: the status of the answer, and its detail for a human. The connection
-/// is closed after it.
+/// Why a request is refused: the status of the answer, and its detail for a human. The connection is closed
+/// after the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reject {
     /// HTTP status.
@@ -13,21 +13,21 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// A refusal with that status and detail.
+    /// A refusal with this status and detail.
     pub const fn new(status: u16, detail: &'static str) -> Reject {
         Reject { status, detail }
     }
 }
 
-/// A refused request, as a service is told of it.
+/// A refused request, as a service is informed of it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Refused {
-    /// Who sent it.
+    /// The peer that sent the request.
     pub origin: Origin,
     /// HTTP status.
     pub status: u16,
-    /// Why, as in [`Reject`].
+    /// The reason, as in [`Reject`].
     pub detail: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! A request as a service sees it: borrowed from the read buffer, valid for the length of one call.
+//! A request as a service sees it: borrowed from the read buffer, valid for the duration of one call.
 
 use crate::client::{Client, Origin, client, is_loopback_host, is_of_proxy};
 use crate::intake::BodyStream;
@@ -16,20 +16,20 @@ pub struct Request<'a> {
     pub(crate) path: &'a str,
     pub(crate) body: &'a [u8],
     pub(crate) origin: Origin,
-    /// The proxies that are believed.
+    /// The proxies that are trusted to name the client.
     pub(crate) trusted: &'a Networks,
     pub(crate) worker: usize,
-    /// The body when it is streamed; taken once.
+    /// The body when it is streamed; it can be taken once.
     pub(crate) stream: Option<&'a Cell<Option<BodyStream>>>,
     pub(crate) label: Option<&'a Arc<Label>>,
 }
 
-/// What a service knows a request by, for as long as the request lives. The engine does not read it.
+/// Data that a service attaches to a request, for as long as the request lives. The engine does not read it.
 #[derive(Debug, Default)]
 pub struct Label {
     /// The request's id.
     pub id: Option<Box<str>>,
-    /// What goes on to upstreams as `traceparent`, where the request has a span here.
+    /// The `traceparent` that upstreams receive, if this server records a span for the request.
     pub traceparent: Option<Box<str>>,
     /// The name of the client's identity, once it is known.
     pub subject: OnceLock<Box<str>>,
@@ -62,7 +62,7 @@ impl<'a> Request<'a> {
         self.path
     }
 
-    /// Whether the path is surely in its one form. Where this is false, [`crate::canonical_path`] tells.
+    /// Whether the path is certain to be canonical. If this is false, use [`crate::canonical_path`].
     pub fn has_canonical_path(&self) -> bool {
         self.head.target.is_canonical
     }
@@ -82,17 +82,18 @@ impl<'a> Request<'a> {
         Request { label: Some(label), ..*self }
     }
 
-    /// What its service knows it by, if it has said so.
+    /// The label that the service attached, if it attached one.
     pub fn label(&self) -> Option<&'a Label> {
         self.label.map(|label| &**label)
     }
 
-    /// The host that is asked: the authority of an absolute target, else the field Host.
+    /// The host of the request: the authority of an absolute target, else the field Host.
     pub fn host(&self) -> Option<&'a [u8]> {
         self.head.target.authority.map(str::as_bytes).or_else(|| self.header("Host"))
     }
 
-    /// The protocols that the client would rather speak on this connection, if it may: its field Upgrade.
+    /// The protocols to which the client asks to switch this connection, if switching is possible: its field
+    /// Upgrade.
     pub fn upgrade(&self) -> Option<&'a [u8]> {
         if self.head.upgrades { self.header("Upgrade") } else { None }
     }
@@ -102,7 +103,7 @@ impl<'a> Request<'a> {
         self.head.target.query
     }
 
-    /// The first field of that name, whatever its case, without surrounding white space.
+    /// The first field with this name, in any case, without surrounding white space.
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
@@ -117,31 +118,32 @@ impl<'a> Request<'a> {
         self.body
     }
 
-    /// The streamed body, if [`Service::streams`](crate::Service::streams) asked for it and it did
-    /// not arrive with the head. It can be taken once.
+    /// The streamed body, if [`Service::streams`](crate::Service::streams) asked for it and the body did not
+    /// arrive with the head. It can be taken once.
     pub fn take_stream(&self) -> Option<BodyStream> {
         self.stream?.take()
     }
 
-    /// Where the bytes of its connection come from.
+    /// The peer that the bytes of the connection come from.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Who sent it: the client that a trusted proxy names, else the other end of the connection.
+    /// The client that a trusted proxy names, else the peer of the connection.
     pub fn client(&self) -> Client {
         client(self.origin, self.trusted, self.headers())
     }
 
-    /// Whether a trusted proxy wrote its fields.
+    /// Whether a trusted proxy wrote the header fields.
     pub fn is_from_trusted_proxy(&self) -> bool {
         !self.origin.is_forwarded && self.trusted.contains(self.origin.peer.ip().to_canonical())
     }
 
-    /// Whether a program on this machine sent it, and no proxy passed it on. A request of a proxy cannot be
-    /// told from one of its machine when the proxy says nothing. So a request is local only when it comes by
-    /// the loopback interface, from an address that is no trusted proxy's, in HTTP/1.1 (nginx asks in 1.0
-    /// unless told otherwise), with a Host that names this interface, and without a field that proxies add.
+    /// Whether a program on this machine sent the request, without a proxy in between. When a local proxy
+    /// adds no field, its requests look like those of other local programs. So a request is local only when
+    /// it comes by the loopback interface, from an address that is no trusted proxy's, in HTTP/1.1 (nginx
+    /// uses 1.0 by default towards upstreams), with a Host that names this interface, and without a field
+    /// that proxies add.
     pub fn is_local(&self) -> bool {
         let peer = self.origin.peer.ip().to_canonical();
         peer.is_loopback()

@@ -1,5 +1,5 @@
 //! The server: listeners, one acceptor and the worker threads, from bind to the end of a graceful stop; and
-//! what may be replaced while it runs.
+//! the parts that can be replaced while it runs.
 
 use crate::Service;
 use crate::acceptor::{Acceptor, Listener, listen};
@@ -25,10 +25,10 @@ use std::thread;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-/// Where to listen, and what is spoken there.
+/// Where to listen, and with which scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Listen {
-    /// The address; port 0 takes a free one.
+    /// The address; for port 0 the kernel assigns a free port.
     pub address: SocketAddr,
     /// HTTP or HTTPS.
     pub scheme: Scheme,
@@ -44,19 +44,19 @@ impl<A: Into<SocketAddr>> From<A> for Listen {
 /// Where and how to serve.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; nowhere, and no client is served.
+    /// Where to listen; if empty, the server accepts no client.
     pub listen: Vec<Listen>,
     /// Worker threads; one per core is right.
     pub workers: usize,
     /// What is accepted from clients.
     pub limits: Limits,
-    /// The proxies that are believed about who a client is.
+    /// The proxies that are trusted to name the client.
     pub trusted: Networks,
-    /// How HTTPS is spoken: certificates, versions, protocols. Early data must be off.
+    /// The TLS configuration for HTTPS: certificates, versions, protocols. Early data must be off.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// A server that has its addresses and does not serve yet.
+/// A server whose listeners are open but which does not serve yet.
 #[derive(Debug)]
 pub struct Server<S: Service> {
     listeners: Vec<Listener>,
@@ -65,16 +65,16 @@ pub struct Server<S: Service> {
     stats: Stats,
 }
 
-/// What a running server may have replaced.
+/// The parts of a running server that can be replaced.
 #[derive(Debug)]
 pub struct Replaceable<S> {
-    /// What answers requests. [`Service::worker_starts`] is not called again.
+    /// Answers requests. [`Service::worker_starts`] is not called again.
     pub service: Arc<S>,
     /// What is accepted from clients.
     pub limits: Limits,
-    /// The proxies that are believed about who a client is.
+    /// The proxies that are trusted to name the client.
     pub trusted: Networks,
-    /// How HTTPS is spoken with clients that connect.
+    /// The TLS configuration for clients that connect from now on.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
@@ -98,11 +98,11 @@ impl<S: Service> Replacer<S> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces what `change` changes, for requests that begin from now on; those that have begun keep what
-    /// they have. Returns when every worker has it.
+    /// Applies `change` for requests that begin from now on; requests in progress keep their service and
+    /// limits. Returns when every worker uses the new value.
     ///
     /// # Errors
-    /// Limits that contradict each other; then nothing has changed.
+    /// Limits that contradict each other; then nothing is changed.
     pub async fn replace(&self, change: impl FnOnce(&mut Replaceable<S>)) -> Result<(), &'static str> {
         let mut replaced = Vec::new();
         {
@@ -120,10 +120,10 @@ impl<S: Service> Replacer<S> {
             let (gate, handshakes) = (current.gate.clone(), current.handshakes.clone());
             let generation = current.generation + 1;
             *current = Arc::new(Shared { service, gate, limits, trusted, tls, handshakes, generation });
-            // Under the lock, so that every worker is told of two changes in the same order.
+            // Under the lock, so that every worker receives two changes in the same order.
             for worker in &self.workers {
                 let (done, is_done) = oneshot::channel();
-                // A worker that has stopped begins no request.
+                // A stopped worker begins no request.
                 if worker.send(Message::Replace(current.clone(), done)).is_ok() {
                     replaced.push(is_done);
                 }
@@ -137,7 +137,7 @@ impl<S: Service> Replacer<S> {
 }
 
 impl<S: Service> Server<S> {
-    /// Opens the listeners. From here on the kernel accepts connections; they are served by [`Server::run`].
+    /// Opens the listeners. From here on the kernel accepts connections; [`Server::run`] serves them.
     ///
     /// Errors: an address that cannot be listened on (its text is in the error), options that
     /// contradict each other.
@@ -145,7 +145,7 @@ impl<S: Service> Server<S> {
         Server::bind_with(options, &Inherited::default(), service, gate)
     }
 
-    /// The same; a listener that was inherited is used for its address.
+    /// As [`Server::bind`], but uses an inherited listener for its address.
     pub fn bind_with(
         options: Options,
         inherited: &Inherited,
@@ -174,7 +174,7 @@ impl<S: Service> Server<S> {
         Server::on(listeners, workers, gate, Replaceable { service, limits, trusted, tls })
     }
 
-    /// A server on listeners that are there.
+    /// A server on listeners that are already open.
     fn on(
         listeners: Vec<Listener>,
         workers: usize,
@@ -195,8 +195,8 @@ impl<S: Service> Server<S> {
         Ok(Server { listeners, inboxes, replacer, stats: Stats::new(workers) })
     }
 
-    /// The same listeners for another service. A connection is served by whichever of the two runs and
-    /// accepts it; one that neither has accepted waits in the kernel.
+    /// A server for another service on the same listeners. A connection is served by whichever of the two
+    /// runs and accepts it; a connection that neither has accepted waits in the kernel.
     ///
     /// Errors: the operating system's; a gate that was made for another number of workers.
     pub fn beside<T: Service>(&self, service: Arc<T>, gate: Arc<Gate>) -> io::Result<Server<T>> {
@@ -208,7 +208,7 @@ impl<S: Service> Server<S> {
         Server::on(listeners, workers, gate, Replaceable { service, limits, trusted, tls })
     }
 
-    /// The same listeners for the same service.
+    /// A server for the same service on the same listeners.
     ///
     /// Errors: the operating system's.
     pub fn again(&self) -> io::Result<Server<S>> {
@@ -216,42 +216,43 @@ impl<S: Service> Server<S> {
         self.beside(current.service.clone(), current.gate.clone())
     }
 
-    /// Where it listens, in the order of the options, with the ports that were taken.
+    /// Where the server listens, in the order of the options, with the assigned ports.
     pub fn listens(&self) -> io::Result<Vec<Listen>> {
         let listen =
             |(listener, scheme): &Listener| Ok(Listen { address: listener.local_addr()?, scheme: *scheme });
         self.listeners.iter().map(listen).collect()
     }
 
-    /// The listeners, for a process that takes over.
+    /// The listeners, for a process that takes over from this one.
     ///
     /// Errors: the operating system's.
     pub fn listeners(&self) -> io::Result<Vec<TcpListener>> {
         self.listeners.iter().map(|(listener, _)| listener.try_clone()).collect()
     }
 
-    /// The addresses that are listened on, as [`Server::listens`].
+    /// The listening addresses, in the order of [`Server::listens`].
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
     }
 
-    /// A handle to this server's numbers.
+    /// A handle to this server's counters.
     pub fn stats(&self) -> Stats {
         self.stats.clone()
     }
 
-    /// A handle that replaces what may be replaced, before and while it runs.
+    /// A handle that replaces the service, the limits and the certificates, before and while the server
+    /// runs.
     pub fn replacer(&self) -> Replacer<S> {
         self.replacer.clone()
     }
 
-    /// Serves until `stop` is ready, then stops gracefully: accepts no more, answers every request
-    /// that has arrived, closes what is idle, and after `Limits::stop_timeout_ms` closes the rest.
-    /// Blocks the calling thread, which must not belong to a tokio runtime; `stop` runs on a
-    /// runtime of this function's own.
+    /// Serves until `stop` is ready, then stops gracefully: accepts no more connections, answers every
+    /// request that has arrived, closes idle connections, and after `Limits::stop_timeout_ms` closes the
+    /// rest. Blocks the calling thread, which must not belong to a tokio runtime; `stop` runs on a separate
+    /// runtime.
     ///
-    /// Errors: a thread or runtime that cannot be started, a listener that fails for good. The
-    /// workers are stopped first.
+    /// Errors: a thread or runtime that cannot be started, a listener that fails permanently. The workers
+    /// are stopped first.
     pub fn run(self, stop: impl Future) -> io::Result<Stats> {
         let Server { listeners, inboxes, replacer, stats } = self;
         let shared = replacer.current();
@@ -259,7 +260,7 @@ impl<S: Service> Server<S> {
         let mut threads = Vec::new();
         for (index, inbox) in inboxes.into_iter().enumerate() {
             let (shared, stats) = (shared.clone(), stats.clone());
-            // Made here, so that a failure ends the start and not one worker.
+            // Created here, so that a failure fails the start and not one worker.
             let runtime = runtime_of_one_thread()?;
             let thread = thread::Builder::new().name(format!("http-{index}"));
             threads.push(thread.spawn(move || worker::run(index, shared, &stats, runtime, inbox))?);
@@ -271,7 +272,7 @@ impl<S: Service> Server<S> {
             refusal: refusal(&*shared.service),
             refusals: Arc::new(AtomicUsize::new(0)),
         };
-        // What is replaced is not kept.
+        // Dropped, so that a replaced value is not retained.
         drop(shared);
         let accepted = runtime.block_on(acceptor.run(listeners, stop));
         for thread in threads {
@@ -285,7 +286,7 @@ fn runtime_of_one_thread() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// The whole answer to a connection past the limit.
+/// The complete answer to a connection past the limit.
 fn refusal<S: Service>(service: &S) -> Arc<[u8]> {
     let (mut out, stamp) = (Vec::new(), Stamp::now());
     let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };

@@ -1,16 +1,16 @@
-//! What of a request a connection has read, and when its client must have sent the rest.
+//! Which part of a request a connection has read, and the deadline for the rest.
 
 use crate::chunked::ChunkedDecoder;
 use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::upgraded::Upgraded;
 
-/// What the next byte of input belongs to.
+/// The kind of input that the next byte belongs to.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// A request head, and the time of its first byte.
     Head { began_ms: Option<u64> },
-    /// A request with a valid head, until that many bytes of head and body have arrived.
+    /// A request with a valid head, until this many bytes of head and body have arrived.
     Body { total_bytes: usize, received_bytes: usize, began_ms: u64 },
     /// A chunked body.
     Chunked(Box<ChunkedBody>),
@@ -38,8 +38,8 @@ pub(crate) struct ChunkedBody {
 impl Stage {
     /// The client's deadline; `None` before its first byte.
     pub(crate) fn deadline(&self, limits: &Limits) -> Option<u64> {
-        // A body must keep an average pace once the grace is over, so that one byte a second does
-        // not last forever.
+        // A body must keep an average pace once the grace period is over; otherwise a body of one byte a
+        // second would last forever.
         let body = |began_ms: u64, bytes: usize| {
             began_ms + limits.head_timeout_ms + (bytes as u64 * 1000) / limits.body_bytes_per_s_min
         };
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Restarts the client's time.
+    /// Restarts the client's deadline.
     pub(crate) fn restart(&mut self, now_ms: u64) {
         match self {
             Stage::Head { .. } | Stage::Tunnel(_) => {}

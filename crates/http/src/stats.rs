@@ -1,15 +1,16 @@
-//! What the workers count: readable at any time from any thread, without a lock.
+//! The workers' counters: readable at any time from any thread, without a lock.
 //!
-//! Each number has one writer (connections excepted), so that counting is a plain store.
+//! Each counter has one writer (except `connections`), so that counting is a plain store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// One worker's numbers. A cache line of its own.
+/// One worker's counters, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct WorkerCounters {
-    /// Raised by the acceptor when it hands a connection over, lowered by the worker when it is gone.
+    /// Raised by the acceptor when it hands a connection over, lowered by the worker when the connection
+    /// ends.
     pub(crate) connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) requests: AtomicU64,
@@ -17,7 +18,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) written_bytes: AtomicU64,
 }
 
-/// One worker's numbers at a moment.
+/// One worker's counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerStats {
     /// Open connections.
@@ -32,7 +33,7 @@ pub struct WorkerStats {
     pub written_bytes: u64,
 }
 
-/// A handle to the numbers of a server; stays valid after it has stopped.
+/// A handle to the counters of a server; stays valid after the server has stopped.
 #[derive(Debug, Clone)]
 pub struct Stats {
     pub(crate) workers: Arc<[WorkerCounters]>,
@@ -45,7 +46,7 @@ impl Stats {
         Stats { workers, refused: Arc::default() }
     }
 
-    /// Each worker's numbers.
+    /// Each worker's counters.
     pub fn workers(&self) -> Vec<WorkerStats> {
         let read = |counters: &WorkerCounters| WorkerStats {
             connections: counters.connections.load(Relaxed),
@@ -57,7 +58,7 @@ impl Stats {
         self.workers.iter().map(read).collect()
     }
 
-    /// All workers together.
+    /// The sums over all workers.
     pub fn total(&self) -> WorkerStats {
         self.workers().iter().fold(WorkerStats::default(), |sum, worker| WorkerStats {
             connections: sum.connections + worker.connections,
@@ -68,7 +69,8 @@ impl Stats {
         })
     }
 
-    /// Connections that were refused because `Limits::connections` were open.
+    /// Connections that were refused because `Limits::connections` were open, or `Limits::handshakes` in
+    /// progress.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }

@@ -1,8 +1,8 @@
 //! Streamed answers: their source, and how the body is delimited on the wire.
 //!
-//! Promises that a body that breaks off, or is not as long as was said, is never taken for a whole
-//! one: what delimits it is then missing, and the connection ends (with a reset where its end is
-//! what delimits). Leaves order and back-pressure to [`crate::output`].
+//! Promises that a client never takes a body for complete that broke off or does not have its announced
+//! length: the delimiter is then missing, and the connection ends (with a reset where the end of the
+//! connection is the delimiter). Leaves order and back-pressure to [`crate::output`].
 
 use crate::answer::{Form, Persistence, Reply, reason};
 use crate::date::Stamp;
@@ -12,10 +12,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The body of a [`Streamed`] answer. It is asked for more only when there is room for it.
+/// The body of a [`Streamed`] answer. It is polled only when there is room for more bytes.
 pub trait BodySource: Send {
-    /// Appends the next piece to `out`, or says that the body has ended. A ready one that appended
-    /// nothing is asked again.
+    /// Appends the next piece to `out`, or reports that the body has ended. A source that is ready but
+    /// appended nothing is polled again.
     fn poll_fill(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Filled>;
 }
 
@@ -41,7 +41,7 @@ pub struct Streamed {
     pub dated: bool,
     /// The length of the body, where it is known; also sent in the answer to HEAD.
     pub length: Option<u64>,
-    /// The body; `None` without one. In an answer to HEAD, `length` is that of the answer to GET.
+    /// The body; `None`: no body. In an answer to HEAD, `length` is that of the answer to GET.
     pub body: Option<Pin<Box<dyn BodySource>>>,
 }
 
@@ -61,7 +61,7 @@ pub enum Given {
     Whole(Reply),
     /// A head, and the source of its body.
     Streamed(Streamed),
-    /// Another protocol, for a request that [`crate::Request::upgrade`] tells it of.
+    /// A switch to another protocol, for a request with [`crate::Request::upgrade`].
     Upgraded(Box<Upgraded>),
 }
 
@@ -104,7 +104,7 @@ impl fmt::Debug for Outgoing {
     }
 }
 
-/// Digits of a chunk's size with leading zeros, so that they can be reserved before the size is known.
+/// Digits of a chunk's size, with leading zeros, so that they can be reserved before the size is known.
 const SIZE_DIGITS: usize = 6;
 /// Largest chunk.
 const CHUNK_BYTES_MAX: usize = (1 << (4 * SIZE_DIGITS)) - 1;
@@ -114,7 +114,7 @@ const CHUNK_BYTES_MAX: usize = (1 << (4 * SIZE_DIGITS)) - 1;
 pub(crate) enum Piece {
     /// The source has no bytes yet and wakes the task.
     Pending,
-    /// `room` is used.
+    /// `room` is used up.
     Enough,
     /// The body is complete.
     End,
@@ -123,7 +123,7 @@ pub(crate) enum Piece {
 }
 
 impl Outgoing {
-    /// Appends up to about `room` bytes of the source in their form on the wire.
+    /// Appends up to about `room` bytes from the source, in their wire form.
     pub(crate) fn fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, room: usize) -> Piece {
         let start = out.len();
         if self.delimiter == Delimiter::Chunked {

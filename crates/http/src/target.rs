@@ -11,19 +11,19 @@ use std::fmt;
 /// A request target, split but not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The authority of a target in absolute form: it stands for Host (RFC 9112 section 3.2.2).
+    /// The authority of a target in absolute form; it replaces Host (RFC 9112 section 3.2.2).
     pub authority: Option<&'a str>,
     /// The path, still percent-encoded; `*` for `OPTIONS *`, the authority for CONNECT.
     pub path: &'a str,
     /// What follows the first `?`, still percent-encoded.
     pub query: Option<&'a str>,
-    /// Whether the bytes alone tell that the path is in its one form ([`crate::canonical_path`]).
+    /// Whether the path is certain to be canonical, judged by its bytes alone ([`crate::canonical_path`]).
     pub is_canonical: bool,
 }
 
 impl<'a> Target<'a> {
-    /// Splits a target (RFC 9112 section 3.2). `None` when it has none of the four forms or
-    /// characters that no target has.
+    /// Splits a target (RFC 9112 section 3.2). `None` when it has none of the four forms, or has characters
+    /// that no target contains.
     pub fn parse(method: Method, raw: &'a str) -> Option<Target<'a>> {
         let (mut seen, mut odd, mut before) = (0, 0, ODD);
         for byte in raw.bytes() {
@@ -46,7 +46,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Takes the query from the path. What is odd in the query makes the path one that is looked at again.
+    /// Splits the query from the path. An odd byte in the query marks the path as not certainly canonical.
     fn split(self) -> Target<'a> {
         match self.path.split_once('?') {
             Some((path, query)) => Target { path, query: Some(query), ..self },
@@ -81,20 +81,20 @@ pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, byte| all & AUTHORITY_BYTES[usize::from(*byte)])
 }
 
-/// In a path: not in its one form, wherever it stands.
+/// In a path: not canonical in any position.
 const ODD: u8 = 1;
-/// A slash: shifted by one place it meets [`ODD_BEHIND`].
+/// A slash: shifted left by one bit it equals [`ODD_BEHIND`].
 const SLASH: u8 = 2;
-/// In a path: not in its one form behind a slash.
+/// In a path: not canonical after a slash.
 const ODD_BEHIND: u8 = 4;
-/// No target has it.
+/// No target contains it.
 const FORBIDDEN: u8 = 8;
-/// The query begins.
+/// The start of the query.
 const QUERY: u8 = 16;
 
-/// A table, because every request's target is looked through. Targets have 0x21..=0x7e without '#', since a
-/// fragment never goes over the wire. A path with nothing encoded, and no part that is empty or begins with a
-/// dot, is in its one form.
+/// A table, because every request's target is scanned. Targets contain 0x21..=0x7e without '#', since a
+/// fragment is never sent. A path without escapes, in which no part is empty or begins with a dot, is
+/// canonical.
 const CLASSES: [u8; 256] = {
     let mut classes = [FORBIDDEN; 256];
     let mut byte = 0x21;
@@ -111,7 +111,7 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-/// A table: every request's Host is looked through.
+/// A table, because every request's Host is scanned.
 const AUTHORITY_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let marks = b"-._~%!$&'()*+,;=:[]";

@@ -1,11 +1,11 @@
-//! TLS over a client's socket, by rustls without buffers of its own.
+//! TLS over a client's socket, by rustls without internal buffers.
 //!
 //! Records are read into a buffer of the thread and decrypted there; answers are encrypted into one buffer
-//! that is written with one call. An idle connection keeps the session and no buffer. Promises: what a
-//! client can make this hold is bounded (one handshake message, one record, one write of
-//! [`ENCRYPTED_BYTES_MAX`]); an alert leaves before the connection is dropped, as far as the socket takes
-//! it. Leaves certificates, versions and protocols to the [`ServerConfig`], and time to the worker and
-//! the connection.
+//! that is written with one call. An idle connection stores the session and no buffer. Promises: the memory
+//! that a client can occupy is bounded (one handshake message, one record, one write of
+//! [`ENCRYPTED_BYTES_MAX`]); an alert is sent before the connection is dropped, as far as the socket takes
+//! it. Leaves certificates, versions and protocols to the [`ServerConfig`], and time to the worker and the
+//! connection.
 
 use crate::limits::{ENCRYPTED_BYTES_MAX, READ_BYTES, RECORD_OVERHEAD_BYTES, RECORD_PLAIN_BYTES_MAX};
 use crate::transport::Transport;
@@ -24,37 +24,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 thread_local! {
-    /// Where records are read to; never kept across a return to the runtime.
+    /// The buffer that records are read into; its content is never used across a return to the runtime.
     static RECORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    /// A buffer for records that leave.
+    /// A spare buffer for outgoing records.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What a client that speaks HTTP to a TLS listener is told.
+/// The answer to a client that speaks HTTP to a TLS listener.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\n\
     Connection: close\r\nContent-Length: 100\r\n\r\n\
     {\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400,\"detail\":\"this listener speaks HTTPS only\"}";
 
-/// The protocol of a client that only looks at a certificate, to see whether a name leads here (RFC 8737).
+/// The protocol of a client that only fetches a certificate, to validate control of a domain (RFC 8737).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
 type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
 
-/// One client's connection with TLS.
+/// One client's connection over TLS.
 pub(crate) struct Tls {
     socket: TcpStream,
     session: Box<UnbufferedServerConnection>,
-    /// Records that are not whole, or for which the reader had no room.
+    /// Records that are incomplete, or for which the reader had no room.
     incoming: Vec<u8>,
-    /// Whether `incoming`, or the session, may have something for the reader.
+    /// Whether `incoming`, or the session, may contain something for the reader.
     unread: bool,
-    /// What of a record the reader had no room for.
+    /// The decrypted bytes for which the reader had no room.
     plain: Vec<u8>,
-    /// Records on their way to the socket, and how much of them it took.
+    /// Records to be written to the socket; `sent_bytes` counts those that it took.
     outgoing: Vec<u8>,
     sent_bytes: usize,
     is_ending: bool,
-    /// The client said that nothing more comes.
+    /// The client sent close_notify.
     has_ended: bool,
     failed: bool,
 }
@@ -89,22 +89,22 @@ impl Tls {
         Poll::Ready(Ok(()))
     }
 
-    /// The socket below, when no TLS follows on it.
+    /// The socket below, for a connection that does not continue with TLS.
     pub(crate) fn into_socket(self) -> TcpStream {
         self.socket
     }
 
-    /// Whether the two sides have settled on HTTP/2.
+    /// Whether the two sides negotiated HTTP/2.
     pub(crate) fn speaks_http2(&self) -> bool {
         self.session.alpn_protocol() == Some(b"h2")
     }
 
-    /// Whether the client has only looked at a certificate.
+    /// Whether the client only fetched a certificate.
     pub(crate) fn speaks_nothing(&self) -> bool {
         self.session.alpn_protocol() == Some(ACME_PROTOCOL)
     }
 
-    /// One read from the socket, and what its records say. Returns how many bytes were read.
+    /// Reads once from the socket and decrypts the records. Returns how many bytes were read.
     fn poll_records(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let before = self.incoming.len();
         if before >= READ_BYTES {
@@ -135,7 +135,7 @@ impl Tls {
         done
     }
 
-    /// What earlier reads have left.
+    /// Decrypts records that earlier reads left in `incoming`.
     fn take_unread(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> io::Result<()> {
         let mut incoming = std::mem::take(&mut self.incoming);
         let used = self.take_records(cx, &mut incoming, out)?;
@@ -144,8 +144,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Takes records from the start of `incoming` while `out` has room for what they hold. Returns how many
-    /// bytes were used.
+    /// Decrypts records from the start of `incoming` while `out` has room for their content. Returns how
+    /// many bytes were used.
     fn take_records(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,18 +155,18 @@ impl Tls {
         self.unread = false;
         let taken = self.run(incoming, Some(out), |_, _| Ok(()));
         if taken.is_err() {
-            // The alert says why; the connection ends whether or not it leaves.
+            // The alert states the reason; the connection ends whether or not the alert is sent.
             let _alert = self.poll_unsent(cx);
         }
         taken.map(|(used, _)| used)
     }
 
-    /// Runs `write` when the session can send.
+    /// Runs `write` when the session can send; fails when it cannot.
     fn send(
         &mut self,
         write: impl FnOnce(&mut Traffic<'_>, &mut Vec<u8>) -> io::Result<()>,
     ) -> io::Result<()> {
-        // The session must see the part of a message that it knows of already.
+        // The session must see again the partial message that it has already seen.
         let mut incoming = std::mem::take(&mut self.incoming);
         let (used, written) = self.run(&mut incoming, None, write)?;
         incoming.drain(..used);
@@ -174,9 +174,9 @@ impl Tls {
         written.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Lets the session take what is in `incoming` until it can send, or needs more. What its records hold
-    /// goes to `out`, and to `plain` beyond that; with a full `out` it stops. Returns how many bytes were
-    /// used, and what `at_traffic` gave if the session can send.
+    /// Lets the session process `incoming` until it can send or needs more input. Decrypted bytes go to
+    /// `out`, and beyond its room to `plain`; with a full `out` it stops. Returns how many bytes were used,
+    /// and the result of `at_traffic` if the session can send.
     fn run<R>(
         &mut self,
         incoming: &mut [u8],
@@ -227,7 +227,7 @@ impl Tls {
         }
     }
 
-    /// The session has failed: prepares what the client is told, an alert behind what was to be sent before.
+    /// The session has failed: queues the alert for the client, after everything that was queued before.
     #[cold]
     fn fail(&mut self, incoming: &mut [u8]) {
         let is_first = !std::mem::replace(&mut self.failed, true);
@@ -238,7 +238,7 @@ impl Tls {
         let mut used = 0;
         loop {
             let UnbufferedStatus { discard, state } = self.session.process_tls_records(&mut incoming[used..]);
-            // Without the alert the client sees the connection closed.
+            // Without the alert the client sees only the closed connection.
             let Ok(ConnectionState::EncodeTlsData(mut message)) = state else { return };
             if encode(&mut message, &mut self.outgoing).is_err() {
                 return;
@@ -247,7 +247,7 @@ impl Tls {
         }
     }
 
-    /// Encrypts as much of the slices as one write takes. Returns how many bytes that was.
+    /// Encrypts as much of the slices as one write takes. Returns the number of plain bytes.
     fn encrypt<'a>(&mut self, slices: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         if self.outgoing.capacity() == 0 {
             self.outgoing = SPARE.take();
@@ -288,7 +288,7 @@ impl Tls {
         Poll::Ready(Ok(count))
     }
 
-    /// Puts close_notify behind everything that was written, once.
+    /// Queues close_notify after everything that was written, once.
     fn end(&mut self) -> io::Result<()> {
         if self.failed || self.session.is_handshaking() || std::mem::replace(&mut self.is_ending, true) {
             return Ok(());
@@ -304,7 +304,7 @@ impl Tls {
     }
 }
 
-/// A message of the handshake.
+/// Appends a message of the handshake to `out`.
 fn encode(message: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) -> io::Result<()> {
     append(out, RECORD_OVERHEAD_BYTES, |room| {
         message.encode(room).map_err(|error| match error {
@@ -314,12 +314,12 @@ fn encode(message: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u
     })
 }
 
-/// Whether a client speaks HTTP without TLS: a method begins with a letter, no TLS record does.
+/// Whether a client speaks HTTP without TLS: a method begins with a letter, a TLS record does not.
 fn begins_like_http(incoming: &[u8]) -> bool {
     incoming.first().is_some_and(u8::is_ascii_uppercase)
 }
 
-/// Appends what `write` puts into a room of `room_bytes`, or of as many as it asks for.
+/// Appends what `write` puts into `room_bytes` of room, or into as much as `write` asks for.
 fn append(
     out: &mut Vec<u8>,
     room_bytes: usize,

@@ -1,6 +1,6 @@
-//! What a connection's bytes travel on: a socket, or TLS over one ([`crate::tls`]).
+//! The transport of a connection's bytes: a socket, or TLS over one ([`crate::tls`]).
 //!
-//! A connection is compiled once for each, so that a plain one pays nothing for the other.
+//! A connection is compiled once for each transport, so that a plain connection does not pay for TLS.
 
 use std::io;
 use std::task::Context;
@@ -14,11 +14,12 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Whether bytes that `poll_write` took have not reached the socket.
     fn has_unsent(&self) -> bool;
 
-    /// Passes such bytes to the socket. Returns how many it took; the task is woken when it takes more.
+    /// Passes these bytes to the socket. Returns how many it took; the task is woken when the socket takes
+    /// more.
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> io::Result<usize>;
 
-    /// Tells the client that nothing more comes, where the protocol has a word for it and the socket takes
-    /// it at once.
+    /// Announces the end of the bytes to the client, if the protocol has a message for that and the socket
+    /// takes it at once.
     fn say_end(&mut self, cx: &mut Context<'_>);
 }
 

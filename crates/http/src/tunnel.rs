@@ -1,10 +1,10 @@
-//! A connection after 101 (RFC 9110 section 7.8): bytes pass both ways between the client and the server that
-//! took the new protocol, and nothing reads them.
+//! A connection after 101 (RFC 9110 section 7.8): bytes pass both ways, uninspected, between the client and
+//! the upstream that accepted the new protocol.
 //!
-//! Promises: each direction has at most one read under way, so that the slower side sets the pace and an idle
-//! tunnel owns no buffer; the end of one side's bytes is passed on, and the other direction goes on; a tunnel
-//! in which no byte moves for its silence ends; a stop passes on what was read and ends it. Leaves the head
-//! of the 101 to [`crate::connection`], and what the two sides say to them.
+//! Promises: each direction has at most one read in progress, so that the slower side sets the pace and an
+//! idle tunnel owns no buffer; the end of one side's bytes is passed on, and the other direction continues;
+//! a tunnel in which no byte moves for `silence_ms` ends; a stop passes on what was read and ends the
+//! tunnel. Leaves the head of the 101 to [`crate::connection`], and the content to the two sides.
 
 use crate::Service;
 use crate::connection::Begun;
@@ -19,20 +19,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes on their way from one side to the other.
+/// Bytes from one side to the other.
 #[derive(Default)]
 struct Direction {
-    /// What was read and not written.
+    /// Bytes that were read but not yet written.
     left: Bytes,
-    /// Nothing more is read.
+    /// No more bytes are read.
     has_ended: bool,
-    /// The receiving side was told of the end.
+    /// The end was passed on to the receiving side.
     is_over: bool,
     moved_bytes: u64,
 }
 
 impl Direction {
-    /// Moves what can be moved; ready when the direction is over.
+    /// Moves as many bytes as possible; ready when the direction is over.
     fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
@@ -56,7 +56,7 @@ impl Direction {
             }
             let mut buffer = ReadBuf::new(scratch);
             if from.as_mut().poll_read(cx, &mut buffer)?.is_pending() {
-                // TLS gathers what it has not sent; it wakes the task when it can send more.
+                // TLS buffers what it has not sent; it wakes the task when it can send more.
                 let _flushed = to.as_mut().poll_flush(cx)?;
                 return Poll::Pending;
             }
@@ -82,7 +82,7 @@ impl Direction {
     }
 }
 
-/// Calls what is to be called at the end, also when the tunnel is dropped.
+/// Calls the end callbacks, also when the tunnel is dropped.
 struct Ending {
     ends: Vec<TunnelEnd>,
     sent_bytes: u64,
@@ -95,7 +95,7 @@ impl Drop for Ending {
     }
 }
 
-/// Both directions, and how long nothing may move.
+/// Both directions, and the longest time without a moved byte.
 struct Tunnel<T> {
     client: T,
     far: Pin<Box<dyn Duplex>>,
@@ -108,7 +108,7 @@ struct Tunnel<T> {
 }
 
 impl<T: Transport> Tunnel<T> {
-    /// Ready when both directions are over, when one side is gone, and when nothing moved for too long.
+    /// Ready when both directions are over, when one side has failed, or when nothing moved for too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((mut scratch, stops)) =
             Local::with(|local| (local.take_scratch(), local.stopping >= Stopping::Closing))
@@ -137,7 +137,7 @@ impl<T: Transport> Tunnel<T> {
         });
         match (up, down) {
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(()),
-            // One side is gone: neither direction has both ends any more.
+            // One side has failed, so neither direction can continue.
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(()),
             _ if is_silent != Some(false) => Poll::Ready(()),
             _ => Poll::Pending,

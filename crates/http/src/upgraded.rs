@@ -1,28 +1,28 @@
-//! The answer 101: what a service gives for a connection that goes on in another protocol. [`crate::tunnel`]
-//! serves such a connection.
+//! The answer 101: returned by a service for a connection that continues in another protocol.
+//! [`crate::tunnel`] serves such a connection.
 
 use std::fmt;
 use std::pin::Pin;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What can be read from and written to.
+/// A stream that can be read and written.
 pub trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
-/// What is called when a tunnel ends, with the number of bytes that the client was sent.
+/// A callback at the end of a tunnel, with the number of bytes that were sent to the client.
 pub type TunnelEnd = Box<dyn FnOnce(u64) + Send>;
 
 /// The answer 101: the connection speaks another protocol from here on.
 pub struct Upgraded {
-    /// Complete header lines, written by [`crate::HeaderLines`], Upgrade among them. Connection is the
-    /// engine's.
+    /// Complete header lines, written by [`crate::HeaderLines`], including Upgrade. The engine writes
+    /// Connection.
     pub lines: Vec<u8>,
-    /// The server that speaks the other protocol.
+    /// The upstream that speaks the other protocol.
     pub far: Pin<Box<dyn Duplex>>,
-    /// How long no byte may move before the tunnel ends, in milliseconds.
+    /// The longest time without a moved byte before the tunnel ends, in milliseconds.
     pub silence_ms: u64,
-    /// What is called at the end, or dropped when the tunnel never began.
+    /// The callbacks for the end of the tunnel; dropped uncalled when the tunnel never began.
     pub ends: Vec<TunnelEnd>,
 }
 

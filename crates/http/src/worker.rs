@@ -1,7 +1,7 @@
-//! One worker: a thread with a current-thread runtime of its own, and the connections that it serves.
+//! One worker: a thread with its own current-thread runtime, and the connections that it serves.
 //!
-//! Promises that a stop answers what has arrived, and that a client that has not yet said what it speaks has
-//! a deadline. Leaves what connections share to [`crate::local`].
+//! Promises that a stop answers every request that has arrived, and that a client whose protocol is not yet
+//! known has a deadline. Leaves what connections share to [`crate::local`].
 
 use crate::Service;
 use crate::client::Origin;
@@ -26,26 +26,26 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
-/// What is spoken on a listener.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// HTTP/1.1, or HTTP/2 by prior knowledge, without TLS.
     Http,
-    /// HTTP/1.1 or HTTP/2 over TLS, as the two sides settle it.
+    /// HTTP/1.1 or HTTP/2 over TLS, negotiated by ALPN.
     Https,
 }
 
-/// What a worker is told.
+/// A message to a worker.
 pub(crate) enum Message<S> {
     /// A new connection, already counted.
     Connection(std::net::TcpStream, SocketAddr, Scheme),
-    /// Requests that begin from now on get these; then says so.
+    /// Requests that begin from now on use this value; the worker then confirms by the sender.
     Replace(Arc<Shared<S>>, oneshot::Sender<()>),
-    /// Finish what has arrived, then end.
+    /// Finish the requests that have arrived, then end.
     Stop,
 }
 
-/// Serves until a stop message came and everything is answered, or the stop timeout is over.
+/// Serves until a stop message has arrived and every request is answered, or the stop timeout is over.
 pub(crate) fn run<S: Service>(
     worker: usize,
     shared: Arc<Shared<S>>,
@@ -55,7 +55,7 @@ pub(crate) fn run<S: Service>(
 ) {
     Local::install(worker, stats.clone(), &shared);
     runtime.block_on(serve(worker, shared, stats, inbox));
-    // Connections that are left are dropped here, while the thread's worker still exists.
+    // The remaining connections are dropped here, while the thread's [`Local`] still exists.
     drop(runtime);
     Local::uninstall();
 }
@@ -93,7 +93,7 @@ async fn serve<S: Service>(
             Some(Message::Replace(newer, replaced)) => {
                 Local::with(|local| local.replace(&newer));
                 shared = newer;
-                // No client waits for it when the server stops.
+                // The receiver is gone when the server is stopping.
                 let _told = replaced.send(());
             }
             Some(Message::Stop) | None => break,
@@ -102,7 +102,7 @@ async fn serve<S: Service>(
     stop(&stats.workers[worker], shared.limits.stop_timeout_ms).await;
 }
 
-/// A connection from a trusted proxy, which may say at its beginning whose it is.
+/// Serves a connection from a trusted proxy, which may begin with a header that names the client.
 async fn introduced<S: Service>(
     mut stream: tokio::net::TcpStream,
     direct: Origin,
@@ -119,7 +119,7 @@ async fn introduced<S: Service>(
     }
 }
 
-/// Serves a client with TLS, once its handshake is over. One that fails has told the client why.
+/// Serves a client with TLS, once its handshake is over. On a failed handshake the client was sent an alert.
 async fn serve_secure<S: Service>(
     stream: tokio::net::TcpStream,
     origin: Origin,
@@ -131,7 +131,7 @@ async fn serve_secure<S: Service>(
         counted.stats.refused.fetch_add(1, Relaxed);
         return;
     };
-    // A configuration that rustls refuses was refused when it was made.
+    // Cannot fail here: rustls checked the configuration when it was built.
     let Ok(mut tls) = Tls::new(stream, config) else { return };
     let handshake = poll_fn(|cx| tls.poll_handshake(cx));
     let shaken = Timely::new(shared.limits.head_timeout_ms, handshake).await;
@@ -151,8 +151,8 @@ async fn serve_secure<S: Service>(
     }
 }
 
-/// Ends a connection whose client has been told why, so that it can read that: its kernel would reset the
-/// connection if it were closed with bytes that were not read.
+/// Ends a connection whose client was sent the reason, so that the client can read it: the kernel would
+/// reset the connection if it were closed with unread bytes.
 async fn read_away(mut socket: tokio::net::TcpStream) {
     let reading = async {
         socket.shutdown().await?;
@@ -164,13 +164,13 @@ async fn read_away(mut socket: tokio::net::TcpStream) {
             }
         }
     };
-    // A client that is gone needs nothing more.
+    // If the client has disconnected, nothing is left to do.
     let _over = Timely::new(LINGER_MS, Box::pin(reading)).await;
 }
 
-/// Serves a client that speaks HTTP/1, and what follows that on its connection.
+/// Serves a client that speaks HTTP/1, and the protocol that follows on its connection.
 ///
-/// A future of its own: an `async` block costs each poll of HTTP/1 some fifty instructions more.
+/// A hand-written future: an `async` block costs each poll of HTTP/1 about fifty more instructions.
 #[expect(clippy::large_enum_variant, reason = "the large one is what nearly all connections are")]
 enum Conversation<S: Service, T: Transport> {
     Http1(Connection<S, T>),
@@ -196,7 +196,7 @@ impl<S: Service, T: Transport> Future for Conversation<S, T> {
 }
 
 impl<S: Service, T: Transport> Conversation<S, T> {
-    /// Goes on in HTTP/2, or in what the client and a server behind have agreed on.
+    /// Continues in HTTP/2, or in the protocol that the client and an upstream have agreed on.
     #[cold]
     fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let before = std::mem::replace(self, Conversation::Other(Box::pin(std::future::ready(()))));
@@ -214,7 +214,7 @@ impl<S: Service, T: Transport> Conversation<S, T> {
 struct UnderWay(Arc<AtomicUsize>);
 
 impl UnderWay {
-    /// `None`: there are as many as there may be.
+    /// `None`: the maximum number of handshakes is in progress.
     fn begin<S>(shared: &Shared<S>) -> Option<UnderWay> {
         let under_way = UnderWay(shared.handshakes.clone());
         let before = under_way.0.fetch_add(1, Relaxed);
@@ -231,7 +231,8 @@ impl Drop for UnderWay {
 async fn stop(counters: &WorkerCounters, timeout_ms: u64) {
     let began = Instant::now();
     let elapsed_ms = || began.elapsed().as_millis();
-    // Not the worker's own list: a connection that was just handed over enters that when it first runs.
+    // Not the worker's own list: a connection that was just handed over is entered there only when its task
+    // first runs.
     let is_empty = || counters.connections.load(Relaxed) == 0;
     Local::with(|local| local.set_stopping(Stopping::Grace));
     let mut next =
@@ -252,7 +253,7 @@ async fn keep_time() {
     }
 }
 
-/// The task that the gate wakes: it wakes the worker's connections in turn.
+/// The task that the gate wakes: it wakes the worker's connections in the order of their marks.
 async fn keep_gate(gate: Arc<Gate>, worker: usize) {
     poll_fn::<(), _>(|cx| {
         gate.waker(worker).register(cx.waker());

@@ -1,4 +1,4 @@
-//! The parser as a pure function: what it finds in a prefix it finds, the same, in every longer input.
+//! The parser as a pure function: a result found in a prefix is found unchanged in every longer input.
 
 use forebay_http::Limits;
 use forebay_http::parse::{Parsed, parse};

@@ -1,5 +1,5 @@
-//! The other suites once more, over TLS: the same bytes get the same answers. And what TLS alone has:
-//! handshakes that do not come to their end, records cut at odd places, endings.
+//! The other suites over TLS: the same bytes get the same answers. Further tests that concern only TLS:
+//! handshakes that do not complete, records cut at arbitrary places, endings.
 
 mod common;
 mod suites;
@@ -22,7 +22,7 @@ fn connect(server: &TestServer, config: rustls::ClientConfig) -> Secure {
     StreamOwned::new(session, stream)
 }
 
-/// Everything up to the end, which must be said.
+/// Everything up to the end, which must be announced by close_notify.
 fn rest(stream: &mut impl Read) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("close_notify");
@@ -56,8 +56,8 @@ fn both_versions_keep_alive_pipeline_and_end_with_close_notify() {
     }
 }
 
-/// As it happens when another process takes over while a client far away connects: its handshake and its
-/// request come after connections without one were closed.
+/// This happens when another process takes over while a distant client connects: its handshake and its
+/// request arrive after connections without a request were closed.
 #[test]
 fn a_stop_answers_a_client_that_was_shaking_hands() {
     let mut server = TestServer::default();
@@ -110,7 +110,7 @@ fn a_session_is_resumed_by_its_ticket() {
     }
 }
 
-/// What a client has sent and received as bytes, one byte a segment.
+/// The bytes that a client has sent and received, one byte per segment.
 #[test]
 fn records_in_pieces_are_the_same_records() {
     let server = TestServer::default();
@@ -128,7 +128,7 @@ fn records_in_pieces_are_the_same_records() {
             stream.conn.process_new_packets().expect("TLS");
         }
     }
-    // Each byte of the request in a record of its own, each record in pieces of three bytes.
+    // Each byte of the request is sent in its own record, each record in pieces of three bytes.
     for byte in get("/close").bytes() {
         stream.conn.writer().write_all(&[byte]).expect("memory");
         let mut records = Vec::new();
@@ -140,7 +140,7 @@ fn records_in_pieces_are_the_same_records() {
     assert!(rest(&mut stream).ends_with("closing"));
 }
 
-/// Handshakes that have begun, none of which goes on.
+/// Begins handshakes and continues none of them.
 fn begin_handshakes(server: &TestServer) -> Vec<TcpStream> {
     let (config, name) = (tls::client(rustls::ALL_VERSIONS), "localhost".try_into().expect("a name"));
     let mut session = ClientConnection::new(Arc::new(config), name).expect("a good configuration");
@@ -158,7 +158,7 @@ fn begin_handshakes(server: &TestServer) -> Vec<TcpStream> {
 fn a_handshake_that_does_not_end_is_ended() {
     let server = TestServer::start(Limits { head_timeout_ms: 2_000, ..Limits::default() }, 1);
     for mut stream in begin_handshakes(&server) {
-        // Closed, or reset where something of it was not read.
+        // Closed, or reset where some of the client's bytes were not read.
         assert!(!matches!(stream.read(&mut [0; 16]), Ok(1..)), "nothing to say");
     }
     wait_until("they are gone", || server.stats.total().connections == 0);
@@ -206,7 +206,7 @@ fn what_is_no_tls_is_told() {
         stream.write_all(bytes).expect("a live socket");
         stream.shutdown(Shutdown::Write).expect("a live socket");
         let mut answer = Vec::new();
-        // A reset may cut it off.
+        // A reset may cut the answer off.
         let _end = stream.read_to_end(&mut answer);
         answer
     };
@@ -225,8 +225,8 @@ fn what_is_no_tls_is_told() {
     assert_eq!(served.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
 }
 
-/// The rest is read away: closed with bytes that were not read, the connection would be reset before the
-/// client has read why.
+/// The rest of the input is read and discarded: if the connection were closed with unread bytes, it would be
+/// reset before the client has read the reason.
 #[test]
 fn what_is_no_tls_is_told_however_much_of_it_there_is() {
     let server = TestServer::default();

@@ -1,8 +1,8 @@
-//! An upstream's answer: what of it may be passed on, and its body, piece by piece, as fast as the client
-//! takes it.
+//! An upstream's answer: the part that may be passed on, and its body, piece by piece, as fast as the client
+//! reads it.
 //!
-//! Promises that a body is never shortened unseen: one that breaks off ends with an error. The connection
-//! goes back to its pool with the last byte of a body, and never with one that is not whole.
+//! Promises that a body is never truncated without an error: a body that breaks off ends with an error. The
+//! connection returns to its pool with the last byte of a body, and never after an incomplete body.
 
 use crate::body::{Cut, Upload};
 use crate::error::{Error, Kind};
@@ -19,39 +19,40 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An upstream's answer, as far as it goes beyond one hop.
+/// An upstream's answer, without the parts that are for one hop only.
 #[derive(Debug)]
 pub struct Answer {
     /// The status, 200 to 599.
     pub status: u16,
-    /// The fields, without those for one hop and those that frame the body.
+    /// The fields, without hop-by-hop fields and those that frame the body.
     pub headers: Fields,
-    /// What the upstream said of the body's length.
+    /// The body length that the upstream announced.
     pub length: Option<u64>,
-    /// Whether the end of the body can be told from a connection that broke: it has a length, or is chunked.
+    /// Whether the end of the body can be distinguished from a broken connection: it has a length, or is
+    /// chunked.
     pub is_delimited: bool,
-    /// As it arrives from the upstream.
+    /// The body, as it arrives from the upstream.
     pub body: AnswerBody,
 }
 
-/// The head of an answer, of which nothing is known yet.
+/// An answer whose head has been parsed but not checked.
 pub(crate) struct Arrived {
     pub(crate) head: Head,
     pub(crate) link: Box<Link>,
     pub(crate) in_flight: InFlight,
-    /// The client's body, where the answer came before its end.
+    /// The rest of the client's body, if the answer came before its end.
     pub(crate) upload: Option<Box<Upload>>,
 }
 
 impl Arrived {
-    /// An answer that is not to be trusted costs its connection: what follows on it may be the rest of what
-    /// was refused.
+    /// Refuses an answer that cannot be trusted. Its connection is closed, because the following bytes may
+    /// belong to the refused answer.
     pub(crate) fn refuse(self, what: &str) -> Error {
         self.in_flight.failed();
         Error::new(Kind::BadAnswer, format!("the upstream's answer {what}"))
     }
 
-    /// What of it may be passed on, to a request of that method.
+    /// The part of the answer that may be passed on, for a request with this method.
     pub(crate) fn accept(self, method: &Method, silence: Duration) -> Result<Answer, Error> {
         let status = self.head.status;
         if !(200..=599).contains(&status) {
@@ -77,11 +78,11 @@ impl Arrived {
     }
 }
 
-/// Where the rest of a body comes from.
+/// The source of the rest of a body.
 struct Rest {
     link: Box<Link>,
     left: Left,
-    /// Whether the connection takes another request behind the body.
+    /// Whether the connection accepts another request after the body.
     keeps: bool,
     in_flight: InFlight,
     upload: Option<Box<Upload>>,
@@ -89,11 +90,11 @@ struct Rest {
 
 /// The body of an upstream's answer.
 pub struct AnswerBody {
-    /// `None`: it has ended.
+    /// `None`: the body has ended.
     rest: Option<Rest>,
-    /// The longest silence.
+    /// The longest time without a byte from the upstream.
     silence: Duration,
-    /// Since when the upstream has been waited for.
+    /// The time since which the task has waited for the upstream.
     waits_since: Option<Instant>,
 }
 
@@ -105,18 +106,19 @@ impl fmt::Debug for AnswerBody {
 }
 
 impl AnswerBody {
-    /// Whether nothing more comes.
+    /// Whether the body has ended.
     pub fn is_empty(&self) -> bool {
         self.rest.is_none()
     }
 
-    /// The next piece, waited for; as [`AnswerBody::poll_fill`].
+    /// Waits for the next piece; see [`AnswerBody::poll_fill`].
     pub async fn fill(&mut self, out: &mut Vec<u8>) -> Option<Result<(), Error>> {
         std::future::poll_fn(|cx| self.poll_fill(cx, out)).await
     }
 
-    /// Adds the next piece to `out`; `None` at the end. To be polled on its worker's runtime. An error: the
-    /// upstream broke off or fell silent, and the client must not take what it got for the whole.
+    /// Appends the next piece to `out`; `None` at the end. Must be polled on its worker's runtime. An error:
+    /// the upstream broke off or sent nothing for too long, and the client must not take the received part
+    /// for the complete body.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<Result<(), Error>>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         match rest.poll_fill(cx, out) {
@@ -131,7 +133,7 @@ impl AnswerBody {
             Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
             Poll::Pending => {}
         }
-        // The clock runs only while the upstream is waited for.
+        // The clock runs only while the task waits for the upstream.
         let late_at = *self.waits_since.get_or_insert_with(Instant::now) + self.silence;
         ready!(rest.link.timer.poll(cx, || late_at));
         let error = Error::new(Kind::TimedOut, "the upstream fell silent in the middle of a body");
@@ -145,14 +147,14 @@ impl AnswerBody {
         error
     }
 
-    /// All of it has come.
+    /// The complete body has arrived.
     fn end(&mut self) {
         let Some(Rest { mut link, keeps, in_flight, upload, .. }) = self.rest.take() else { return };
         let is_clean = keeps && link.unread().is_empty();
         match upload {
             None if is_clean => in_flight.keep(link),
             None => {}
-            // The upstream has answered and may still read what its client sends.
+            // The upstream has answered and may still read the client's body.
             Some(mut upload) => {
                 let (silence, began) = (self.silence, Instant::now());
                 drop(tokio::spawn(async move {
@@ -171,7 +173,7 @@ impl AnswerBody {
     }
 }
 
-/// What a read came to.
+/// The result of a read.
 enum Progress {
     More,
     Last,
@@ -187,7 +189,7 @@ impl Rest {
                     let unknown = || Error::new(Kind::ClientBody, "the client's body is not whole");
                     return Poll::Ready(Err(upload.take_broken().unwrap_or_else(unknown)));
                 }
-                // It has answered without reading all of it.
+                // The upstream has answered without reading the complete body.
                 Poll::Ready(Err(Cut::ByUpstream(_))) => (self.upload, self.keeps) = (None, false),
             }
         }
@@ -244,7 +246,7 @@ impl Rest {
     }
 }
 
-/// Moves what was read with the head.
+/// Moves bytes that were read with the head.
 fn take_unread(link: &mut Link, out: &mut Vec<u8>, bytes_max: u64) -> usize {
     let count = link.unread().len().min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
     out.extend_from_slice(&link.unread()[..count]);

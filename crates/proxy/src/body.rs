@@ -1,7 +1,7 @@
-//! A client's body on its way to the upstream: piece by piece, as fast as the upstream takes them.
+//! A client's body on its way to the upstream: piece by piece, as fast as the upstream reads it.
 //!
-//! Promises that a body that breaks off, or is not as long as was said, is never ended: the upstream cannot
-//! take it for a whole one.
+//! Promises that a body that breaks off, or does not have its announced length, is never ended: the upstream
+//! cannot take it for a complete body.
 
 use crate::error::{Error, Kind};
 use crate::link::Link;
@@ -17,14 +17,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a client's body that is still arriving comes from.
+/// The source of a client's body that is still arriving.
 pub type BodySource = Pin<Box<dyn Stream<Item = Result<Vec<u8>, Box<dyn StdError + Send + Sync>>> + Send>>;
 
 /// The body of a client's request.
 pub enum RequestBody {
-    /// All of it; it can be sent again.
+    /// The complete body; it can be sent again.
     Whole(Bytes),
-    /// It is still arriving: its length, where that is known, and where it comes from.
+    /// A body that is still arriving: its length, if it is known, and its source.
     Arriving(Option<u64>, BodySource),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for RequestBody {
     }
 }
 
-/// A client's body for as many attempts as it is good for.
+/// A client's body for one or more attempts.
 #[derive(Clone)]
 pub(crate) enum Supply {
     Whole(Bytes),
@@ -48,10 +48,10 @@ pub(crate) enum Supply {
 pub(crate) struct Arriving {
     source: BodySource,
     length: Option<u64>,
-    /// How many bytes were handed on.
+    /// The number of bytes that were passed on.
     sent_bytes: u64,
     is_started: bool,
-    /// Whether the client is waited for, and not the upstream.
+    /// Whether the upload waits for the client, and not for the upstream.
     awaits_client: bool,
     moved_at: Instant,
     broken: Option<Box<dyn StdError + Send + Sync>>,
@@ -73,7 +73,7 @@ impl Supply {
         }
     }
 
-    /// Whether nothing of it is used up: it can be sent, or sent again.
+    /// Whether nothing was taken from the body, so that it can be sent, or sent again.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Supply::Whole(_) => true,
@@ -81,7 +81,8 @@ impl Supply {
         }
     }
 
-    /// Since when the upstream has been waited for. While its client is, that is since now.
+    /// The time since which the upload has waited for the upstream; while it waits for the client, that is
+    /// now.
     fn upstream_waited_since(&self, began: Instant) -> Instant {
         match self {
             Supply::Whole(_) => began,
@@ -92,7 +93,7 @@ impl Supply {
         }
     }
 
-    /// Why the client's body did not come to its end, if it did not.
+    /// The error that broke off the client's body, if one did.
     pub(crate) fn take_broken(&self) -> Option<Error> {
         let Supply::Arriving(arriving) = self else { return None };
         let broken = arriving.lock().broken.take()?;
@@ -103,22 +104,22 @@ impl Supply {
 /// The body of one attempt.
 pub(crate) struct Upload {
     supply: Supply,
-    /// Whether everything is in the link's output.
+    /// Whether the complete body is in the link's output.
     is_whole: bool,
 }
 
-/// Why an upload ended before its end.
+/// Why an upload stopped early.
 #[derive(Debug)]
 pub(crate) enum Cut {
-    /// The client's body broke off; why stands in its [`Supply`].
+    /// The client's body broke off; its [`Supply`] stores the error.
     ByClient,
-    /// The upstream takes no more.
+    /// The upstream takes no more bytes.
     ByUpstream(io::Error),
 }
 
 impl Upload {
-    /// Ends a head that is being written, with how the body is delimited; a whole one follows at once.
-    /// `expects_body`: the method asks for a length, also of an empty body.
+    /// Completes a head with the fields that delimit the body; a complete body is appended at once.
+    /// `expects_body`: the method requires a length, even for an empty body.
     pub(crate) fn begin(supply: &Supply, expects_body: bool, out: &mut Vec<u8>) -> Upload {
         let length = match supply {
             Supply::Whole(bytes) if bytes.is_empty() && !expects_body => None,
@@ -144,7 +145,7 @@ impl Upload {
         Upload { supply: supply.clone(), is_whole: whole.is_some() }
     }
 
-    /// When the upstream has been waited for so long that it is late, as things are.
+    /// The time at which the upstream is late, if nothing changes.
     pub(crate) fn late_at(&self, began: Instant, patience: Duration) -> Instant {
         self.supply.upstream_waited_since(began) + patience
     }
@@ -154,7 +155,7 @@ impl Upload {
         self.supply.take_broken()
     }
 
-    /// Sends everything.
+    /// Sends the body to its end.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) -> Poll<Result<(), Cut>> {
         loop {
             ready!(link.poll_flush(cx)).map_err(Cut::ByUpstream)?;
@@ -168,7 +169,7 @@ impl Upload {
 }
 
 impl Arriving {
-    /// Writes the next piece, or what ends the body; then it is true.
+    /// Writes the next piece, or what ends the body; returns true at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<bool, Cut>> {
         self.is_started = true;
         self.moved_at = Instant::now();
@@ -224,7 +225,7 @@ mod tests {
         }
     }
 
-    /// What is sent of a body behind a head, and whether it is whole.
+    /// The bytes sent after a head, and whether the body is complete.
     fn sent(body: RequestBody, expects_body: bool) -> (String, bool) {
         let (supply, mut out) = (Supply::new(body), Vec::new());
         let upload = Upload::begin(&supply, expects_body, &mut out);

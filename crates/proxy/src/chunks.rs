@@ -1,11 +1,11 @@
 //! The chunked transfer coding of answers (RFC 9112 section 7.1), decoded as it arrives.
 //!
 //! Promises that any split of the input gives the same body and the same verdict. Extensions and trailers
-//! are bounded and end here.
+//! are bounded and not passed on.
 
 use crate::limits::{CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX};
 
-/// What the next byte belongs to.
+/// The part of the coding that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Size { value: u64, digits: u32 },
@@ -21,7 +21,7 @@ enum At {
     End,
 }
 
-/// The coding is broken.
+/// The coding is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -29,23 +29,23 @@ pub(crate) struct Malformed;
 #[derive(Debug)]
 pub(crate) struct Chunks {
     at: At,
-    /// Of an extension, or of all trailers.
+    /// Bytes of the present extension, or of all trailers.
     extra_bytes: usize,
 }
 
 impl Chunks {
-    /// Before the first chunk.
+    /// A decoder before the first chunk.
     pub(crate) fn new() -> Chunks {
         Chunks { at: At::Size { value: 0, digits: 0 }, extra_bytes: 0 }
     }
 
-    /// Whether the last byte was taken.
+    /// Whether the last byte of the body was decoded.
     pub(crate) fn is_at_end(&self) -> bool {
         self.at == At::End
     }
 
-    /// Takes what of `input` belongs to the body, and adds what it holds to `out`. Returns how much it
-    /// was.
+    /// Consumes the part of `input` that belongs to the body, and appends the decoded bytes to `out`.
+    /// Returns how many bytes were consumed.
     pub(crate) fn decode(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<usize, Malformed> {
         let mut used = 0;
         while used < input.len() && self.at != At::End {
@@ -70,7 +70,7 @@ impl Chunks {
                 self.extra_bytes = 0;
                 At::Extension { size: value }
             }
-            // Sixteen digits are 64 bits.
+            // Sixteen hex digits are 64 bits.
             (At::Size { value, digits }, _) => match (byte as char).to_digit(16) {
                 Some(digit) if digits < 16 => {
                     At::Size { value: value << 4 | u64::from(digit), digits: digits + 1 }
@@ -98,7 +98,7 @@ impl Chunks {
         })
     }
 
-    /// A byte that is passed over.
+    /// Skips a byte of an extension or a trailer.
     fn extra(&mut self, byte: u8, bytes_max: usize) -> Result<At, Malformed> {
         self.extra_bytes += 1;
         let is_text = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
@@ -110,7 +110,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// The body and what is left behind it, for every way to split the input in two.
+    /// The body and the rest of the input after it, for every split of the input in two.
     fn decode(input: &[u8]) -> Result<Option<(String, usize)>, Malformed> {
         let mut verdicts = Vec::new();
         for split in 0..=input.len() {

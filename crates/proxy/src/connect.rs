@@ -1,8 +1,8 @@
-//! Connections to upstreams, with TLS where their URL says https.
+//! Connections to upstreams, with TLS if their URL has the scheme https.
 //!
-//! Promises that an upstream behind https is the one that its URL names: its certificate is from one of the
-//! [`Roots`] and for that host, which is also what it is asked for (SNI). TCP and the handshake together have
-//! one time-out. Leaves pools and attempts to [`crate::proxy`].
+//! Promises that an https upstream is the host in its URL: its certificate is signed by one of the [`Roots`]
+//! and issued for that host, which is also sent as SNI. TCP and the handshake share one time-out. Leaves
+//! pools and attempts to [`crate::proxy`].
 
 use crate::link::{Link, Socket};
 use http::Uri;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 
-/// A server behind, and how it is asked.
+/// The address of an upstream, and its scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream {
-    /// Whether it is asked by https.
+    /// Whether the scheme is https.
     pub is_secure: bool,
     /// Host and port.
     pub authority: Authority,
@@ -44,7 +44,7 @@ impl fmt::Display for Upstream {
 impl FromStr for Upstream {
     type Err = InvalidUri;
 
-    /// `http://host:port` or `https://host:port`; without a scheme it is http.
+    /// Parses `http://host:port` or `https://host:port`; the default scheme is http.
     fn from_str(text: &str) -> Result<Upstream, InvalidUri> {
         let (is_secure, authority) = match text.split_once("://") {
             Some((scheme, authority)) => (scheme == "https", authority),
@@ -54,21 +54,21 @@ impl FromStr for Upstream {
     }
 }
 
-/// Who vouches for upstreams behind https.
+/// The certificate authorities that are trusted for https upstreams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Roots {
-    /// The authorities of the system.
+    /// The system's authorities.
     System,
-    /// Those of a PEM file.
+    /// The authorities in a PEM file.
     Pem {
-        /// What errors call it.
+        /// The name of the file in errors.
         name: String,
-        /// What it holds.
+        /// The content of the file.
         pem: Vec<u8>,
     },
 }
 
-/// Why there can be no TLS to upstreams: a sentence.
+/// Why TLS to upstreams cannot be set up: a sentence.
 #[derive(Debug)]
 pub struct TlsError(String);
 
@@ -80,14 +80,14 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// How TLS is spoken to upstreams: versions 1.2 and 1.3, certificates checked. Without roots no certificate
+/// The TLS settings for upstreams: versions 1.2 and 1.3, certificates checked. Without roots no certificate
 /// is accepted.
 pub(crate) fn client_config(roots: Option<&Roots>) -> Result<ClientConfig, TlsError> {
     let mut store = RootCertStore::empty();
     match roots {
         None => {}
         Some(Roots::System) => {
-            // Old authorities in the system's store that cannot be used are no reason to stop.
+            // Unusable old authorities in the system's store are skipped.
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if store.is_empty() {
                 return Err(TlsError("the system has no authorities for https; name a file by `ca`".into()));
@@ -110,20 +110,20 @@ pub(crate) fn client_config(roots: Option<&Roots>) -> Result<ClientConfig, TlsEr
     Ok(builder.with_root_certificates(store).with_no_client_auth())
 }
 
-/// Connects by http or https, within a time.
+/// Connects by http or https, with a timeout.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,
     timeout: Duration,
 }
 
-/// Why there is no connection.
+/// Why a connection could not be opened.
 pub(crate) type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Connector {
     pub(crate) fn new(tls: ClientConfig, timeout: Duration) -> Connector {
         let mut http = HttpConnector::new();
-        // Several addresses of a name share it.
+        // The addresses of one name share the timeout.
         http.set_connect_timeout(Some(timeout));
         http.set_nodelay(true);
         http.enforce_http(false);
@@ -135,7 +135,7 @@ impl Connector {
         Connector { inner, timeout }
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub(crate) async fn connect(&self, upstream: &Upstream) -> Result<Box<Link>, ConnectError> {
         let uri = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
         let uri = uri.path_and_query("/").build()?;

@@ -1,25 +1,26 @@
-//! Why there is no answer from an upstream.
+//! Why a request got no answer from an upstream.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// What went wrong, for the caller that answers the client.
+/// The kind of failure, for the caller that answers the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// No upstream could be reached, or it closed the connection instead of answering (502).
     Unreachable,
-    /// What came is no answer that may be passed on (502).
+    /// The upstream sent something that is not a valid answer (502).
     BadAnswer,
     /// Every upstream fails its health checks (503).
     Unavailable,
     /// No answer came in time (504).
     TimedOut,
-    /// The client's body was cut off, too long or malformed; [`StdError::source`] is what its source said.
+    /// The client's body was cut off, too long or malformed; [`StdError::source`] is the error of its
+    /// source.
     ClientBody,
 }
 
-/// Why there is no answer. Opaque but for its kind; the source is kept.
+/// Why a request got no answer. Opaque except for its kind; the source is retained.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -41,17 +42,17 @@ impl Error {
         Error { retry_after: Some(retry_after), ..self }
     }
 
-    /// What went wrong.
+    /// The kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// When it makes sense to try again, where that is known.
+    /// When a retry makes sense, if that is known.
     pub fn retry_after_hint(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether the same request may do better in a moment.
+    /// Whether the same request may succeed later.
     pub fn is_retry_sensible(&self) -> bool {
         matches!(self.kind, Kind::Unreachable | Kind::Unavailable | Kind::TimedOut)
     }

@@ -1,7 +1,7 @@
-//! Header fields on their way through: in order, names in lower case, as the lines that will be sent.
+//! Header fields that are passed on: in order, names in lower case, stored as the lines that will be sent.
 //!
-//! Promises that every field may stand in a message of HTTP/1.1: names are tokens, values have no control
-//! characters. Few fields are looked for, and there are few: they are searched one by one.
+//! Promises that every field is valid in an HTTP/1.1 message: names are tokens, values have no control
+//! characters. Lookups are rare and the fields are few, so lookups search linearly.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,12 +9,12 @@ use std::ops::Range;
 /// Header fields.
 #[derive(Clone, Default)]
 pub struct Fields {
-    /// `name: value` and CR LF of each, those that were taken out among them.
+    /// `name: value` and CR LF of each field, including removed ones.
     lines: Vec<u8>,
     fields: Vec<Field>,
 }
 
-/// Where a line begins, its name ends, and its value ends.
+/// Where a line begins, where its name ends, and where its value ends.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     start: usize,
@@ -22,7 +22,7 @@ struct Field {
     end: usize,
 }
 
-/// What stands between a name and its value, and behind that.
+/// The separator between a name and its value.
 const COLON: &[u8; 2] = b": ";
 const LINE_END: &[u8; 2] = b"\r\n";
 
@@ -36,7 +36,7 @@ impl Field {
     }
 }
 
-/// A name or a value that no message may have.
+/// A name or a value that is not allowed in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidField;
 
@@ -49,17 +49,17 @@ impl fmt::Display for InvalidField {
 impl std::error::Error for InvalidField {}
 
 impl Fields {
-    /// None yet, with room for so many in so many bytes.
+    /// No fields yet, with room for `count` fields in `bytes` bytes.
     pub fn with_capacity(count: usize, bytes: usize) -> Fields {
         Fields { lines: Vec::with_capacity(bytes), fields: Vec::with_capacity(count) }
     }
 
-    /// Adds a field behind the others.
+    /// Adds a field after the others.
     ///
     /// # Errors
     /// A name that is no token, a value with control characters.
     pub fn append(&mut self, name: &str, value: &[u8]) -> Result<(), InvalidField> {
-        // Every byte is looked at: that takes no branch for each of them.
+        // The fold visits every byte, so that it needs no branch per byte.
         let is_name = !name.is_empty() && name.bytes().fold(true, |fits, byte| fits & is_token(byte));
         let is_value = value.iter().fold(true, |fits, byte| fits & is_text(*byte));
         if !is_name || !is_value {
@@ -69,7 +69,7 @@ impl Fields {
         Ok(())
     }
 
-    /// [`Fields::append`] of what httparse has read: it takes no names and values but such.
+    /// [`Fields::append`] for fields that httparse has parsed: it accepts only valid names and values.
     pub(crate) fn append_parsed(&mut self, name: &str, value: &[u8]) {
         let start = self.lines.len();
         let name_end = start + name.len();
@@ -83,7 +83,7 @@ impl Fields {
         self.fields.push(Field { start, name_end, end });
     }
 
-    /// Adds a field in place of all of that name.
+    /// Adds a field in place of all fields with this name.
     ///
     /// # Errors
     /// As [`Fields::append`].
@@ -92,12 +92,12 @@ impl Fields {
         self.append(name, value)
     }
 
-    /// Takes out all fields of that name, whatever its case.
+    /// Removes all fields with this name, in any case.
     pub fn remove(&mut self, name: &str) {
         self.retain(|found, _| !found.eq_ignore_ascii_case(name.as_bytes()));
     }
 
-    /// Takes out all fields of that name, which is in lower case, but the first; whether there is one.
+    /// Removes all fields with this lower-case name except the first; returns whether there is one.
     pub fn keep_first(&mut self, name: &str) -> bool {
         let count = self.all(name).count();
         if count > 1 {
@@ -107,7 +107,7 @@ impl Fields {
         count > 0
     }
 
-    /// Takes out all fields but those of which the answer is yes.
+    /// Removes all fields for which `keeps` returns false.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&[u8], &[u8]) -> bool) {
         let Fields { lines, fields } = self;
         fields.retain(|field| {
@@ -116,17 +116,17 @@ impl Fields {
         });
     }
 
-    /// Names in lower case and values, in order.
+    /// Lower-case names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.each().map(|(name, value)| (std::str::from_utf8(name).expect("a token is ASCII"), value))
     }
 
-    /// [`Fields::iter`] without looking at names.
+    /// [`Fields::iter`] with names as bytes.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.fields.iter().map(|field| field.of(&self.lines))
     }
 
-    /// Names in lower case, and each with its whole line.
+    /// Lower-case names and values, each with its complete line.
     pub(crate) fn each_line(&self) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
         self.fields.iter().map(|field| {
             let (name, value) = field.of(&self.lines);
@@ -134,7 +134,7 @@ impl Fields {
         })
     }
 
-    /// All of them as lines, each with its CR LF.
+    /// All fields as lines, each with its CR LF.
     pub fn into_lines(self) -> Vec<u8> {
         let Fields { mut lines, fields } = self;
         let mut end = 0;
@@ -150,15 +150,15 @@ impl Fields {
         lines
     }
 
-    /// The values of a name in lower case.
+    /// The values of a lower-case name.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &[u8]> + Clone {
-        // By length first: nearly all fields have another one.
+        // Compares lengths first: nearly all fields differ in length.
         let same_length = self.fields.iter().filter(move |field| field.name_end - field.start == name.len());
         let fields = same_length.map(move |field| field.of(&self.lines));
         fields.filter(move |(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
     }
 
-    /// The first value of a name in lower case.
+    /// The first value of a lower-case name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.all(name).next()
     }
@@ -171,7 +171,7 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Which bytes are those of a token (RFC 9110 section 5.6.2).
+/// The bytes of a token (RFC 9110 section 5.6.2).
 const TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let allowed = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -187,7 +187,7 @@ fn is_token(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// Whether a value may have this byte (RFC 9110 section 5.5).
+/// Whether a value may contain this byte (RFC 9110 section 5.5).
 fn is_text(byte: u8) -> bool {
     (byte >= b' ') & (byte != 0x7f) | (byte == b'\t')
 }

@@ -1,32 +1,32 @@
-//! Header fields on their way through: what ends here, and what is said of whom the request came from.
+//! Header fields that are passed on: which fields are removed, and which fields name the client.
 //!
-//! Sources: RFC 9110 sections 7.6.1 (Connection, and what else is for one hop) and 7.6.3 (Via), RFC
-//! 7239 (Forwarded).
+//! Sources: RFC 9110 sections 7.6.1 (Connection, and other hop-by-hop fields) and 7.6.3 (Via), RFC 7239
+//! (Forwarded).
 
 use crate::fields::Fields;
 use std::io::Write;
 use std::net::IpAddr;
 
-/// Whom to believe about where a request comes from.
+/// Which statements about the origin of a request are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// Nobody: what clients say of it is replaced.
+    /// None: the client's forwarding fields are replaced.
     Nobody,
-    /// Whoever is in front of this server: it is added to.
+    /// Those of the proxy in front of this server: its forwarding fields are extended.
     Front,
 }
 
-/// Who sent a request.
+/// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// The address, unspecified when it is not known; `None`: the request is asked for everybody, and the
-    /// upstream is not told of anybody.
+    /// The address, unspecified when it is not known; `None`: the request is made on behalf of all clients,
+    /// and the upstream receives no client address.
     pub address: Option<IpAddr>,
-    /// Whether it was asked by https.
+    /// Whether the client used https.
     pub is_secure: bool,
 }
 
-/// Fields for one hop only, whether Connection names them or not, and those that frame a body.
+/// Hop-by-hop fields, whether Connection names them or not, and those that frame a body.
 fn is_hop_by_hop(name: &[u8]) -> bool {
     matches!(
         name,
@@ -43,7 +43,7 @@ fn is_hop_by_hop(name: &[u8]) -> bool {
     )
 }
 
-/// Takes out everything that is between two neighbours alone; of what frames a body, nothing stays.
+/// Removes all hop-by-hop fields and all fields that frame a body.
 pub(crate) fn strip_hop_by_hop(fields: &mut Fields) {
     let named = Named::of(fields);
     fields.retain(|name, _| !is_hop_by_hop(name) && !named.has(name));
@@ -64,13 +64,14 @@ impl Named {
     }
 }
 
-/// What Connection says of itself.
+/// Whether Connection has one of its usual options, which name no field.
 fn is_usual(option: &[u8]) -> bool {
     option.eq_ignore_ascii_case(b"keep-alive") || option.eq_ignore_ascii_case(b"close")
 }
 
-/// The protocols of an Upgrade field that may be passed on; `None`: there is none. What carries requests of
-/// its own is left out (HTTP/2 by `h2c`, other versions of HTTP, TLS): no guard would see those requests.
+/// The protocols of an Upgrade field that may be passed on; `None`: there is none. Protocols that carry
+/// requests themselves are left out (HTTP/2 by `h2c`, other versions of HTTP, TLS): no guard would see those
+/// requests.
 pub(crate) fn passable_protocols(upgrade: &[u8]) -> Option<Vec<u8>> {
     let carries_requests = |protocol: &[u8]| {
         let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -81,7 +82,7 @@ pub(crate) fn passable_protocols(upgrade: &[u8]) -> Option<Vec<u8>> {
     if protocols.is_empty() { None } else { Some(protocols.join(&b", "[..])) }
 }
 
-/// Whether an answer 101 takes one of the protocols that were asked for, as RFC 9110 section 7.8 wants it.
+/// Whether an answer 101 accepts one of the requested protocols, as RFC 9110 section 7.8 requires.
 pub(crate) fn takes_protocol(fields: &Fields, asked: &[u8]) -> bool {
     let has_token = |name: &str, token: &[u8]| {
         let mut lists = fields.all(name).flat_map(|list| list.split(|byte| *byte == b','));
@@ -91,18 +92,18 @@ pub(crate) fn takes_protocol(fields: &Fields, asked: &[u8]) -> bool {
     has_token("connection", b"upgrade") && asked.any(|protocol| has_token("upgrade", protocol))
 }
 
-/// What an upstream is told beside the client's fields.
+/// What an upstream is told in addition to the client's fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told<'a> {
     pub(crate) sender: Sender,
     pub(crate) trust: Trust,
-    /// The host that is asked for in place of the client's.
+    /// The host that replaces the host in the client's request.
     pub(crate) host: Option<&'a str>,
-    /// The host of a request that names none: HTTP/1.1 needs one, HTTP/1.0 does not.
+    /// The host for a request without a Host field: HTTP/1.1 requires one, HTTP/1.0 does not.
     pub(crate) own_host: &'a str,
 }
 
-/// Writes the client's fields as the upstream is to see them.
+/// Writes the client's fields as the upstream must receive them.
 pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
     let asked = fields.get("host");
     let host = told.host.map(str::as_bytes).or(asked).unwrap_or(told.own_host.as_bytes());
@@ -114,7 +115,7 @@ pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
     let passed = fields.each_line().filter(|(name, ..)| !is_hop_by_hop(name) && !named.has(name));
     for (name, value, line) in passed {
         match name {
-            // Expect is answered here already.
+            // Expect was already handled by this server.
             b"host" | b"expect" => continue,
             b"x-forwarded-for" | b"x-forwarded-host" | b"x-forwarded-proto" | b"forwarded"
                 if !is_believed =>
@@ -122,7 +123,7 @@ pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
                 continue;
             }
             b"x-forwarded-for" | b"forwarded" if told.sender.address.is_some() => {
-                // In one field with what is added: some applications read only the first.
+                // Joined into one field with the added element: some applications read only the first field.
                 let list = &mut lists[usize::from(name == b"forwarded")];
                 list.extend_from_slice(value);
                 list.extend_from_slice(b", ");
@@ -150,7 +151,7 @@ pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"via: 1.1 forebay\r\n");
 }
 
-/// Adds who sent the request to the lists of those before.
+/// Appends the client to the lists of earlier hops.
 fn write_sender(
     address: IpAddr,
     is_secure: bool,
@@ -175,7 +176,7 @@ fn write_sender(
     if is_quoted {
         out.extend_from_slice(b"]\"");
     }
-    // Every byte is looked at: that takes no branch for each of them.
+    // The fold visits every byte, so that it needs no branch per byte.
     let is_text = |host: &&[u8]| {
         host.iter().fold(true, |fits, byte| fits & ((*byte == b'\t') | (b' '..=b'~').contains(byte)))
     };
@@ -190,7 +191,7 @@ fn write_sender(
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         address if address.is_unspecified() => out.extend_from_slice(b"unknown"),
-        // A tenth of what formatting takes.
+        // Takes a tenth of the time of formatting.
         IpAddr::V4(address) => {
             let mut text = [0; "255.255.255.255".len()];
             let mut length = 0;
@@ -212,7 +213,7 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a field; `name` is its name, colon and space.
+/// Writes a field; `name` contains the name, the colon and the space.
 #[inline]
 fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
@@ -232,7 +233,7 @@ mod tests {
         fields
     }
 
-    /// What an upstream sees, in alphabetical order.
+    /// The fields that an upstream receives, in alphabetical order.
     fn lines(fields: &Fields, sender: Sender, trust: Trust, host: Option<&str>) -> Vec<String> {
         let mut out = Vec::new();
         write_fields(fields, Told { sender, trust, host, own_host: "own" }, &mut out);
@@ -302,7 +303,7 @@ mod tests {
             ("X-Forwarded-Host", "evil.example"),
             ("X-Forwarded-Proto", "https"),
             ("Forwarded", "for=6.6.6.6"),
-            // Naming what is added here does not take it out again.
+            // Connection cannot remove the fields that this server adds.
             ("Connection", "X-Forwarded-For, Host, Via"),
             ("Expect", "100-continue"),
         ];

@@ -1,7 +1,7 @@
-//! Heads: that of a request as it is written, that of an answer as it is read.
+//! Parses the head of an answer.
 //!
-//! Promises that an answer's body is delimited in one way or the answer is none (RFC 9112 section 6.3), and
-//! that answers of HTTP/1.0 end with their connection unless they say otherwise.
+//! Promises that an answer's body is delimited in exactly one way, or the answer is refused (RFC 9112
+//! section 6.3), and that HTTP/1.0 answers end with their connection unless they say otherwise.
 
 use crate::chunks::Chunks;
 use crate::fields::Fields;
@@ -17,7 +17,7 @@ pub(crate) struct Head {
     is_http10: bool,
 }
 
-/// What is left of a body.
+/// The undelivered rest of a body.
 #[derive(Debug)]
 pub(crate) enum Left {
     Nothing,
@@ -27,7 +27,7 @@ pub(crate) enum Left {
 }
 
 impl Head {
-    /// The head that `input` begins with, and how long it is. `None`: it is not whole.
+    /// Parses the head at the start of `input`; returns it with its length. `None`: the head is incomplete.
     pub(crate) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, httparse::Error> {
         let mut slots = [const { MaybeUninit::uninit() }; HEAD_FIELDS_MAX];
         let mut response = httparse::Response::new(&mut []);
@@ -42,12 +42,12 @@ impl Head {
         Ok(Some((Head { status, fields, is_http10: response.version == Some(0) }, length)))
     }
 
-    /// Whether it only announces the answer.
+    /// Whether the head is an interim response (1xx, except 101).
     pub(crate) fn is_interim(&self) -> bool {
         (100..=199).contains(&self.status) && self.status != 101
     }
 
-    /// Whether the upstream takes another request on this connection.
+    /// Whether the upstream accepts another request on this connection.
     pub(crate) fn keeps_connection(&self) -> bool {
         let says = |word: &[u8]| {
             let mut lists = self.fields.all("connection");
@@ -58,7 +58,7 @@ impl Head {
         if self.is_http10 { says(b"keep-alive") && !says(b"close") } else { !says(b"close") }
     }
 
-    /// How the body is delimited, and what is said of its length.
+    /// How the body is delimited, and its announced length.
     pub(crate) fn framing(&self, method: &Method) -> Result<(Left, Option<u64>), &'static str> {
         let framed = framed(&self.fields)?;
         if framed == Framed::Chunked && self.is_http10 {
@@ -76,7 +76,7 @@ impl Head {
     }
 }
 
-/// What an answer says of where its body ends.
+/// How the head of an answer delimits the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framed {
     Length(u64),
@@ -84,7 +84,7 @@ enum Framed {
     Unsaid,
 }
 
-/// How an answer is framed, if that can be read in one way only.
+/// How an answer is delimited; an error if the fields can be read in more than one way.
 fn framed(fields: &Fields) -> Result<Framed, &'static str> {
     let mut codings = fields.all("transfer-encoding");
     let mut lengths = fields.all("content-length");
@@ -103,7 +103,7 @@ fn framed(fields: &Fields) -> Result<Framed, &'static str> {
     }
 }
 
-/// A number of digits alone.
+/// Parses a number that consists of digits only.
 fn number(digits: &[u8]) -> Option<u64> {
     let add = |number: u64, digit: &u8| match digit {
         b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
@@ -140,7 +140,7 @@ mod tests {
         check(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], None);
     }
 
-    /// What httparse takes for a name or a value may stand in a message: it is not looked at again.
+    /// Names and values that httparse accepts are allowed in a message; they are not checked again.
     #[test]
     fn no_byte_is_read_that_a_field_may_not_have() {
         for byte in 0..=255 {

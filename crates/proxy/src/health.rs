@@ -1,32 +1,32 @@
-//! Which upstream is asked: those that are well, the least busy first.
+//! Chooses the upstream for a request: a healthy one, the least busy first.
 //!
-//! An upstream is put out by [`FAILURES_MAX`] failures one after the other (of connecting, or of
-//! getting an answer; an answer, whatever its status, is none), and after [`OUT`] one request tries
-//! it again. When all are out they are asked as if none was: failures of one URL would otherwise take
-//! the others with them, and with a sole upstream nobody could stand in for it. Where there are health
-//! checks, one that fails them is not asked until it passes one.
+//! An upstream is suspended after [`FAILURES_MAX`] consecutive failures (of connecting, or of getting an
+//! answer; an answer with any status is a success), and after [`OUT`] one request tries it again. When all
+//! are suspended, they are used as if none was: otherwise failures of one URL would suspend all upstreams,
+//! and a sole upstream has no substitute. With health checks, an upstream that fails its check is not used
+//! until it passes one.
 
 use crate::limits::{FAILURES_MAX, OUT};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What is known of one upstream.
+/// The state of one upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     pub(crate) in_flight: AtomicUsize,
     failures: AtomicU32,
-    /// It is out until then, in milliseconds since the start.
+    /// The end of its suspension, in milliseconds since the start; 0: not suspended.
     out_until_ms: AtomicU64,
     fails_checks: AtomicBool,
 }
 
 impl Health {
-    /// Whether failures have put it out.
+    /// Whether failures have suspended it.
     fn is_out(&self) -> bool {
         self.out_until_ms.load(Relaxed) > 0
     }
 
-    /// Whether it may be asked now. Of those that come when it has been out long enough, one may.
+    /// Whether a request may use it now. After a suspension, one of several concurrent requests may.
     fn admits(&self, now_ms: u64) -> bool {
         let out_until_ms = self.out_until_ms.load(Relaxed);
         if out_until_ms == 0 {
@@ -37,23 +37,23 @@ impl Health {
             && self.out_until_ms.compare_exchange(out_until_ms, again_ms, Relaxed, Relaxed).is_ok()
     }
 
-    /// An answer came.
+    /// Records an answer.
     pub(crate) fn succeeded(&self) {
-        // Written only when it changes something: all workers share this.
+        // Stored only when it changes something: all workers share this cache line.
         if self.failures.load(Relaxed) > 0 {
             self.failures.store(0, Relaxed);
             self.out_until_ms.store(0, Relaxed);
         }
     }
 
-    /// None came.
+    /// Records a failure.
     pub(crate) fn failed(&self, now_ms: u64) {
         if self.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
             self.out_until_ms.store(now_ms + OUT.as_millis() as u64, Relaxed);
         }
     }
 
-    /// A health check was passed, or not.
+    /// Records the result of a health check.
     pub(crate) fn checked(&self, is_well: bool) {
         self.fails_checks.store(!is_well, Relaxed);
         if is_well {
@@ -83,16 +83,16 @@ impl Balance {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// [`Balance::now_ms`] where it matters to [`Balance::pick`]: while an upstream is out.
+    /// [`Balance::now_ms`] when [`Balance::pick`] needs it, that is while an upstream is suspended; else 0.
     pub(crate) fn pick_ms(&self) -> u64 {
         if self.upstreams.iter().any(Health::is_out) { self.now_ms() } else { 0 }
     }
 
-    /// The least busy upstream that is well and not among `tried`; equals take turns. `None`: there is none.
+    /// The least busy healthy upstream that is not among `tried`; equals take turns. `None`: there is none.
     pub(crate) fn pick(&self, tried: &[usize], now_ms: u64) -> Option<usize> {
         let passes_checks = |upstream: &Health| !upstream.fails_checks.load(Relaxed);
         if let [sole] = &*self.upstreams {
-            // Out or not, there is no other.
+            // Used even when suspended: there is no other.
             return (tried.is_empty() && passes_checks(sole)).then_some(0);
         }
         let count = self.upstreams.len();
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn failures_put_out_and_one_request_tries_again() {
         let balance = Balance::new(2);
-        // The other one is busy: the first that may be asked is taken.
+        // The other upstream is busy: the first admissible one is picked.
         balance.upstreams[1].in_flight.store(1, Relaxed);
         let health = &balance.upstreams[0];
         health.failed(1_000);

@@ -1,4 +1,5 @@
-//! A request under way: what it tells of its upstream, and where its connection goes.
+//! A request in progress: reports the outcome to its upstream's health, and returns its connection to the
+//! pool.
 
 use crate::health::Balance;
 use crate::link::Link;
@@ -6,7 +7,7 @@ use crate::pool::Pools;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Counts a request of an upstream until it is over.
+/// Counts a request to an upstream until it is over.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     balance: Arc<Balance>,
@@ -29,7 +30,7 @@ impl InFlight {
         self.balance.upstreams[self.index].succeeded();
     }
 
-    /// Keeps the connection for the next request.
+    /// Stores the connection for the next request.
     pub(crate) fn keep(&self, link: Box<Link>) {
         self.pools.put(self.worker, self.index, link);
     }

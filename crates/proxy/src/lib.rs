@@ -1,34 +1,34 @@
-//! Requests passed on to HTTP/1.1 servers that are already there, and their answers passed back.
+//! Passes requests to existing HTTP/1.1 servers (upstreams), and their answers back.
 //!
 //! | module | knows |
 //! |---|---|
-//! | [`Proxy`] | one group of upstreams: attempts, time-outs, what of an answer may be passed on |
-//! | `connect` | making connections to upstreams, with TLS and without |
-//! | `link` | one connection: what was read and what is to be written |
+//! | [`Proxy`] | one group of upstreams: attempts, time-outs, which part of an answer may be passed on |
+//! | `connect` | opening connections to upstreams, with and without TLS |
+//! | `link` | one connection: its input and its output |
 //! | `timer` | the time-out of what a connection's request waits for |
-//! | `pool` | connections that wait for the next request, by worker and upstream |
-//! | `health`, `in_flight` | which upstream is asked, and what requests tell of it |
+//! | `pool` | idle connections that wait for the next request, by worker and upstream |
+//! | `health`, `in_flight` | which upstream is used, and the outcomes of its requests |
 //! | [`Fields`] | header fields |
-//! | `forward` | which header fields end here, and what is said of whom a request came from |
+//! | `forward` | which header fields are removed, and which name the client |
 //! | `body` | a client's body, as it is sent |
-//! | `head`, `chunks` | how an answer and its body are read |
-//! | [`Answer`] | what of an answer is passed on, its body piece by piece |
-//! | [`Tunnel`] | what is left of a request when the upstream took another protocol |
-//! | [`Error`] | why there is no answer |
+//! | `head`, `chunks` | how an answer and its body are parsed |
+//! | [`Answer`] | the part of an answer that is passed on, its body piece by piece |
+//! | [`Tunnel`] | the connection of a request whose upstream accepted another protocol |
+//! | [`Error`] | why a request got no answer |
 //!
-//! A request owns its connection while it lasts, and its task polls it: there is no task of a connection,
-//! and nothing is handed from one to another. Idle ones wait at the worker that made them, so that a request
-//! and its connection stay on one runtime.
+//! A request owns its connection while it lasts, and its task polls the connection: a connection has no
+//! task, and nothing is passed between tasks. Idle connections stay with the worker that opened them, so
+//! that a request and its connection stay on one runtime.
 //!
 //! What must stay true:
 //!
-//! - A request is sent again only when nothing of it was sent, or when doing it twice is doing it
-//!   once (RFC 9110 section 9.2.2) and all of its body is at hand.
-//! - A body is never shortened unseen, in either direction, and never held beyond a few reads.
-//! - An answer on whose end two readers could disagree is no answer (RFC 9112 section 11).
-//! - Fields for one hop stay on that hop.
+//! - A request is sent again only when no part of it was sent, or when its method is idempotent
+//!   (RFC 9110 section 9.2.2), and in both cases only if its complete body can be sent.
+//! - A body is never truncated without an error, in either direction, and never buffered beyond a few reads.
+//! - An answer on whose end two readers could disagree is refused (RFC 9112 section 11).
+//! - Hop-by-hop fields are not passed on.
 //!
-//! What must not move in: configuration, caching, routes, clients' sockets; any other crate of ours.
+//! What must not move in: configuration, caching, routes, clients' sockets; any other crate of this project.
 
 mod answer;
 mod body;

@@ -1,8 +1,8 @@
-//! One connection to an upstream: what has been read of it and what is to be written.
+//! One connection to an upstream: its buffered input and output.
 //!
-//! A link belongs to one request at a time, and is polled by the task of that request: nothing stands
-//! between a request and its connection. Leaves what is written to [`crate::body`] and [`crate::forward`],
-//! and idle links to [`crate::pool`].
+//! A link belongs to one request at a time, and is polled by the task of that request, without a task in
+//! between. Leaves the content of the output to [`crate::body`] and [`crate::forward`], and idle links to
+//! [`crate::pool`].
 
 use crate::head::Head;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_BUFFER_BYTES_MAX, READ_BYTES};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 use tokio_util::io::poll_read_buf;
 
-/// What can be read from and written to.
+/// A stream that can be read and written.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
@@ -37,8 +37,8 @@ impl Socket {
         }
     }
 
-    /// Whether there is nothing to read: no byte, no end, no error. Asked of the socket itself: a task that
-    /// has used up its turn (tokio's budget) would be told that it must wait, whatever there is.
+    /// Whether nothing can be read: no byte, no end, no error. This bypasses tokio's cooperative budget: a
+    /// task that has used up its budget would get `Pending` although bytes are available.
     fn is_silent(&mut self) -> bool {
         let mut byte = [0];
         match self {
@@ -68,7 +68,7 @@ impl Socket {
     }
 }
 
-/// Why no head of an answer came.
+/// Why no head of an answer was received.
 #[derive(Debug)]
 pub(crate) enum NoHead {
     Io(io::Error),
@@ -80,17 +80,17 @@ pub(crate) enum NoHead {
 pub(crate) struct Link {
     socket: Socket,
     input: Vec<u8>,
-    /// Of the input, how much was used.
+    /// The number of consumed bytes of the input.
     used: usize,
-    /// What is to be written.
+    /// Bytes to be written.
     pub(crate) output: Vec<u8>,
-    /// Of the output, how much has left.
+    /// The number of written bytes of the output.
     written: usize,
-    /// Whether the upstream may have seen something of this request.
+    /// Whether the upstream may have received a part of this request.
     pub(crate) has_sent: bool,
-    /// How many sweeps it has been idle for.
+    /// The number of sweeps for which it has been idle.
     pub(crate) idle_sweeps: u32,
-    /// For what its request waits for.
+    /// The time-out of what its request waits for.
     pub(crate) timer: Timer,
 }
 
@@ -107,12 +107,12 @@ impl Link {
         Link { socket, input, used: 0, output, written: 0, has_sent: false, idle_sweeps: 0, timer }
     }
 
-    /// What was read and not used.
+    /// Bytes that were read but not consumed.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.input[self.used..]
     }
 
-    /// So much of what was read is used.
+    /// Marks `count` bytes of the input as consumed.
     pub(crate) fn consume(&mut self, count: usize) {
         self.used += count;
         if self.used >= self.input.len() {
@@ -121,7 +121,7 @@ impl Link {
         }
     }
 
-    /// Reads more; 0 at the end.
+    /// Reads more input; 0 at the end.
     pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.used > 0 {
             self.input.drain(..self.used);
@@ -133,7 +133,7 @@ impl Link {
         self.socket.poll_read(cx, &mut self.input)
     }
 
-    /// Reads at most `bytes_max` past the input, which is empty; 0 at the end.
+    /// Reads at most `bytes_max` bytes directly into `out`; the input must be empty. 0 at the end.
     pub(crate) fn poll_read_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,7 +147,7 @@ impl Link {
         self.socket.poll_read(cx, &mut out.limit(bytes_max))
     }
 
-    /// Writes everything.
+    /// Writes the output to its end.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.output.len() {
             let count = ready!(self.socket.poll_write(cx, &self.output[self.written..]))?;
@@ -162,7 +162,7 @@ impl Link {
         self.socket.poll_flush(cx)
     }
 
-    /// The head of the answer, behind those that only announce it.
+    /// The head of the final answer; interim responses are skipped.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, NoHead>> {
         loop {
             if !self.unread().is_empty() {
@@ -187,12 +187,13 @@ impl Link {
         }
     }
 
-    /// Whether another request may be sent: the upstream has neither closed nor said anything unasked.
+    /// Whether another request may be sent: the upstream has neither closed the connection nor sent
+    /// unsolicited bytes.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.unread().is_empty() && self.socket.is_silent()
     }
 
-    /// Makes it small for as long as nothing is asked.
+    /// Prepares the link for the pool: frees large buffers and resets its counters.
     pub(crate) fn rest(&mut self) {
         for buffer in [&mut self.input, &mut self.output] {
             if buffer.capacity() > IDLE_BUFFER_BYTES_MAX {
@@ -246,8 +247,8 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::task::coop::{consume_budget, has_budget_remaining};
 
-    /// Regression: a task that had used up its turn was told to wait when it looked for bytes, and took a
-    /// connection for idle on which its server had said something unasked.
+    /// Regression: a task that had used up its budget got `Pending` when it checked for bytes, and took a
+    /// connection for idle on which the server had sent unsolicited bytes.
     #[tokio::test]
     async fn what_was_said_unasked_is_seen_by_a_task_whose_turn_is_over() {
         let sockets: [fn(TcpStream) -> Socket; 2] =

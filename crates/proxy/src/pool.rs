@@ -1,8 +1,9 @@
-//! Links that wait for the next request: for each worker and upstream those that were used last, first.
+//! Links that wait for the next request: one stack for each worker and upstream, the most recently used
+//! first.
 //!
-//! Promises that a link stays on the runtime of its worker, and that one that its upstream has closed, or on
-//! which it has said something unasked, is not used again. A task of each worker closes those that have been
-//! idle for long, for as long as there are any.
+//! Promises that a link stays on the runtime of its worker, and that a link is not reused if its upstream
+//! has closed it or has sent unsolicited bytes. A task of each worker closes links that have been idle for
+//! long, as long as there are idle links.
 
 use crate::limits::{IDLE_CONNECTIONS_MAX, IDLE_SWEEPS_MAX, SWEEP_PERIOD};
 use crate::link::Link;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Weak};
 /// The idle links of one worker.
 #[derive(Debug)]
 struct Idle {
-    /// By upstream. Only its worker comes here, so that nothing is waited for.
+    /// By upstream. Only the owning worker locks it, so there is no contention.
     #[allow(clippy::vec_box, reason = "a request has its link in a box, which is kept with it")]
     links: Box<[Mutex<Vec<Box<Link>>>]>,
     is_swept: AtomicBool,
@@ -30,13 +31,13 @@ impl Pools {
         Pools(std::iter::repeat_with(idle).take(workers).collect())
     }
 
-    /// A link that can be used.
+    /// Takes a link that can be used.
     pub(crate) fn take(&self, worker: usize, upstream: usize) -> Option<Box<Link>> {
         let mut links = self.0[worker].links[upstream].lock();
         std::iter::from_fn(|| links.pop()).find_map(|mut link| link.is_idle().then_some(link))
     }
 
-    /// Keeps a link on which an answer has come whole. On its worker's runtime.
+    /// Stores a link after a complete answer. Must be called on its worker's runtime.
     pub(crate) fn put(self: &Arc<Self>, worker: usize, upstream: usize, mut link: Box<Link>) {
         link.rest();
         let idle = &self.0[worker];
@@ -52,7 +53,7 @@ impl Pools {
     }
 }
 
-/// Closes idle links, until none are left.
+/// Closes idle links until none is left.
 async fn sweep(pools: Weak<Pools>, worker: usize) {
     loop {
         tokio::time::sleep(SWEEP_PERIOD).await;

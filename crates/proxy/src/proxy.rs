@@ -20,45 +20,46 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// What a group of upstreams is, and how patient one is with it.
+/// The settings of a group of upstreams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// The servers behind; at least one.
+    /// The upstreams; at least one.
     pub upstreams: Vec<Upstream>,
-    /// Who vouches for those behind https.
+    /// The certificate authorities trusted for https upstreams.
     pub roots: Roots,
-    /// The longest that connecting may take, with the handshake of TLS.
+    /// The longest time to connect, including the TLS handshake.
     pub connect_timeout: Duration,
-    /// From the end of the request (while nobody but the upstream is waited for) to the head of the answer.
+    /// From the end of the request (time spent waiting for the client's body does not count) to the head of
+    /// the answer.
     pub answer_timeout: Duration,
-    /// The longest silence in the middle of a body.
+    /// The longest time without a byte in the middle of a body.
     pub silence_timeout: Duration,
-    /// How often a request is sent again, to another upstream where there is one.
+    /// How often a request is sent again, to another upstream if there is one.
     pub retries: u32,
-    /// The path that health checks ask for; `None`: there are none.
+    /// The path of health checks; `None`: no health checks.
     pub health_path: Option<PathAndQuery>,
-    /// Whether the upstream is asked for the host that the client asked for, or for its own.
+    /// Whether the upstream receives the Host that the client sent, or its own.
     pub keeps_host: bool,
-    /// Whom to believe about where a request comes from.
+    /// Which statements about the origin of a request are trusted.
     pub trust: Trust,
 }
 
 /// A client's request.
 #[derive(Debug)]
 pub struct Request {
-    /// Sent on as it came.
+    /// Passed on unchanged.
     pub method: Method,
-    /// Path and query as the client wrote them.
+    /// Path and query as the client sent them.
     pub target: PathAndQuery,
     /// All fields as the client sent them.
     pub headers: Fields,
-    /// Whom it came from.
+    /// The client that sent it.
     pub sender: Sender,
-    /// Whole, or as it arrives.
+    /// The complete body, or a source of it.
     pub body: RequestBody,
 }
 
-/// A group of upstreams. One for all workers.
+/// A group of upstreams. All workers share one instance.
 #[derive(Debug)]
 pub struct Proxy {
     settings: Settings,
@@ -68,10 +69,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy for that many workers. It connects when it is first used.
+    /// A proxy for this number of workers. It connects on first use.
     ///
     /// # Errors
-    /// Authorities that cannot be used, where an upstream is behind https.
+    /// Unusable certificate authorities, if an upstream uses https.
     pub fn new(settings: Settings, workers: usize) -> Result<Proxy, TlsError> {
         let balance = Arc::new(Balance::new(settings.upstreams.len()));
         let is_secure = settings.upstreams.iter().any(|upstream| upstream.is_secure);
@@ -81,13 +82,13 @@ impl Proxy {
         Ok(Proxy { settings, balance, connector, pools })
     }
 
-    /// What it was made with.
+    /// The settings with which it was created.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Passes a request on, and takes its body out of it. To be polled on the runtime of that worker, always
-    /// the same.
+    /// Sends a request and takes its body out of it. Must be polled on the runtime of worker `worker`, which
+    /// must always be the same.
     ///
     /// # Errors
     /// See [`Kind`].
@@ -97,7 +98,7 @@ impl Proxy {
     }
 
     /// Sends a request to one upstream after the other, as far as it may be sent again. `protocols`: the
-    /// Upgrade that it has.
+    /// value of its Upgrade field.
     pub(crate) async fn exchange(
         &self,
         worker: usize,
@@ -124,7 +125,7 @@ impl Proxy {
         }
     }
 
-    /// Another one where there is one; else one that failed may be asked once more.
+    /// An untried upstream if there is one; else one that failed may be tried once more.
     fn next_upstream(&self, tried: &[usize]) -> Option<usize> {
         let now_ms = self.balance.pick_ms();
         self.balance.pick(tried, now_ms).or_else(|| match tried {
@@ -145,7 +146,7 @@ impl Proxy {
         let supply = &outgoing.supply;
         let sent = self.ask(worker, index, outgoing).await;
         if let Some(error) = supply.take_broken() {
-            // Whatever the upstream made of it: it was not its fault.
+            // The client's body broke off, so the upstream did not fail, whatever its result.
             return Err(Failed { error, is_unsent: false });
         }
         match sent {
@@ -157,8 +158,8 @@ impl Proxy {
         }
     }
 
-    /// Asks one upstream, on a connection that is there or a new one. One that was closed before anything was
-    /// sent is replaced.
+    /// Sends a request to one upstream, on an idle connection or a new one. A connection that was closed
+    /// before anything was sent is replaced.
     async fn ask(
         &self,
         worker: usize,
@@ -186,8 +187,8 @@ impl Proxy {
         }
     }
 
-    /// Checks the health of all upstreams from time to time, if there is a path for it, for as long as the
-    /// proxy is there.
+    /// Checks the health of all upstreams periodically, if a health path is set, for as long as the proxy
+    /// exists.
     pub async fn watch(proxy: Weak<Proxy>) {
         while let Some(proxy) = proxy.upgrade() {
             let Some(path) = &proxy.settings.health_path else { return };
@@ -200,7 +201,7 @@ impl Proxy {
         }
     }
 
-    /// On a connection of its own: this runs on no worker.
+    /// On a separate connection: this runs on no worker.
     async fn is_well(&self, upstream: &Upstream, path: &PathAndQuery) -> bool {
         let Ok(mut link) = self.connector.connect(upstream).await else { return false };
         let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", upstream.authority);
@@ -212,13 +213,13 @@ impl Proxy {
     }
 }
 
-/// A request as it is sent, once or again.
+/// A request as it is sent, possibly several times.
 struct Outgoing<'a> {
     method: &'a Method,
     target: &'a PathAndQuery,
     headers: &'a Fields,
     sender: Sender,
-    /// The Upgrade that it has.
+    /// The value of its Upgrade field.
     protocols: Option<&'a [u8]>,
     supply: Supply,
 }
@@ -242,8 +243,8 @@ impl Outgoing<'_> {
     }
 }
 
-/// Sends what is written, and waits for the head of the answer, so long since `began`; whether everything was
-/// sent before.
+/// Sends the output, and waits for the head of the answer, at most `patience` since `began`; returns also
+/// whether the complete request was sent before.
 async fn answer(
     link: &mut Link,
     upload: &mut Upload,
@@ -261,7 +262,7 @@ async fn answer(
                 Poll::Ready(Err(Cut::ByUpstream(error))) if !link.has_sent => {
                     return Poll::Ready(Err(Fault::Link(NoHead::Io(error))));
                 }
-                // It may have answered without reading all of it.
+                // The upstream may have answered without reading the complete request.
                 Poll::Ready(Err(Cut::ByUpstream(error))) => refused = Some(error),
             }
         }
@@ -278,20 +279,20 @@ async fn answer(
     .await
 }
 
-/// What went wrong in an attempt.
+/// Why an attempt failed.
 enum Fault {
     Connect(ConnectError),
     Link(NoHead),
-    /// The client's body broke off; why stands in its [`Supply`].
+    /// The client's body broke off; its [`Supply`] stores the error.
     Client,
-    /// The upstream let the time pass.
+    /// The upstream did not answer in time.
     Late,
 }
 
-/// An attempt that came to nothing.
+/// A failed attempt.
 struct Failed {
     error: Error,
-    /// Whether the upstream has seen nothing of the request.
+    /// Whether the upstream has received no part of the request.
     is_unsent: bool,
 }
 
@@ -316,7 +317,7 @@ impl Failed {
     }
 }
 
-/// Whether somewhere in it an operation ran out of time.
+/// Whether an error in the chain of sources is a time-out.
 fn is_time_out(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,19 +1,19 @@
-//! A time-out that begins anew with each request and is nearly never reached.
+//! A time-out that restarts with each request and rarely expires.
 //!
-//! Promises that a connection has one timer in its runtime, whatever is asked on it: one that rings before
-//! the deadline of the present request is set again then. Leaves what a deadline is to those who wait.
+//! Promises that a connection has one timer in its runtime for all of its requests: if the timer fires
+//! before the deadline of the present request, it is set again. Leaves the deadlines to the callers.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The timer of a connection; made when something is first waited for.
+/// The timer of a connection, created at the first wait.
 #[derive(Default)]
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
 impl Timer {
-    /// Waits until `deadline`, which may move while it is waited for.
+    /// Waits until `deadline`, which may move during the wait.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: impl Fn() -> Instant) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(deadline())));
         let ends = deadline();
@@ -45,11 +45,11 @@ mod tests {
         let began = Instant::now();
         poll_fn(|cx| timer.poll(cx, || began + SHORT)).await;
         assert!(began.elapsed() >= SHORT);
-        // Rung already, and set for later.
+        // The timer has already fired and is set for later.
         let began = Instant::now();
         poll_fn(|cx| timer.poll(cx, || began + SHORT)).await;
         assert!(began.elapsed() >= SHORT);
-        // Set for much later, and then for sooner.
+        // The timer is set for much later, and then for earlier.
         let late = Duration::from_secs(3600);
         let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx, || began + late))).await;
         assert!(polled.is_pending());

@@ -1,7 +1,8 @@
-//! Requests to change the protocol of a connection (RFC 9110 section 7.8), WebSocket above all.
+//! Requests to change the protocol of a connection (RFC 9110 section 7.8), mainly to WebSocket.
 //!
-//! Promises that a connection is handed over only when its upstream has answered 101 and taken a protocol
-//! that it was asked for, and that no protocol is asked for that carries HTTP requests of its own. Any other
+//! Promises that a connection is handed over only when its upstream has answered 101 and accepted a
+//! requested protocol, and that no protocol is requested that carries HTTP requests itself. Any other answer
+//! is passed on like the answer to any request. Leaves moving bytes to the caller.
 //! answer is passed on as that of any request. Leaves moving bytes to the caller.
 
 use crate::answer::{Answer, Arrived};
@@ -16,12 +17,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What an upstream makes of a request to change the protocol.
+/// An upstream's response to a request to change the protocol.
 #[derive(Debug)]
 pub enum Upgrade {
-    /// It goes on with HTTP.
+    /// The upstream continues with HTTP.
     Answered(Answer),
-    /// It speaks the other protocol.
+    /// The upstream speaks the other protocol.
     Taken(Fields, Tunnel),
 }
 
@@ -34,13 +35,14 @@ pub struct Tunnel {
 }
 
 impl Proxy {
-    /// The protocols of a request's Upgrade field that upstreams may be asked for; `None`: there is none.
+    /// The protocols of a request's Upgrade field that may be requested from upstreams; `None`: there is
+    /// none.
     pub fn protocols(upgrade: &[u8]) -> Option<Vec<u8>> {
         passable_protocols(upgrade)
     }
 
-    /// As [`Proxy::send`], for a request that asks for one of these protocols. The fields of a 101 have that
-    /// which was taken as Upgrade, and no others for one hop.
+    /// As [`Proxy::send`], for a request with these protocols in its Upgrade field. The fields of a 101
+    /// contain the accepted protocol as Upgrade, and no other hop-by-hop field.
     ///
     /// # Errors
     /// See [`Kind`].
@@ -57,7 +59,7 @@ impl Proxy {
         if !takes_protocol(&arrived.head.fields, &protocols) {
             return Err(arrived.refuse("changes to a protocol that was not asked for"));
         }
-        // What is left of a body would be read as the other protocol.
+        // The rest of a body would be read as the other protocol.
         if arrived.upload.is_some() {
             return Err(arrived.refuse("changes the protocol in the middle of a request"));
         }

@@ -1,10 +1,10 @@
-//! Where nodes are: addresses that can be connected to and compared.
+//! Addresses of nodes, which can be connected to and compared.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a node listens. Cheap to clone.
+/// The address on which a node listens. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// A host and its port.
@@ -25,7 +25,7 @@ impl Address {
         Some(Address::tcp(host.trim_start_matches('[').trim_end_matches(']'), port.parse().ok()?))
     }
 
-    /// The host, for TLS; none for a Unix socket.
+    /// The host, for TLS; `None` for a Unix socket.
     pub(crate) fn host(&self) -> Option<&str> {
         match self {
             Address::Tcp(host, _) => Some(host),

@@ -1,8 +1,8 @@
-//! Commands that a setting needs and no script can try, each tried once at the start on every primary: a
-//! server is judged by what it does, and not by its name and version.
+//! Commands that a setting needs and that no script can try; each is tried once at start on every primary: a
+//! server is judged by its behaviour, not by its name and version.
 //!
-//! A refusal is one sentence: the server, the command, the setting that needs it, the server's own words.
-//! What passes (a server that loads or is busy) is not lacking.
+//! A refusal is one sentence: the server, the command, the setting that needs it, the server's own message.
+//! A temporary error (the server is loading or busy) is no refusal.
 
 use crate::client::{Client, Session};
 use crate::error::{Error, Kind};
@@ -10,8 +10,8 @@ use crate::options::Durability;
 use redis::{Cmd, cmd};
 
 impl Client {
-    /// What the durability of this client confirms writes by. The facts of the session's node are checked
-    /// before: a server that has no WAITAOF by its version, or needs none, is not asked.
+    /// Tries the command by which this client confirms its writes. The facts of the session's node are
+    /// checked first: a server whose version has no WAITAOF, or that does not need it, is not asked.
     pub(crate) async fn check_confirmation(&self, session: &mut Session) -> Result<(), Error> {
         let (command, setting) = match self.options().durability {
             Durability::Async => return Ok(()),
@@ -24,10 +24,11 @@ impl Client {
         session.attempt(&command, setting).await
     }
 
-    /// Whether every primary tells of changes to keys ([`Client::invalidations`]), which `setting` needs.
+    /// Checks that every primary can report changes to keys ([`Client::invalidations`]), which `setting`
+    /// needs.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] with what a server lacks; or it does not answer.
+    /// [`Kind::Unsupported`] with what a server lacks; or an error when a server does not answer.
     pub async fn require_invalidations(&self, prefix: &[u8], setting: &str) -> Result<(), Error> {
         for node in self.primaries() {
             let mut session = self.session(&node.address).await?;
@@ -39,7 +40,7 @@ impl Client {
     }
 }
 
-/// A command that waits for nothing.
+/// A command with arguments that make it return without waiting.
 fn numbers(name: &str, count: usize) -> Cmd {
     let mut command = cmd(name);
     for _ in 0..count {
@@ -48,7 +49,7 @@ fn numbers(name: &str, count: usize) -> Cmd {
     command
 }
 
-/// What has a connection told of changes to keys with this prefix.
+/// The commands that subscribe a connection to changes to keys with this prefix.
 pub(crate) fn tracking(prefix: &[u8]) -> [Cmd; 2] {
     let (mut hello, mut tracking) = (cmd("HELLO"), cmd("CLIENT"));
     hello.arg(3);

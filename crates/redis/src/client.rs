@@ -21,11 +21,11 @@ use tokio::time::{Instant, timeout};
 /// A primary with its slots and replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where it is.
+    /// The address of the primary.
     pub address: Address,
     /// Its slots, as ranges with both ends included. All of them outside a cluster.
     pub slots: Vec<(u16, u16)>,
-    /// Servers that follow this primary, as it names them.
+    /// The replicas of this primary, by the addresses that it reports.
     pub replicas: Vec<Address>,
 }
 
@@ -120,7 +120,7 @@ impl Client {
     /// Refreshes the topology now.
     ///
     /// # Errors
-    /// When no node answered; the known topology stays.
+    /// When no node answered; the known topology is unchanged.
     pub async fn refresh(&self) -> Result<(), Error> {
         self.inner.refresh().await
     }
@@ -143,7 +143,7 @@ impl Client {
         Ok(all)
     }
 
-    /// The facts of the primaries that answer, asked side by side.
+    /// The facts of the primaries that answer, requested concurrently.
     pub async fn facts_of_reachable(&self) -> Vec<Facts> {
         let nodes = self.primaries();
         let limit = Duration::from_millis(limits::REACH_MS);
@@ -183,7 +183,7 @@ impl Client {
     /// Runs one command on each primary, one after the other.
     ///
     /// # Errors
-    /// The first one's.
+    /// The first error.
     pub async fn on_each_primary(&self, command: &Cmd) -> Result<Vec<(Address, Value)>, Error> {
         let mut answers = Vec::new();
         for node in self.primaries() {
@@ -237,7 +237,7 @@ impl Session {
                 "this connection to Redis at {address} was lost: open another"
             )));
         }
-        // Stays set when this future is dropped: the next answer would be that of this command.
+        // Remains set when this future is dropped: the next answer would belong to this command.
         self.is_broken = true;
         let bytes = command.get_packed_command();
         let lost = |error: io::Error| {

@@ -1,7 +1,7 @@
 //! Opening a connection to one node: socket, TLS, login, facts.
 //!
-//! An open connection is authenticated and has selected its database. The [`Facts`] of its node are
-//! from the moment in which it was opened.
+//! An open connection is authenticated and has selected its database. The [`Facts`] of its node were read
+//! when it was opened.
 
 use crate::addresses::Address;
 use crate::error::{Error, Kind};
@@ -51,7 +51,7 @@ impl Dialer {
         .await
     }
 
-    /// A connection to a Sentinel, which has a login of its own and no database.
+    /// A connection to a Sentinel, which has a separate login and no database.
     pub(crate) async fn sentinel(&self, address: &Address) -> Result<Wire, Error> {
         self.in_time(address, async {
             let mut wire = Wire::new(self.socket(address).await?);
@@ -108,7 +108,7 @@ impl Dialer {
 
 const LOST: &str = "the connection was lost";
 
-/// AUTH and SELECT, where they are needed.
+/// Sends AUTH and SELECT, if they are needed.
 async fn greet(wire: &mut Wire, login: &Login, database: u32) -> Result<(), Error> {
     let mut hello = Vec::new();
     if let Some(password) = &login.password {
@@ -130,7 +130,8 @@ async fn greet(wire: &mut Wire, login: &Login, database: u32) -> Result<(), Erro
     Ok(())
 }
 
-/// INFO, and what CONFIG GET says of syncs. The second may be forbidden; the settings are then unknown.
+/// Sends INFO and CONFIG GET for the sync settings. CONFIG GET may be forbidden; the settings are then
+/// unknown.
 pub(crate) async fn identify(wire: &mut Wire, address: &Address) -> Result<Facts, Error> {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("*appendfsync*");
@@ -152,7 +153,7 @@ pub(crate) async fn identify(wire: &mut Wire, address: &Address) -> Result<Facts
     Ok(Facts::parse(address.clone(), &info, &settings))
 }
 
-/// The error for a refused greeting, with what to do.
+/// The error for a refused greeting, with a suggestion.
 fn refused(error: Error, login: &Login) -> Error {
     let who = match (&login.user, &login.password) {
         (Some(user), _) => format!("the user {user:?}"),
@@ -175,7 +176,7 @@ fn refused(error: Error, login: &Login) -> Error {
     }
 }
 
-/// Sends commands together and reads their answers; an error of the server is the answer to its command.
+/// Sends commands together and reads their answers; a server error is the answer to its command.
 ///
 /// # Errors
 /// `Connect` when the connection fails.
@@ -193,7 +194,7 @@ pub(crate) async fn request(wire: &mut Wire, commands: &[Cmd]) -> Result<Vec<Res
     Ok(answers)
 }
 
-/// A value, or the server's own error as ours.
+/// Converts a server error into an error of this crate; other values are returned unchanged.
 pub(crate) fn checked(value: Value) -> Result<Value, Error> {
     match value {
         Value::ServerError(error) => {

@@ -10,11 +10,11 @@ use crate::url::Scheme;
 use redis::Value;
 use tokio::time::timeout;
 
-/// Discovers the topology. `before` is the map so far. `turn` makes each call begin with another
-/// node, so that one that is outdated or cut off is not used every time.
+/// Discovers the topology. `before` is the previous map. `turn` makes each call begin with a different node,
+/// so that an outdated or isolated node is not used every time.
 ///
 /// # Errors
-/// That of the last node asked: `Connect`, `Auth`, or `Unsupported` when it is not what the URL says.
+/// The error of the last node asked: `Connect`, `Auth`, or `Unsupported` when it is not what the URL says.
 pub(crate) async fn discover(dialer: &Dialer, before: Option<&Map>, turn: usize) -> Result<Map, Error> {
     match &dialer.target.scheme {
         Scheme::Plain => plain(dialer, before).await,
@@ -37,7 +37,7 @@ async fn plain(dialer: &Dialer, before: Option<&Map>) -> Result<Map, Error> {
         .filter(|replica| replica.online)
         .filter_map(|replica| Address::parse(&replica.address))
         .collect();
-    // A replica that left still counts for "all".
+    // A replica that has left still counts for "all".
     let known = before.map_or(0, |map| map.shards[0].replicas_known).max(facts.replicas.len() as u32);
     Ok(Map::single(address.clone(), replicas, known))
 }
@@ -81,7 +81,7 @@ async fn from_sentinel(
     let primary = primary.ok_or_else(|| {
         Error::new(Kind::Unsupported, format!("Sentinel at {sentinel} knows no master called {master:?}"))
     })?;
-    // A Sentinel that was cut off may name an old primary: check the role of the primary itself.
+    // An isolated Sentinel may name an old primary: check the role of the primary itself.
     if before.is_none_or(|map| !map.is_primary(&primary)) {
         let facts = dialer.connect(&primary).await?.facts;
         if facts.role != Role::Primary {
@@ -102,7 +102,7 @@ fn pair(parts: &[Value]) -> Option<Address> {
     Some(Address::tcp(&text(parts.first()?)?, text(parts.get(1)?)?.parse().ok()?))
 }
 
-/// The address of one entry of SENTINEL REPLICAS (names and values in turn), when it is up.
+/// The address in one entry of SENTINEL REPLICAS (alternating names and values), if the replica is up.
 fn replica_up(entry: &Value) -> Option<Address> {
     let Value::Array(parts) = entry else { return None };
     let field = |name: &str| {

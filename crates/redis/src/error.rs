@@ -9,7 +9,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Not executed: it was not sent completely, or the server answered so. Sending it again is safe.
+    /// Not executed: it was not sent completely, or the server reported that it did not run it. A retry is
+    /// safe.
     NotSent,
     /// Sent, with an unknown outcome: the connection was lost, no answer arrived in time, or fewer
     /// replicas (or no disk) confirmed it than demanded.
@@ -60,14 +61,14 @@ impl Error {
         self
     }
 
-    /// The same failure under another kind, its sentence and source kept.
+    /// The same failure under another kind, with the same message and source.
     #[must_use]
     pub(crate) fn into_kind(mut self, kind: Kind) -> Error {
         self.kind = kind;
         self
     }
 
-    /// The same failure with what was being done in front.
+    /// The same failure with a description of the operation in front.
     #[must_use]
     pub(crate) fn context(mut self, what: impl fmt::Display) -> Error {
         self.message = format!("{what}: {}", self.message);

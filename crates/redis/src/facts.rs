@@ -8,11 +8,11 @@ use std::fmt;
 /// The server software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Server {
-    /// Redis, or a server that does not name itself otherwise.
+    /// Redis, or a server that does not identify itself otherwise.
     Redis,
-    /// It says `valkey_version` in INFO.
+    /// INFO contains `valkey_version`.
     Valkey,
-    /// It says `dragonfly_version` in INFO.
+    /// INFO contains `dragonfly_version`.
     Dragonfly,
 }
 
@@ -23,7 +23,7 @@ pub enum Role {
     Primary,
     /// Follows a primary.
     Replica,
-    /// Watches primaries, and keeps no data.
+    /// Watches primaries and stores no data.
     Sentinel,
 }
 
@@ -31,16 +31,16 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Version(pub u32, pub u32, pub u32);
 
-/// A replica as its primary sees it.
+/// A replica as its primary reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaFacts {
     /// `ip:port` as INFO gives it.
     pub address: String,
     /// Whether it is in step (`state=online`).
     pub online: bool,
-    /// Seconds since it last confirmed.
+    /// Seconds since its last acknowledgement.
     pub lag_s: u64,
-    /// Bytes of the replication stream that it is behind its primary.
+    /// Bytes of the replication stream by which it is behind its primary.
     pub behind_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct ReplicaFacts {
 pub struct Facts {
     /// The node.
     pub address: Address,
-    /// Which server.
+    /// The server software.
     pub server: Server,
     /// The version of the software.
     pub version: Version,
@@ -57,20 +57,20 @@ pub struct Facts {
     pub compatible: Version,
     /// Whether it takes writes.
     pub role: Role,
-    /// Random id of the process; empty without one.
+    /// Random id of the process; empty when the server has none.
     pub run_id: String,
-    /// Id of the data's history: changes when a replica is promoted.
+    /// Id of the replication history: changes when a replica is promoted.
     pub replication_id: String,
-    /// Whether it keeps an append-only file.
+    /// Whether it writes an append-only file.
     pub appendonly: bool,
     /// `appendfsync`; `None` when CONFIG GET is not allowed.
     pub appendfsync: Option<String>,
     /// `no-appendfsync-on-rewrite`: whether a rewrite or a snapshot postpones the sync, whatever
-    /// `appendfsync` says. True when that is not known.
+    /// `appendfsync` is. True when the setting is not known.
     pub postpones_sync: bool,
     /// `maxmemory` in bytes; 0 is no limit.
     pub maxmemory_bytes: u64,
-    /// What the server does at its limit: `noeviction`, `allkeys-lru` …
+    /// The eviction policy at this limit: `noeviction`, `allkeys-lru` …
     pub maxmemory_policy: String,
     /// Memory in use, in bytes.
     pub used_memory_bytes: u64,
@@ -78,13 +78,13 @@ pub struct Facts {
     pub cluster: bool,
     /// Of a primary: its replicas.
     pub replicas: Vec<ReplicaFacts>,
-    /// Of a replica: whether it is connected to its primary, and seconds since the last message.
+    /// Of a replica: whether it is connected to its primary, and the seconds since the last message.
     pub primary_link: Option<(bool, u64)>,
-    /// Whether it has WAITAOF.
+    /// Whether it supports WAITAOF.
     pub waitaof: bool,
-    /// Whether it has streams.
+    /// Whether it supports streams.
     pub streams: bool,
-    /// Whether it has functions (FUNCTION, FCALL).
+    /// Whether it supports functions (FUNCTION, FCALL).
     pub functions: bool,
 }
 
@@ -95,18 +95,18 @@ pub enum Need {
     Streams,
     /// Lua scripts.
     Scripts,
-    /// That it never evicts keys by itself.
+    /// That it never evicts keys.
     NoEviction,
-    /// That a write can be on disk when it is answered.
+    /// That a write can be on disk before it is answered.
     Sync,
     /// This many replicas in step.
     Replicas(u32),
-    /// That it is a primary.
+    /// That its role is primary.
     Primary,
 }
 
 /// # Errors
-/// [`Kind::Unsupported`] with what is missing and what to set.
+/// [`Kind::Unsupported`] with what is missing and which setting to change.
 pub fn require(facts: &Facts, need: Need) -> Result<(), Error> {
     match need {
         Need::Streams if !facts.streams => facts.lacks("has no streams with XTRIM MINID: use Redis 6.2 or newer, or Valkey"),
@@ -169,12 +169,12 @@ impl Facts {
         ))
     }
 
-    /// Whether every write is on disk when it is answered.
+    /// Whether every write is on disk before it is answered.
     pub(crate) fn syncs_always(&self) -> bool {
         self.appendfsync.as_deref() == Some("always") && !self.postpones_sync
     }
 
-    /// Reads the answer to `INFO` (all sections of the default), and settings as far as they are known.
+    /// Parses the answer to `INFO` (all default sections), and the settings that could be read.
     pub(crate) fn parse(address: Address, info: &str, settings: &HashMap<String, String>) -> Facts {
         let fields = fields(info);
         let text = |name: &str| fields.get(name).copied().unwrap_or_default();

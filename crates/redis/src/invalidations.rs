@@ -22,13 +22,13 @@ use tokio::time::{sleep, timeout};
 /// A change on the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalidation {
-    /// These keys were written, deleted or have expired.
+    /// These keys were written, were deleted or have expired.
     Keys(Vec<Vec<u8>>),
     /// Any key may have changed.
     Everything,
 }
 
-/// The changes on the servers. Dropping it ends the listeners.
+/// The stream of changes on the servers. Dropping it ends the listeners.
 pub struct Invalidations {
     messages: mpsc::Receiver<Invalidation>,
     _listeners: JoinSet<()>,
@@ -41,14 +41,14 @@ impl std::fmt::Debug for Invalidations {
 }
 
 impl Invalidations {
-    /// The next change; `None` when the runtime ends.
+    /// Waits for the next change; `None` when the runtime ends.
     pub async fn next(&mut self) -> Option<Invalidation> {
         self.messages.recv().await
     }
 }
 
 impl Client {
-    /// Listens for writes to keys with this prefix. Must be called on a runtime.
+    /// Starts listening for writes to keys with this prefix. Must be called on a runtime.
     pub fn invalidations(&self, prefix: &[u8]) -> Invalidations {
         let (sender, messages) = mpsc::channel(limits::INVALIDATIONS_WAITING);
         let mut listeners = JoinSet::new();
@@ -76,16 +76,16 @@ async fn listen_to_primaries(client: Client, prefix: Vec<u8>, sender: mpsc::Send
             });
         }
         sleep(Duration::from_millis(limits::REFRESH_MS)).await;
-        // A failed refresh is repeated at the next turn.
+        // A failed refresh is repeated in the next round.
         drop(client.refresh().await);
     }
 }
 
-/// Listens to one node, and connects again when the connection is lost.
+/// Listens to one node, and reconnects when the connection is lost.
 async fn listen(client: Client, address: Address, prefix: Vec<u8>, sender: mpsc::Sender<Invalidation>) {
     while !sender.is_closed() {
         if let Ok(mut wire) = connect(&client, &address, &prefix).await {
-            // Whatever ended it, writes may be missed from now on.
+            // Whatever the reason, writes may be missed from now on.
             drop(forward(&mut wire, &sender).await);
             drop(sender.send(Invalidation::Everything).await);
         }
@@ -101,7 +101,7 @@ async fn connect(client: &Client, address: &Address, prefix: &[u8]) -> Result<Wi
     Ok(wire)
 }
 
-/// Forwards messages until the connection is lost, or does not answer a PING.
+/// Forwards messages until the connection is lost or a PING gets no answer.
 async fn forward(wire: &mut Wire, sender: &mpsc::Sender<Invalidation>) -> io::Result<()> {
     let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
     // Writes before this connection were not seen.

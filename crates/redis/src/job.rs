@@ -12,18 +12,18 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// What to run.
+/// The command or script to run.
 #[derive(Debug)]
 pub(crate) enum Body {
     Command(Cmd),
     Script { script: &'static Script, keys: Vec<Vec<u8>>, args: Vec<Vec<u8>> },
 }
 
-/// What to run, and how it was redirected.
+/// A command or script, and how it was redirected.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) body: Body,
-    /// Whether ASKING goes in front, after an ASK redirection.
+    /// Whether ASKING precedes it, after an ASK redirection.
     pub(crate) asking: bool,
 }
 
@@ -40,19 +40,19 @@ pub(crate) struct Request {
 pub(crate) enum Outcome {
     Done(Value),
     Failed(Error),
-    /// It may be sent again: it was not executed, or it only reads.
+    /// The request may be sent again: it was not executed, or it only reads.
     Again(Job, Why),
 }
 
-/// Why a request is sent again, and what must happen before. The errors are returned after the
-/// deadline.
+/// Why a request is sent again, and what must happen first. The error is returned when the deadline has
+/// passed.
 #[derive(Debug)]
 pub(crate) enum Why {
     /// The slot has moved to another node.
     Moved(Slot, Address, Error),
-    /// This request only goes to another node.
+    /// Only this request must go to another node.
     Ask(Address, Error),
-    /// The queue is full: returned at once, so that the caller can shed load.
+    /// The queue is full: the error is returned at once, so that the caller can shed load.
     Full(Error),
     /// The server is loading or busy.
     Wait(Error),
@@ -82,7 +82,7 @@ pub(crate) enum Meaning {
 }
 
 impl Body {
-    /// Packs it for a connection of the given epoch.
+    /// Packs the job for a connection with this epoch.
     pub(crate) fn pack(&self, epoch: &[u8], verb: &'static [u8], out: &mut Vec<u8>) {
         match self {
             Body::Command(command) => command.write_packed_command(out),
@@ -107,7 +107,7 @@ impl Body {
     }
 }
 
-/// Interprets an answer. The codes for "not executed" are those with which servers refuse to begin.
+/// Interprets an answer. The codes for "not executed" are those by which servers refuse to start a command.
 pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
     let error = match checked(value) {
         Ok(value) => return Meaning::Done(value),
@@ -131,7 +131,7 @@ pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
     }
 }
 
-/// `MOVED 3999 127.0.0.1:6381`; without a host it means the node that answered.
+/// Parses `MOVED 3999 127.0.0.1:6381`; an empty host means the node that answered.
 fn redirection(message: &str, from: &Address) -> Option<(Slot, Address)> {
     let mut words = message.split_ascii_whitespace().skip(1);
     let slot = Slot(words.next()?.parse().ok()?);

@@ -1,9 +1,9 @@
 //! A lane: one connection to one node in one direction, and the task that owns it.
 //!
-//! It takes all queued requests, sends them as one batch, reads the answers and returns them to the
-//! callers before it takes the next batch. Answers to writes are held until the WAIT or WAITAOF at
-//! the end of the batch confirms them. Every request gets exactly one outcome; a caller that has
-//! dropped its future is skipped.
+//! The task takes all queued requests, sends them as one batch, reads the answers and returns them to the
+//! callers before it takes the next batch. Answers to writes are held until the WAIT or WAITAOF at the end
+//! of the batch confirms them. Every request gets exactly one outcome; a request whose caller has dropped
+//! its future is skipped.
 
 use crate::addresses::Address;
 use crate::connection::{Connection, Purpose, checked, identify};
@@ -25,9 +25,9 @@ use tokio::time::{Instant, timeout};
 /// How a batch of writes is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Confirm {
-    /// Not at all: the answers are enough.
+    /// No confirmation: the answers suffice.
     Nothing,
-    /// WAITAOF 1 0: on this server's own disk.
+    /// WAITAOF 1 0: on the disk of this server.
     Disk,
     /// WAIT n.
     Replicas(u32),
@@ -45,7 +45,7 @@ struct Open {
     verb: &'static [u8],
     confirm: Confirm,
     used: Instant,
-    /// A script has refused the epoch: the node's role may have changed during this connection.
+    /// A script has refused the epoch: the role of the node may have changed during this connection.
     is_doubted: bool,
 }
 
@@ -57,20 +57,20 @@ pub(crate) struct Lane {
     queue: mpsc::Receiver<Request>,
     open: Option<Open>,
     output: Vec<u8>,
-    /// Whether the last batch lacked replicas: the next is sent only when enough are in step.
+    /// Whether the last batch lacked replicas: the next batch is sent only when enough replicas are in step.
     is_short: bool,
 }
 
-/// The requests of one batch: in flight in the order in which they were packed, then held or to be
-/// run again.
+/// The requests of one batch: in flight in the order in which they were packed, then held or to be sent
+/// again.
 #[derive(Default)]
 struct Batch {
     requests: VecDeque<Request>,
-    /// Where each one's bytes end.
+    /// The end of each request's bytes in the output.
     ends: Vec<usize>,
-    /// Scripts loaded at the front.
+    /// The number of scripts loaded at the front.
     loads: usize,
-    /// Answered, and not confirmed yet.
+    /// Answered, but not confirmed yet.
     held: Vec<(Request, Value)>,
     /// Not executed, because the server did not have their script.
     unloaded: VecDeque<Request>,
@@ -99,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// Sends what fits into one batch and completes it.
+    /// Sends the requests that fit into one batch and completes the batch.
     async fn step(&mut self, waiting: &mut VecDeque<Request>) {
         waiting.retain(|request| !request.reply.is_closed());
         if waiting.is_empty() {
@@ -136,7 +136,7 @@ impl Lane {
         self.open = Some(open);
     }
 
-    /// The connection, opened or checked again where needed.
+    /// Returns the connection, opened or checked again if needed.
     async fn ready(&mut self) -> Result<Open, Error> {
         if let Some(mut open) = self.open.take()
             && open.connection.wire.is_usable().await
@@ -169,7 +169,7 @@ impl Lane {
         Ok(open)
     }
 
-    /// Checks that this node suits the lane, and derives how its batches are confirmed.
+    /// Checks that this node fits the lane's purpose, and derives how its batches are confirmed.
     fn judge(&mut self, connection: Connection) -> Result<Open, Error> {
         let facts = &connection.facts;
         let mut confirm = Confirm::Nothing;
@@ -214,7 +214,7 @@ impl Lane {
         }
     }
 
-    /// Packs as many requests as fit into one batch, and their confirmation.
+    /// Packs the requests that fit into one batch, and their confirmation.
     fn pack(&mut self, open: &Open, waiting: &mut VecDeque<Request>, load: bool) -> Batch {
         self.output.clear();
         let mut batch = Batch::default();
@@ -314,7 +314,7 @@ impl Lane {
         }
     }
 
-    /// Replies to requests that were sent on a connection and not answered.
+    /// Replies to requests that were sent on a connection but not answered.
     fn lost(&self, requests: impl IntoIterator<Item = Request>, error: &io::Error) {
         let message = format!("no answer from Redis at {}", self.address);
         for request in requests {

@@ -1,17 +1,16 @@
 //! The one way to reach Redis, Valkey or Dragonfly: single, with replicas, behind Sentinel, or a Cluster.
 //!
-//! A [`Client`] knows the topology and follows failovers and resharding. A [`Link`] sends the
-//! requests of one worker thread; it has one connection for each node and direction. Requests that
-//! arrive while a batch is in flight form the next batch, so that concurrent callers share system
-//! calls, packets and, for writes, one WAIT or WAITAOF.
+//! A [`Client`] stores the topology and follows failovers and resharding. A [`Link`] sends the requests of
+//! one worker thread; it has one connection for each node and direction. Requests that arrive while a batch
+//! is in flight form the next batch, so that concurrent callers share system calls, packets and, for writes,
+//! one WAIT or WAITAOF.
 //!
 //! What must stay true here: an error says whether the request was executed. [`Kind::NotSent`] means
 //! that it was not, [`Kind::UnknownOutcome`] that it may have been; a write that may have been
 //! executed is never sent again.
 //!
-//! The crate `redis` has the codec (commands to bytes, bytes to [`Value`]). Sockets, topology,
-//! routing, batching and the meaning of a failure are implemented here. The callers define keys and
-//! scripts.
+//! The crate `redis` provides the codec (commands to bytes, bytes to [`Value`]). Sockets, topology, routing,
+//! batching and the meaning of a failure are implemented here. The callers define keys and scripts.
 
 mod addresses;
 mod capability;

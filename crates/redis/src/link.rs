@@ -26,9 +26,9 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Sends requests to the node that has their slot, in batches. Clones share the connections; a link
-/// belongs to the runtime that first uses it. Dropping a future discards the answer; a request that
-/// is in flight is not cancelled.
+/// Sends requests in batches to the node that owns their slot. Clones share the connections; a link belongs
+/// to the runtime that first uses it. Dropping a future discards the answer; a request that is in flight is
+/// not cancelled.
 #[derive(Clone)]
 pub struct Link {
     client: Client,
@@ -40,7 +40,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// The lanes of one link, and the map that they were made from.
+/// The lanes of one link, and the map that they were created from.
 struct State {
     version: u64,
     map: Arc<Map>,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Client {
-    /// A link for one thread and its runtime. It connects when it is used.
+    /// A link for one thread and its runtime. It connects on first use.
     pub fn link(&self) -> Link {
         let inner = self.inner.clone();
         let state = State {
@@ -77,7 +77,7 @@ thread_local! {
 }
 
 impl Client {
-    /// The link of this thread, which has one runtime.
+    /// The link of this thread, which must have one runtime.
     pub fn link_of_thread(&self) -> Link {
         LINKS.with_borrow_mut(|links| {
             if let Some((_, link)) = links.iter().find(|(client, _)| client.is_same(self)) {
@@ -199,10 +199,10 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(limits::RETRY_MS_MAX));
             redirects = 0;
-            // A replica that failed once is not tried again.
+            // After one failure, no replica is tried again.
             read_from = ReadFrom::Primary;
         }
-        // A refresh publishes the map; if it failed, the request fails when it is sent again.
+        // A refresh publishes the map; if the refresh failed, the retried request fails.
         if look && timeout_at(deadline, client.refresh()).await.is_err() {
             return Err(error);
         }
@@ -232,7 +232,7 @@ impl Shared {
             match lane.try_send(request) {
                 Ok(()) => return Ok(outcome),
                 Err(TrySendError::Full(request)) => return Err(Box::new((request.job, full(&key.0)))),
-                // The runtime of its task has ended; this one may be another.
+                // The runtime of its task has ended; this call may run on another.
                 Err(TrySendError::Closed(returned)) => request = returned,
             }
         }
@@ -269,14 +269,14 @@ async fn refresh_regularly(link: Weak<Shared>) {
         next += Duration::from_millis(limits::REFRESH_MS);
         sleep_until(next).await;
         let Some(shared) = link.upgrade() else { return };
-        // A failed refresh is repeated at the next turn; requests that need one start their own.
+        // A failed refresh is repeated in the next round; requests that need one start their own.
         drop(shared.client.refresh_if_old().await);
         shared.state.lock().renew(&shared.client);
     }
 }
 
 impl State {
-    /// Applies a new map, and drops the lanes that are not on it; they end when they are empty.
+    /// Applies a new map, and drops the lanes that are not on it; a lane ends when its queue is empty.
     fn renew(&mut self, client: &Inner) {
         let version = client.version();
         if version == self.version {

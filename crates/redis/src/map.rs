@@ -1,5 +1,5 @@
-//! The map: which node has which slot, and the replicas of each primary. A map is immutable; a new
-//! one replaces it.
+//! The map: which node owns which slot, and the replicas of each primary. A map is immutable; a new one
+//! replaces it.
 
 use crate::addresses::Address;
 use crate::slot::{SLOTS, Slot};
@@ -10,13 +10,13 @@ pub(crate) struct Shard {
     pub(crate) primary: Address,
     /// Replicas that are reported to be up.
     pub(crate) replicas: Vec<Address>,
-    /// Number of its replicas, up or down: the meaning of "all replicas".
+    /// Number of its replicas, up or down: what "all replicas" means.
     pub(crate) replicas_known: u32,
-    /// Slots, both ends included.
+    /// Slot ranges, both ends included.
     pub(crate) slots: Vec<(u16, u16)>,
 }
 
-/// Which shard has which slot.
+/// Which shard owns which slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Map {
     pub(crate) shards: Vec<Shard>,
@@ -36,18 +36,17 @@ impl Map {
         Map { shards, by_slot }
     }
 
-    /// A map of one primary that has every slot.
+    /// A map of one primary that owns every slot.
     pub(crate) fn single(primary: Address, replicas: Vec<Address>, replicas_known: u32) -> Map {
         Map::new(vec![Shard { primary, replicas, replicas_known, slots: vec![(0, SLOTS - 1)] }])
     }
 
-    /// The shard that has a slot; `None` while a cluster is incomplete.
+    /// The shard that owns a slot; `None` while a cluster is incomplete.
     pub(crate) fn shard(&self, slot: Slot) -> Option<&Shard> {
         self.shards.get(usize::from(*self.by_slot.get(usize::from(slot.0))?))
     }
 
-    /// The same map after MOVED said where a slot is now; `None` when it names a node that is not
-    /// on it as a primary.
+    /// The same map after a MOVED; `None` when the MOVED names a node that is not on it as a primary.
     pub(crate) fn moved(&self, slot: Slot, address: &Address) -> Option<Map> {
         let index = self.shards.iter().position(|shard| shard.primary == *address)?;
         let mut map = self.clone();
@@ -63,11 +62,11 @@ impl Map {
         self.shards.iter().any(|shard| shard.primary == *address || shard.replicas.contains(address))
     }
 
-    /// Reads CLUSTER NODES, as `answered_by` answered it.
+    /// Parses CLUSTER NODES, as the node `answered_by` returned it.
     ///
-    /// A line is `id ip:port@bus[,hostname] flags primary-id ping pong epoch link slot…`; a slot is
-    /// `n`, `n-m`, or, in brackets, one that is on its way and still counts for its owner. Source:
-    /// the command's documentation.
+    /// A line is `id ip:port@bus[,hostname] flags primary-id ping pong epoch link slot…`; a slot is `n`,
+    /// `n-m`, or, in brackets, a slot in migration, which still counts for its owner. Source: the command's
+    /// documentation.
     pub(crate) fn from_cluster_nodes(text: &str, answered_by: &Address, by_hostname: bool) -> Map {
         let lines: Vec<Line<'_>> =
             text.lines().filter_map(|line| Line::parse(line, answered_by, by_hostname)).collect();
@@ -123,7 +122,8 @@ impl<'a> Line<'a> {
         let hostname =
             names.split(',').next().filter(|name| by_hostname && !name.is_empty() && !name.contains('='));
         let address = match (hostname.unwrap_or(host), answered_by) {
-            // A node that was never reached from outside does not know its own address; we just reached it.
+            // A node that was never reached from outside does not know its own address; use the one just
+            // reached.
             ("", _) if myself => answered_by.clone(),
             ("", _) => return None,
             (host, _) => Address::tcp(host, port.parse().ok()?),

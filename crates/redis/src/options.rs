@@ -3,35 +3,35 @@
 use crate::error::{Error, Kind};
 use crate::limits;
 
-/// How safe a write is before it is answered.
+/// How durable a write is before it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
     /// As soon as the primary has executed it. A crash of the primary may lose it.
     #[default]
     Async,
-    /// When it is on the primary's disk: `appendfsync always`, or WAITAOF. Refused where the server
-    /// can do neither.
+    /// When it is on the primary's disk: `appendfsync always`, or WAITAOF. Refused if the server supports
+    /// neither.
     Sync,
-    /// When so many replicas have it: one WAIT a batch, its number read.
+    /// When this many replicas have it: one WAIT per batch, whose result is checked.
     Replicated(Replicas),
 }
 
-/// How many replicas must have a write.
+/// How many replicas must have received a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Replicas {
-    /// So many; at least 1.
+    /// This number; at least 1.
     Count(u32),
-    /// All that the shard is known to have, at least one: a shard without its replica takes no writes.
+    /// All known replicas of the shard, at least one: a shard without its replica takes no writes.
     All,
 }
 
-/// The nodes that answer reads.
+/// The nodes that serve reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadFrom {
     /// The primary: a read sees every write that was answered.
     #[default]
     Primary,
-    /// A replica in turn, the primary when there is none: a read may be behind by the replica's lag
+    /// The replicas in turn, the primary when there is none: a read may be behind by the replica's lag
     /// ([`crate::Facts`]).
     Replicas,
 }
@@ -41,7 +41,7 @@ pub enum ReadFrom {
 pub enum Topology {
     /// One server, no replica.
     Single,
-    /// One primary whose replicas were found by asking it.
+    /// One primary whose replicas were discovered by asking it.
     Replicas,
     /// A primary that Sentinel names, and its replicas.
     Sentinel,
@@ -54,12 +54,12 @@ pub enum Topology {
 pub struct Options {
     /// The durability of a write when it is answered.
     pub durability: Durability,
-    /// The nodes that answer reads.
+    /// The nodes that serve reads.
     pub read_from: ReadFrom,
-    /// How long one connection may take to be ready (TCP, TLS, AUTH, INFO), in milliseconds.
+    /// How long it may take to open a connection (TCP, TLS, AUTH, INFO), in milliseconds.
     pub connect_timeout_ms: u64,
-    /// How long a batch may go without an answer, and how long a request may be retried where
-    /// nothing happened, in milliseconds.
+    /// How long a batch may go without an answer, and how long a request that was not executed may be
+    /// retried, in milliseconds.
     pub response_timeout_ms: u64,
     /// The time-out given to WAIT and WAITAOF, in milliseconds; below `response_timeout_ms`.
     pub wait_timeout_ms: u64,
@@ -79,7 +79,7 @@ impl Default for Options {
 
 impl Options {
     /// # Errors
-    /// [`Kind::Url`] with what contradicts what.
+    /// [`Kind::Url`] with the options that contradict each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |what: &str| Err(Error::new(Kind::Url, what));
         if self.connect_timeout_ms == 0 || self.response_timeout_ms == 0 {

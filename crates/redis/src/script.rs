@@ -13,17 +13,17 @@ pub struct Script {
 }
 
 impl Script {
-    /// A script, and its name for messages.
+    /// A script with its name for messages.
     pub const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// What messages call it.
+    /// The name in messages.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its source in Lua.
+    /// The source in Lua.
     pub fn source(&self) -> &'static str {
         self.source
     }

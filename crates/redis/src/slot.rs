@@ -1,14 +1,14 @@
-//! Slots: which of a cluster's 16,384 parts a key is in, and short hash tags that lead to a given slot.
+//! Slots: the 16,384 parts of a cluster's key space, and short hash tags that map to a given slot.
 //!
 //! Source: Redis Cluster specification, "Key distribution model" and "Hash tags" (CRC-16/XMODEM
 //! modulo 16,384).
 
 use std::sync::OnceLock;
 
-/// Slots of a cluster.
+/// Number of slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// A part of the key space. Outside a cluster every slot is on the one primary.
+/// A part of the key space. Outside a cluster the one primary owns every slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
 
@@ -28,7 +28,7 @@ const CRC16: [u16; 256] = {
     table
 };
 
-/// The slot of a key: of what stands between its first `{` and the next `}`, when that is not empty.
+/// The slot of a key: of the text between its first `{` and the next `}`, when that is not empty.
 pub fn slot_of(key: &[u8]) -> Slot {
     let crc =
         hashed(key).iter().fold(0u16, |crc, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)]);
@@ -53,8 +53,8 @@ pub fn tag_for_slot(slot: Slot) -> &'static str {
     &TAGS.get_or_init(search_tags)[usize::from(slot.0)]
 }
 
-/// The shortest tag of each slot in base 36: 36 + 36² + 36³ tags leave about 5 % of the slots to
-/// those of four.
+/// The shortest tag of each slot in base 36: after 36 + 36² + 36³ tags about 5 % of the slots need tags of
+/// four characters.
 fn search_tags() -> Vec<String> {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut tags = vec![String::new(); usize::from(SLOTS)];

@@ -1,4 +1,4 @@
-//! TLS: certificates are always checked, against the system's authorities or the URL's own.
+//! TLS: certificates are always checked, against the system's authorities or those in the URL.
 
 use crate::error::{Error, Kind};
 use crate::url::TlsFiles;
@@ -25,8 +25,7 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, Error> {
             }
         }
         None => {
-            // Single certificates of the system that do not parse are left out: the rest is what
-            // others trust as well.
+            // System certificates that do not parse are skipped, as other programs do.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }

@@ -1,5 +1,5 @@
-//! Which servers there are, kept up to date: a failover, a moved slot and a new replica are noticed here,
-//! by the next refresh or by a MOVED.
+//! Keeps the topology up to date: a failover, a moved slot and a new replica are noticed here, by the next
+//! refresh or by a MOVED.
 
 use crate::addresses::Address;
 use crate::connection::Dialer;
@@ -21,7 +21,7 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) topology: Topology,
     pub(crate) map: RwLock<Arc<Map>>,
-    /// The number of the map, so that links notice a new one without a lock.
+    /// The version of the map, so that links notice a new map without a lock.
     pub(crate) version: AtomicU64,
     /// When the last refresh of the topology ended; locked during a refresh, so that one runs at a time.
     pub(crate) refreshed_at: tokio::sync::Mutex<Instant>,
@@ -42,7 +42,7 @@ impl Inner {
         self.topology != Topology::Single
     }
 
-    /// Number of replicas that the shard of this primary has had.
+    /// Number of replicas, up or down, that the shard of this primary is known to have.
     pub(crate) fn replicas_known(&self, primary: &Address) -> u32 {
         let map = self.map();
         map.shards.iter().find(|shard| shard.primary == *primary).map_or(0, |shard| shard.replicas_known)
@@ -59,7 +59,7 @@ impl Inner {
     /// Refreshes the topology, unless another call has done so since this one began.
     ///
     /// # Errors
-    /// As [`discover`]; the map stays as it was.
+    /// As [`discover`]; the map is then unchanged.
     pub(crate) async fn refresh(&self) -> Result<(), Error> {
         if !self.is_watched() {
             return Ok(());
@@ -77,7 +77,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Refreshes the topology if the last refresh is [`limits::REFRESH_MS`] ago.
+    /// Refreshes the topology if the last refresh ended at least [`limits::REFRESH_MS`] ago.
     pub(crate) async fn refresh_if_old(&self) -> Result<(), Error> {
         let old = match self.refreshed_at.try_lock() {
             Ok(refreshed_at) => refreshed_at.elapsed() >= Duration::from_millis(limits::REFRESH_MS),

@@ -15,7 +15,7 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
 }
 
-/// The kind of servers, from the URL's scheme.
+/// The kind of topology, from the URL's scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Plain,
@@ -23,7 +23,7 @@ pub(crate) enum Scheme {
     Sentinel { master: String },
 }
 
-/// Where the TLS settings' files are.
+/// The paths of the TLS files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) ca: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// A URL, checked.
+/// A parsed and checked URL.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) scheme: Scheme,
@@ -60,10 +60,10 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::new(Kind::Url, what)
 }
 
-/// Reads a URL; its settings change `options`.
+/// Parses a URL; its settings change `options`.
 ///
 /// # Errors
-/// [`Kind::Url`] with a sentence that names what is wrong, never with the password.
+/// [`Kind::Url`] with a sentence that names the mistake, never the password.
 pub(crate) fn parse(url: &str, options: &mut Options) -> Result<Target, Error> {
     let (scheme, rest) =
         url.split_once("://").ok_or_else(|| wrong(format!("the Redis URL needs a scheme: {SCHEMES}")))?;
@@ -146,7 +146,7 @@ fn parse_login(text: &str) -> Result<Login, Error> {
 
 fn parse_host(text: &str, default_port: u16) -> Result<Address, Error> {
     let (host, port) = match text.rfind(':') {
-        // The last colon of a bracketed IPv6 address without a port stands inside the brackets.
+        // The last colon of a bracketed IPv6 address without a port is inside the brackets.
         Some(at) if !text.ends_with(']') => (
             &text[..at],
             text[at + 1..].parse().map_err(|_| wrong(format!("{:?} is not a port", &text[at + 1..])))?,

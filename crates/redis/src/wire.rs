@@ -11,7 +11,7 @@ use std::task::Poll;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_util::codec::Decoder;
 
-/// A socket of any kind, with TLS or without.
+/// A socket, with or without TLS.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
@@ -30,7 +30,7 @@ impl Wire {
         Wire { socket, input, codec: ValueCodec::default(), sent_bytes: 0 }
     }
 
-    /// Sends everything. After an error or a drop, [`Wire::sent_bytes`] says how much may have arrived.
+    /// Sends all bytes. After an error or a drop, [`Wire::sent_bytes`] is how many bytes may have arrived.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sent_bytes = 0;
         while self.sent_bytes < bytes.len() {
@@ -47,7 +47,7 @@ impl Wire {
         self.sent_bytes
     }
 
-    /// An answer that has arrived completely.
+    /// The next answer, if it has arrived completely.
     pub(crate) fn ready(&mut self) -> io::Result<Option<Value>> {
         if self.input.is_empty() {
             return Ok(None);
@@ -70,7 +70,7 @@ impl Wire {
         }
     }
 
-    /// The next answer.
+    /// Waits for the next answer.
     pub(crate) async fn answer(&mut self) -> io::Result<Value> {
         loop {
             if let Some(value) = self.ready()? {
@@ -80,9 +80,9 @@ impl Wire {
         }
     }
 
-    /// Whether the connection is open and without unread input. Nothing can be sent on a connection
-    /// that the server closed, and an unsolicited message (such as that it has too many clients)
-    /// would be taken for an answer.
+    /// Whether the connection is open and without unread input. Nothing can be sent on a connection that the
+    /// server has closed, and an unsolicited message (such as the error for too many clients) would be
+    /// mistaken for an answer.
     pub(crate) async fn is_usable(&mut self) -> bool {
         if !self.input.is_empty() {
             return false;
@@ -96,7 +96,7 @@ impl Wire {
     }
 }
 
-/// Adds one command in RESP, from its parts.
+/// Appends one command in RESP, from its parts.
 pub(crate) fn pack<'a>(out: &mut Vec<u8>, count: usize, parts: impl Iterator<Item = &'a [u8]>) {
     length(out, b'*', count);
     for part in parts {

@@ -1,17 +1,17 @@
-//! Events: what a program says of itself, one a line, as text or as JSON.
+//! Events: messages of a program about itself, one per line, as text or as JSON.
 //!
-//! Promises that an event is one line of JSON whatever it holds, and that a field of a text line can be told
-//! from the next one. Leaves where lines go to [`crate::queue`] and to the macros.
+//! Promises that an event is one line of JSON whatever its content, and that each field of a text line can
+//! be distinguished from the next. Leaves the destination of lines to [`crate::queue`] and to the macros.
 
 use std::fmt::{Arguments, Write};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// How much an event matters.
+/// How severe an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Something failed for good.
+    /// Something failed permanently.
     Error,
-    /// Something is not as it should be, and the program goes on.
+    /// Something is not as it should be, and the program continues.
     Warn,
     /// Something happened.
     Info,
@@ -27,7 +27,7 @@ impl Level {
     }
 }
 
-/// How events are written.
+/// The format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The message, then `name=value` for each field.
@@ -39,30 +39,29 @@ pub enum Format {
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// A text, in quotes where it could be taken for more than one.
+    /// A text, quoted if it could be mistaken for several fields.
     Text(&'a str),
-    /// A number of whole things.
+    /// A whole number without a unit.
     Count(u64),
     /// Milliseconds, written with three decimals.
     Milliseconds(f64),
 }
 
-/// One thing that happened.
+/// A message with its severity and fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// How much it matters.
+    /// How severe the event is.
     pub level: Level,
     /// One sentence.
     pub message: Arguments<'a>,
-    /// What else is known, by name.
+    /// Further facts, by name.
     pub fields: &'a [(&'static str, Value<'a>)],
 }
 
 static FORMAT: AtomicU8 = AtomicU8::new(Format::Text as u8);
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// Sets how events are written from now on, and the least that an event must matter to be written by the
-/// macros.
+/// Sets the format of events from now on, and the lowest severity that the macros write.
 pub fn configure(format: Format, level: Level) {
     FORMAT.store(format as u8, Relaxed);
     LEVEL.store(level as u8, Relaxed);
@@ -73,7 +72,7 @@ pub(crate) fn is_written(level: Level) -> bool {
     level as u8 <= LEVEL.load(Relaxed)
 }
 
-/// The event as a line with its end, in the format that was set.
+/// Renders the event as a line, with its line end, in the configured format.
 pub(crate) fn line(event: &Event<'_>) -> String {
     match FORMAT.load(Relaxed) == Format::Json as u8 {
         true => json(event),
@@ -96,7 +95,7 @@ fn text(event: &Event<'_>) -> String {
     line
 }
 
-/// Whether a text needs no quotes to be told from what follows it.
+/// Whether a text can be distinguished from what follows it without quotes.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'=')
 }

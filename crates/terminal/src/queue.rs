@@ -1,7 +1,7 @@
-//! The queue of lines that must not hold up their writers.
+//! The queue of lines whose writers must not be delayed.
 //!
-//! Promises that queueing never waits: a line that finds the queue full is dropped and counted, and the count
-//! is told behind the lines that were written.
+//! Promises that queueing never waits: a line that finds the queue full is dropped and counted, and the
+//! count is reported after the lines that were written.
 
 use crate::event::{Event, Level, line};
 use crate::to_stderr;
@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::thread;
 use std::time::Duration;
 
-/// Most lines that wait.
+/// Most lines in the queue.
 const LINES_MAX: usize = 8192;
-/// Lines are written together up to about this many bytes.
+/// Lines are written together, up to about this many bytes.
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest that a reader of standard error is waited for at the end.
+/// The longest wait for a slow reader of standard error at the end of the program.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Message {
@@ -37,12 +37,12 @@ pub fn enqueue(event: &Event<'_>) {
     }
 }
 
-/// Waits until what is queued has been written; not for long.
+/// Waits until the queued lines have been written, at most one second. Does not wait if the queue is full.
 pub fn flush() {
     let Some(queue) = QUEUE.get() else { return };
     let (done, is_done) = channel();
     if queue.try_send(Message::Flush(done)).is_ok() {
-        // A reader that does not read must not hold up the end.
+        // A reader that does not read must not delay the exit.
         let _late = is_done.recv_timeout(FLUSH_TIMEOUT);
     }
 }
@@ -76,11 +76,11 @@ fn write(receiver: &Receiver<Message>) {
             );
             batch.push_str(&line(&Event { level: Level::Warn, message, fields: &[] }));
         }
-        // An error has no other place to be told at.
+        // An error cannot be reported anywhere else.
         let _ = io::stderr().write_all(batch.as_bytes());
         batch.clear();
         for done in flushed {
-            // Who waited may have given up.
+            // The waiting thread may have timed out.
             let _gone = done.send(());
         }
     }

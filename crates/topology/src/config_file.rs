@@ -1,9 +1,9 @@
-//! The config files of the nodes, and the `nodes.conf` of a cluster's, from which they know each
+//! The config files of the nodes, and the `nodes.conf` of each cluster node, which tells the nodes of each
 //! other before they start.
 //!
-//! `nodes.conf` is the servers' own format (one line a node as in CLUSTER NODES, then `vars`):
-//! Redis 7.0 and every Valkey read it. A node that starts with it takes up its slots and its
-//! primary without handshakes.
+//! `nodes.conf` has the servers' own format (one line per node as in CLUSTER NODES, then `vars`): Redis 7.0
+//! and every Valkey read it. A node that starts with it assumes its slots and its primary without
+//! handshakes.
 
 use crate::error::{Error, Result};
 use crate::limits::{BUS_OFFSET, SENTINEL_DOWN_AFTER_MS, SENTINEL_FAILOVER_MS, SENTINEL_NAME, SENTINELS};
@@ -22,12 +22,12 @@ pub(crate) fn path(topology: &Path, node: &Node) -> PathBuf {
     folder(topology, node).join("server.conf")
 }
 
-/// What a node prints.
+/// The file with a node's output.
 pub(crate) fn log(topology: &Path, node: &Node) -> PathBuf {
     folder(topology, node).join("server.log")
 }
 
-/// Writes everything that the nodes need to start.
+/// Writes all files that the nodes need to start.
 pub(crate) fn write(topology: &Path, layout: &Layout, spec: &Spec) -> Result<()> {
     for node in &layout.nodes {
         let folder = folder(topology, node);
@@ -48,12 +48,12 @@ fn put(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| Error::io("write", path, error))
 }
 
-/// As the servers' config parser reads a word in double quotes.
+/// Quotes a path as the servers' config parser reads a word in double quotes.
 fn quoted(path: &Path) -> String {
     format!("\"{}\"", path.display().to_string().replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// What all nodes have: this machine only, a command line that stays as it is (`process` knows a node by it).
+/// The config of all nodes: this machine only, an unchanged command line (by which `process` finds a node).
 fn common(folder: &Path, node: &Node) -> String {
     format!(
         "port {}\nbind 127.0.0.1\nprotected-mode no\nset-proc-title no\ndaemonize no\nlogfile \"\"\ndir {}\n",
@@ -66,22 +66,22 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     let mut text = common(folder, node);
     text.push_str("save \"\"\n");
     text.push_str(spec.persistence.directives());
-    // A local replica is there at once: waiting for others to share a transfer would only make the
-    // start slower.
+    // A local replica is available at once: waiting for others to share a transfer would only delay the
+    // start.
     text.push_str("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
-    // DEBUG SLEEP and the like, for tests; from this machine only.
+    // DEBUG SLEEP and similar commands, for tests; from this machine only.
     text.push_str("enable-debug-command local\n");
     if let Some(password) = &spec.password {
         text.push_str(&format!("requirepass {password:?}\nmasterauth {password:?}\n"));
     }
     text.push_str(&tls(node, spec));
     if layout.topology.is_cluster() && node.tls_port.is_some() {
-        // Only then does a node tell clients that speak TLS the others' TLS ports.
+        // Only with this setting does a node report the other nodes' TLS ports to clients that speak TLS.
         text.push_str(&format!("tls-cluster yes\ncluster-port {}\n", node.port + BUS_OFFSET));
     }
     if layout.topology.is_cluster() {
-        // A topology keeps the shape that was asked for: a replica does not move to another
-        // primary, and a primary that gave all its slots away does not become a replica.
+        // A topology retains the requested shape: a replica does not move to another primary, and a primary
+        // that gave all its slots away does not become a replica.
         text.push_str(&format!(
             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout {}\ncluster-allow-replica-migration no\n",
             spec.node_timeout_ms
@@ -96,7 +96,7 @@ fn server(folder: &Path, node: &Node, layout: &Layout, spec: &Spec) -> String {
     text
 }
 
-/// TLS on a second port, and for what nodes say to each other; nothing without.
+/// TLS on a second port and between the nodes; empty without TLS.
 fn tls(node: &Node, spec: &Spec) -> String {
     let (Some(tls), Some(port)) = (&spec.tls, node.tls_port) else { return String::new() };
     format!(
@@ -135,8 +135,8 @@ fn nodes(myself: &Node, layout: &Layout) -> String {
     let mut text = String::new();
     for (index, node) in layout.nodes.iter().enumerate() {
         let flag = if node == myself { "myself," } else { "" };
-        // An epoch of its own for each primary: two with the same would have to settle who is
-        // right. A replica has its primary's.
+        // Each primary has its own epoch: two primaries with equal epochs would have to resolve the
+        // conflict. A replica has its primary's epoch.
         let epoch = index % primaries + 1;
         let port = node.peer_port();
         let address = format!("127.0.0.1:{port}@{}", node.port + BUS_OFFSET);

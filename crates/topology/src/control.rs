@@ -1,11 +1,11 @@
-//! Questions to a node, over a connection of its own for each: nodes here come and go.
+//! Queries to a node, each over a separate connection: nodes in a topology start and stop.
 
 use crate::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
 use crate::state::Node;
 use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisResult, cmd};
 use std::collections::HashMap;
 
-/// A connection that gives up rather than wait for a stopped server.
+/// A connection with time-outs, so that a stopped server does not block the caller.
 pub(crate) fn connect(node: &Node, password: Option<&str>) -> RedisResult<Connection> {
     let mut settings = RedisConnectionInfo::default().set_skip_set_lib_name();
     if let Some(password) = password {
@@ -19,7 +19,7 @@ pub(crate) fn connect(node: &Node, password: Option<&str>) -> RedisResult<Connec
     Ok(connection)
 }
 
-/// The `name:value` lines of INFO and CLUSTER INFO.
+/// Parses the `name:value` lines of INFO and CLUSTER INFO.
 fn fields(text: &str) -> HashMap<&str, &str> {
     text.lines().filter_map(|line| line.split_once(':')).collect()
 }
@@ -29,12 +29,12 @@ fn fields(text: &str) -> HashMap<&str, &str> {
 pub(crate) struct Replication {
     pub is_primary: bool,
     pub primary_port: Option<u16>,
-    /// For a replica: connected to its primary, and nothing is missing.
+    /// For a replica: connected to its primary, with no data missing.
     pub in_step: bool,
     pub offset: u64,
-    /// For a primary: ports of the replicas that it streams to. It waits for a first
-    /// acknowledgement (up to a second) before it does, when the replica has long called itself
-    /// connected; until then a WAIT does not count it.
+    /// For a primary: ports of the replicas that it streams to. It begins to stream after a first
+    /// acknowledgement (up to a second), when the replica has long reported itself as connected; until then
+    /// a WAIT does not count the replica.
     pub streams_to: Vec<u16>,
 }
 
@@ -57,14 +57,15 @@ pub(crate) fn replication(connection: &mut Connection) -> RedisResult<Replicatio
     })
 }
 
-/// `ip=127.0.0.1,port=7001,state=online,offset=14,lag=0`: the offset is 0 until the first acknowledgement.
+/// Parses `ip=127.0.0.1,port=7001,state=online,offset=14,lag=0`: the offset is 0 until the first
+/// acknowledgement.
 fn streaming_port(replica: &str) -> Option<u16> {
     let field = |name: &str| replica.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let streams = field("state") == Some("online") && field("offset").is_some_and(|offset| offset != "0");
     field("port").filter(|_| streams)?.parse().ok()
 }
 
-/// Whether the server is still reading its data.
+/// Whether the server is still loading its data.
 pub(crate) fn is_loading(connection: &mut Connection) -> RedisResult<bool> {
     let text: String = cmd("INFO").arg("persistence").query(connection)?;
     Ok(fields(&text).get("loading") != Some(&"0"))
@@ -76,7 +77,7 @@ pub(crate) fn cluster_serves(connection: &mut Connection) -> RedisResult<bool> {
     Ok(fields(&text).get("cluster_state") == Some(&"ok"))
 }
 
-/// A line of CLUSTER NODES.
+/// Another node, parsed from a line of CLUSTER NODES.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub id: String,
@@ -84,9 +85,9 @@ pub(crate) struct Peer {
     pub primary: Option<String>,
     pub linked: bool,
     pub slots: Vec<(u16, u16)>,
-    /// Slots that it gives to another node: only a node's line about itself has them.
+    /// Slots that it is migrating to another node: only a node's line about itself contains them.
     pub migrating: Vec<(u16, String)>,
-    /// Slots that it takes.
+    /// Slots that it is importing.
     pub importing: Vec<(u16, String)>,
 }
 
@@ -100,14 +101,14 @@ impl Peer {
     }
 }
 
-/// How a node sees its cluster.
+/// The cluster's nodes as one node reports them.
 pub(crate) fn peers(connection: &mut Connection) -> RedisResult<Vec<Peer>> {
     let text: String = cmd("CLUSTER").arg("NODES").query(connection)?;
     Ok(text.lines().filter_map(peer).collect())
 }
 
-/// `ID ADDRESS FLAGS PRIMARY PING PONG EPOCH LINK SLOT…`, a slot being `7`, `7-9`, `[7->-ID]`
-/// (given) or `[7-<-ID]` (taken).
+/// Parses `ID ADDRESS FLAGS PRIMARY PING PONG EPOCH LINK SLOT…`; a slot is `7`, `7-9`, `[7->-ID]`
+/// (migrating) or `[7-<-ID]` (importing).
 fn peer(line: &str) -> Option<Peer> {
     let mut words = line.split(' ');
     let id = words.next()?.to_owned();

@@ -1,42 +1,41 @@
-//! What can go wrong: one opaque error with a kind to match on, the source kept, and a sentence
-//! that says what to do.
+//! Errors: one opaque error with a kind to match on, its source, and a sentence that says what to do.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// What kind of failure it was.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// What is asked for contradicts itself or a limit.
+    /// The request contradicts itself or a limit.
     Spec,
-    /// The server is not installed, or what was named is not a server.
+    /// The server is not installed, or the named program is not a server.
     NoServer,
     /// A port is taken.
     PortInUse {
-        /// Which one.
+        /// The port that is taken.
         port: u16,
     },
-    /// The folder holds a topology or something else already.
+    /// The folder already contains a topology or other files.
     FolderInUse,
-    /// The folder holds no topology.
+    /// The folder contains no topology.
     NotATopology,
-    /// There is no node of that name, or it is not one that this can be done with.
+    /// No node has this name, or its state does not allow the operation.
     Node,
-    /// A server ended, or would not start.
+    /// A server ended or did not start.
     Start,
     /// Nodes did not become ready in time.
     Timeout,
     /// A server refused a command or did not answer.
     Command,
-    /// It was given up because the caller asked so.
+    /// The caller cancelled the operation.
     Cancelled,
-    /// The operating system refused.
+    /// The operating system returned an error.
     Io,
 }
 
-/// Anything that failed in this room.
+/// An error of this crate.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -44,7 +43,7 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// Shorthand.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -62,12 +61,12 @@ impl Error {
         Error { kind: Kind::Command, message, source: Some(Box::new(source)) }
     }
 
-    /// What happened, to match on.
+    /// The kind of failure, to match on.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether the same call may succeed later without anyone changing anything.
+    /// Whether the same call may succeed later without any change.
     pub fn may_retry(&self) -> bool {
         matches!(self.kind, Kind::Timeout | Kind::Command | Kind::PortInUse { .. })
     }

@@ -1,4 +1,4 @@
-//! Which server program: one named by the environment, or the first on the path.
+//! Finds the server program: the one named by the environment, or the first on the path.
 
 use crate::error::{Error, Kind, Result};
 use crate::spec::Flavour;
@@ -6,17 +6,17 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A server program that answers to its name.
+/// A server program that reports its name and version.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub flavour: Flavour,
-    /// Absolute, not resolved further: Debian's `redis-server` is a link to a program that does
-    /// what its name says.
+    /// Absolute, but links are not resolved: Debian's `redis-server` is a link to a program that behaves
+    /// according to its name.
     pub path: PathBuf,
     pub version: String,
 }
 
-/// The server asked for, or Valkey when it is there, else Redis.
+/// The requested server, or Valkey if it is installed, else Redis.
 pub(crate) fn program(flavour: Option<Flavour>) -> Result<Program> {
     let candidates = match flavour {
         Some(flavour) => vec![flavour],

@@ -1,8 +1,8 @@
-//! A whole topology that is halted with its data, and resumed.
+//! Halts a whole topology with its data, and resumes it.
 //!
-//! - [`Local::halt`] leaves no process, and every server's data on disk, also of servers that keep nothing
+//! - [`Local::halt`] leaves no process, and every server's data on disk, even of servers that store nothing
 //!   there otherwise. No replica takes over meanwhile.
-//! - [`Local::resume`] starts whatever does not run, each on the data that it left, and returns when all
+//! - [`Local::resume`] starts every node that does not run, each on its data, and returns when all
 //!   nodes are ready, as [`Local::up`] does.
 //!
 //! Both may be repeated after an interruption. Leaves to others: single nodes and the end of a topology
@@ -22,13 +22,14 @@ use std::thread;
 use std::time::Instant;
 
 impl Local {
-    /// Ends every process in order. A node that is dead already stays dead.
+    /// Ends every process in order. A dead node stays dead.
     ///
-    /// Sentinels end first and replicas next, so that none is left that could take over from a primary.
+    /// Sentinels end first and replicas next, so that no replica remains that could take over from a
+    /// primary.
     ///
     /// # Errors
     /// When a node is stopped by a signal ([`Local::pause`]), and could not save its data: then nothing has
-    /// ended. When a server refuses to end, because it cannot save its data: then it goes on.
+    /// ended. When a server refuses to end, because it cannot save its data: then it continues to run.
     pub fn halt(&self) -> Result<()> {
         self.refuse_paused()?;
         let status = self.status()?;
@@ -51,10 +52,10 @@ impl Local {
         Ok(())
     }
 
-    /// Starts every node that does not run, on the data that it left, and waits until all are ready.
+    /// Starts every node that does not run, on its existing data, and waits until all are ready.
     ///
     /// # Errors
-    /// When a node is stopped by a signal, or something else uses the port of one: then nothing was started.
+    /// When a node is stopped by a signal, or another process uses a node's port: then nothing was started.
     pub fn resume(&self) -> Result<()> {
         self.refuse_paused()?;
         let processes = self.processes()?;
@@ -83,7 +84,7 @@ impl Local {
         })
     }
 
-    /// Has a node end with its data on disk. Returns before it has ended.
+    /// Asks a node to end with its data on disk. Returns before the node has ended.
     fn ask_to_end(&self, node: &Node) -> Result<()> {
         let processes = self.processes_of(node)?;
         if processes.is_empty() {
@@ -95,10 +96,10 @@ impl Local {
         let ended = control::connect(node, self.password_of(node)).and_then(|mut connection| {
             let (_, appends): (String, String) =
                 cmd("CONFIG").arg("GET").arg("appendonly").query(&mut connection)?;
-            // An append-only file is synced at the end; a snapshot beside it would not be read again.
+            // An append-only file is synced at the end; a snapshot beside it would never be read.
             let save = if appends == "yes" { "NOSAVE" } else { "SAVE" };
             match cmd("SHUTDOWN").arg(save).query::<()>(&mut connection) {
-                // It answers by closing the connection, at once or when it has saved.
+                // The server answers by closing the connection, at once or after saving.
                 Err(error) if error.is_io_error() => Ok(()),
                 done => done,
             }

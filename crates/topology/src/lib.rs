@@ -1,20 +1,20 @@
-//! `forebay-topology`: local Redis and Valkey servers in every shape that Forebay must work on: one
-//! instance, a primary with replicas, the same watched by Sentinel, a cluster. Real processes of
-//! the server that is installed.
+//! `forebay-topology`: local Redis and Valkey servers in every topology that Forebay supports: one instance,
+//! a primary with replicas, the same watched by Sentinel, a cluster. The processes are real and use the
+//! installed server.
 //!
-//! - [`Spec`]: what is asked for; [`Topology`] its shape, [`Flavour`] which server
-//! - [`Local`]: the running thing: [`Local::up`], [`Local::url`], [`Local::kill`],
+//! - [`Spec`]: the request; [`Topology`] its shape, [`Flavour`] the server software
+//! - [`Local`]: the running topology: [`Local::up`], [`Local::url`], [`Local::kill`],
 //!   [`Local::start`], [`Local::pause`], [`Local::cont`], [`Local::reshard`], [`Local::halt`],
-//!   [`Local::resume`], [`Local::down`]; taken down when dropped, unless it was asked to stay
+//!   [`Local::resume`], [`Local::down`]; taken down when dropped, unless it is detached
 //! - [`down`]: takes down what an earlier process left in a folder
 //!
-//! When `up` returns, every node serves, every replica is in step and all nodes agree. A cluster's
-//! nodes know each other from the first moment, because their `nodes.conf` is written before they
-//! start: no handshakes, no waiting for gossip.
+//! When `up` returns, every node serves, every replica is in step and all nodes agree. A cluster's nodes
+//! know each other from the start, because their `nodes.conf` is written before they start: no handshakes,
+//! no waiting for gossip.
 //!
-//! **The process table is the truth.** A node's processes are those whose command line is the
-//! server and the node's config file, so that nothing has to be written down that a crash could
-//! make wrong, and no other process is ever hit. This needs `/proc`: Linux.
+//! **The process table is the source of truth.** A node's processes are those whose command line is the
+//! server and the node's config file. So no record is written that a crash could make wrong, and no other
+//! process is ever signalled. This needs `/proc`: Linux.
 //!
 //! What must not move in: anything that a program needs to *use* Redis. That is `forebay-redis`.
 

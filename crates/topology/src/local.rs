@@ -1,4 +1,4 @@
-//! The running topology: up, one node down and up again, down.
+//! The running topology: up, killing and restarting single nodes, down.
 
 use crate::config_file;
 use crate::error::{Error, Kind, Result};
@@ -29,14 +29,15 @@ pub struct Local {
     pub(crate) layout: Layout,
     detached: bool,
     cancel: Option<Arc<AtomicBool>>,
-    /// Processes that this one started, to be waited for: the system keeps their numbers until then.
+    /// Child processes of this process, which must be waited for: the system reserves their process ids
+    /// until then.
     children: Mutex<HashMap<String, Child>>,
 }
 
-/// Takes down whatever topology a folder holds. Gives whether there was one.
+/// Takes down the topology in a folder. Returns whether there was one.
 ///
 /// # Errors
-/// A folder that holds something else is left alone ([`Kind::NotATopology`]).
+/// [`Kind::NotATopology`] for a folder with other content, which is left unchanged.
 pub fn down(folder: &Path) -> Result<bool> {
     if !folder.exists() {
         return Ok(false);
@@ -46,7 +47,7 @@ pub fn down(folder: &Path) -> Result<bool> {
 }
 
 impl Local {
-    /// Starts it. When this returns, every node serves, every replica is in step and all nodes
+    /// Starts a topology. When this returns, every node serves, every replica is in step and all nodes
     /// agree; on an error nothing is left.
     pub fn up(spec: Spec) -> Result<Local> {
         spec.check()?;
@@ -80,7 +81,7 @@ impl Local {
         unreachable!("the last attempt returns")
     }
 
-    /// What an earlier process left running in a folder. Stays when dropped.
+    /// The topology that an earlier process left running in a folder. It is not taken down when dropped.
     ///
     /// # Errors
     /// [`Kind::NotATopology`] when there is none.
@@ -107,7 +108,7 @@ impl Local {
     }
 
     fn children(&self) -> MutexGuard<'_, HashMap<String, Child>> {
-        // Every change of the map is one call: a panic elsewhere leaves it whole.
+        // Every change of the map is one call: a panic elsewhere leaves it consistent.
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +125,7 @@ impl Local {
         command.current_dir(config_file::folder(&self.folder, node));
         command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(out).stderr(err);
         if self.detached {
-            // The terminal's Ctrl-C is for the command that is typed next, not for these.
+            // A Ctrl-C in the terminal is meant for the foreground command, not for the servers.
             command.process_group(0);
         }
         let child = command.spawn().map_err(|error| Error::io("run", &self.layout.server, error))?;
@@ -132,15 +133,15 @@ impl Local {
         Ok(())
     }
 
-    /// The error of one of these nodes that ended by itself, if one did. Only processes that this
-    /// one started are seen.
+    /// The error of one of these nodes that ended unexpectedly, if one did. Only child processes of this
+    /// process are seen.
     pub(crate) fn ended(&self, nodes: &[&Node]) -> Option<Error> {
         let mut children = self.children();
         let (node, status) = nodes
             .iter()
             .find_map(|node| Some((*node, children.get_mut(&node.name)?.try_wait().ok().flatten()?)))?;
         children.remove(&node.name);
-        // A log that cannot be read leaves the status as all that is known.
+        // If the log cannot be read, the error contains only the exit status.
         let log = fs::read_to_string(config_file::log(&self.folder, node)).unwrap_or_default();
         let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
         let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
@@ -157,7 +158,7 @@ impl Local {
         ))
     }
 
-    /// Whether the caller of `up` asked to give it up.
+    /// Whether the caller of `up` has cancelled it.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
@@ -174,18 +175,18 @@ impl Local {
         Ok(process::find(&self.layout.server, &configs)?.remove(0))
     }
 
-    /// What Forebay's `memory.url` takes: `redis-cluster://127.0.0.1:7000`.
+    /// The value for Forebay's `memory.url`, such as `redis-cluster://127.0.0.1:7000`.
     pub fn url(&self) -> String {
         self.layout.url()
     }
 
-    /// All nodes: primaries first, then replicas, then Sentinels. Roles are those of the start;
-    /// [`Local::status`] tells today's.
+    /// All nodes: primaries first, then replicas, then Sentinels. The roles are those at the start;
+    /// [`Local::status`] returns the present ones.
     pub fn nodes(&self) -> &[Node] {
         &self.layout.nodes
     }
 
-    /// The shape.
+    /// The shape of the topology.
     pub fn topology(&self) -> Topology {
         self.layout.topology
     }
@@ -200,28 +201,27 @@ impl Local {
         self.layout.password.as_deref()
     }
 
-    /// Where configs, logs (`NODE/server.log`) and data lie.
+    /// The folder of configs, logs (`NODE/server.log`) and data.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// `kill -9`, and waits until it is gone. One that is dead already stays dead.
+    /// Sends SIGKILL, and waits until the node has ended. A dead node stays dead.
     pub fn kill(&self, name: &str) -> Result<()> {
         let node = self.layout.find(name)?;
         process::signal(&self.processes_of(node)?, Signal::KILL)?;
         self.wait_gone(std::slice::from_ref(node))
     }
 
-    /// Starts a node that was killed, on the data that it left, and waits until it serves. One that
-    /// runs stays as it is.
+    /// Starts a killed node on its existing data, and waits until it serves. A running node is not changed.
     ///
     /// # Errors
-    /// When it is stopped by a signal: that is ended by [`Local::cont`].
+    /// When the node is stopped by a signal: use [`Local::cont`].
     pub fn start(&self, name: &str) -> Result<()> {
         self.start_in(name, &[])
     }
 
-    /// The same with more in its environment: a library to preload, another clock.
+    /// As [`Local::start`], with additional environment variables: a library to preload, another clock.
     pub fn start_in(&self, name: &str, environment: &[(&str, &str)]) -> Result<()> {
         let node = self.layout.find(name)?;
         let processes = self.processes_of(node)?;
@@ -237,11 +237,11 @@ impl Local {
         self.wait_serving(node)
     }
 
-    /// SIGSTOP: it keeps its connections and answers nothing, as behind a cut cable. It stands
-    /// still when this returns.
+    /// Sends SIGSTOP: the node keeps its connections and answers nothing, as behind a cut cable. It has
+    /// stopped when this returns.
     pub fn pause(&self, name: &str) -> Result<()> {
         self.signal_living(name, Signal::STOP)?;
-        // The signal is sent; a process that runs on another core stops a little later.
+        // A process that runs on another core stops a little after the signal was sent.
         let node = self.layout.find(name)?;
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while !self.processes_of(node)?.iter().all(|process| process.paused) {
@@ -253,7 +253,7 @@ impl Local {
         Ok(())
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn cont(&self, name: &str) -> Result<()> {
         self.signal_living(name, Signal::CONT)
     }
@@ -267,7 +267,7 @@ impl Local {
         process::signal(&processes, signal)
     }
 
-    /// Ends all processes and removes everything that `up` made.
+    /// Ends all processes and removes everything that `up` created.
     pub fn down(self) -> Result<()> {
         self.take_down()
     }
@@ -281,7 +281,7 @@ impl Local {
         let file = self.folder.join(state::FILE);
         remove(&file, fs::remove_file(&file))?;
         match fs::remove_dir(&self.folder) {
-            // Files of others are not ours to remove.
+            // Files that `up` did not create are not removed.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             result => remove(&self.folder, result),
         }
@@ -315,7 +315,7 @@ impl Local {
                     let text = format!("{} was killed and does not end", nodes[index].name);
                     return Err(Error::new(Kind::Timeout, text));
                 }
-                // A fork that was born between look and kill.
+                // A fork that was created between the search and the kill.
                 found.iter().try_for_each(|processes| process::signal(processes, Signal::KILL))?;
                 thread::sleep(POLL_INTERVAL / 10);
                 continue;
@@ -323,8 +323,8 @@ impl Local {
             let mut children = self.children();
             for node in nodes {
                 if let Some(mut child) = children.remove(&node.name) {
-                    // One that was started a moment ago has no command line yet, by which it could
-                    // have been found.
+                    // A process that was started a moment ago has no command line yet, so that the search
+                    // could not find it.
                     child.kill().map_err(|error| Error::io("end", Path::new(&node.name), error))?;
                     child.wait().map_err(|error| Error::io("wait for", Path::new(&node.name), error))?;
                 }
@@ -345,13 +345,14 @@ impl Drop for Local {
     }
 }
 
-/// The folder, made if missing, empty, its path absolute and without links: processes are known by it.
+/// Creates the folder if it is missing; it must be empty. Its path is absolute and without links, because
+/// processes are found by it.
 fn claim_folder(asked: Option<&Path>) -> Result<PathBuf> {
     let path = match asked {
         Some(path) => path.to_owned(),
         None => std::env::temp_dir().join(format!("forebay-topology-{:016x}", rand::random::<u64>())),
     };
-    // Data and a password: for its owner alone.
+    // It will contain data and a password: only its owner may read it.
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
     made.map_err(|error| Error::io("create", &path, error))?;
     let path = fs::canonicalize(&path).map_err(|error| Error::io("open", &path, error))?;

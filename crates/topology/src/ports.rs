@@ -7,7 +7,7 @@ use crate::spec::Spec;
 use crate::state::Node;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// The first port of a block for this topology: the one asked for, or any.
+/// The first port of a free block for this topology: the requested one, or any.
 pub(crate) fn choose(spec: &Spec, asked: Option<u16>) -> Result<u16> {
     match asked {
         Some(base) => match taken(spec, base)? {
@@ -24,7 +24,7 @@ pub(crate) fn choose(spec: &Spec, asked: Option<u16>) -> Result<u16> {
     }
 }
 
-/// How many nodes, and how many ports they take.
+/// The number of nodes, and the number of ports that they need.
 fn counts(spec: &Spec) -> (usize, usize) {
     let nodes = spec.topology.servers() + spec.topology.sentinels();
     (nodes, if spec.tls.is_some() { 2 * nodes } else { nodes })
@@ -46,7 +46,7 @@ fn free(spec: &Spec) -> Result<u16> {
     Err(Error::new(Kind::PortInUse { port }, text))
 }
 
-/// The first port of the block that is taken.
+/// The first port of the block that is in use.
 fn taken(spec: &Spec, base: u16) -> Result<Option<u16>> {
     let (nodes, count) = counts(spec);
     let above = if spec.topology.is_cluster() { usize::from(BUS_OFFSET) } else { 0 };
@@ -60,7 +60,7 @@ fn taken(spec: &Spec, base: u16) -> Result<Option<u16>> {
     Ok(ports.chain(bus).find(is_taken))
 }
 
-/// The first port of a node that is taken.
+/// The first port of a node that is in use.
 pub(crate) fn taken_of(node: &Node, is_in_cluster: bool) -> Option<u16> {
     let bus = is_in_cluster.then(|| node.port + BUS_OFFSET);
     [Some(node.port), node.tls_port, bus].into_iter().flatten().find(is_taken)
@@ -84,7 +84,7 @@ mod tests {
             choose(&cluster, Some(base)).expect_err("the bus port is held").kind(),
             Kind::PortInUse { port: base + 1 + BUS_OFFSET }
         );
-        // Only a cluster has a bus.
+        // Only a cluster has bus ports.
         assert_eq!(choose(&Spec::new(Topology::Sentinel { replicas: 2 }), Some(base)).expect("free"), base);
         drop(held);
     }

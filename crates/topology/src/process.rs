@@ -1,7 +1,6 @@
-//! The processes of nodes, found in the process table by their command line: the server, then the
-//! node's config file. The configs say `set-proc-title no`, so that the command line stays what it
-//! was; a server's forks (for an append-only file, for a replica) have it as well, and are found
-//! with it.
+//! The processes of nodes, found in the process table by their command line: the server, then the node's
+//! config file. The configs contain `set-proc-title no`, so that the command line does not change; a
+//! server's forks (for an append-only file, for a replica) have the same command line, and are found too.
 
 use crate::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,12 +11,12 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub pid: Pid,
-    /// SIGSTOP was sent, SIGCONT not yet.
+    /// SIGSTOP was sent, and SIGCONT has not been sent since.
     pub paused: bool,
 }
 
-/// The processes of each of these config files, in their order. One that has ended and was not
-/// waited for has no command line and is not among them.
+/// The processes of each of these config files, in the same order. A process that has ended but was not
+/// waited for has no command line and is not found.
 pub(crate) fn find(server: &Path, configs: &[PathBuf]) -> Result<Vec<Vec<Process>>> {
     let mut found = vec![Vec::new(); configs.len()];
     let table = Path::new("/proc");
@@ -25,7 +24,7 @@ pub(crate) fn find(server: &Path, configs: &[PathBuf]) -> Result<Vec<Vec<Process
         let path = entry.map_err(|error| Error::io("read", table, error))?.path();
         let pid = path.file_name().and_then(|name| name.to_str()?.parse().ok()).and_then(Pid::from_raw);
         let Some(pid) = pid else { continue };
-        // A process may end between the listing and this: then it is none of ours any more.
+        // A process may end between the listing and this read: then it is skipped.
         let Ok(line) = fs::read(path.join("cmdline")) else { continue };
         let mut words = line.split(|byte| *byte == 0);
         if words.next() != Some(server.as_os_str().as_bytes()) {
@@ -40,13 +39,13 @@ pub(crate) fn find(server: &Path, configs: &[PathBuf]) -> Result<Vec<Vec<Process
     Ok(found)
 }
 
-/// The state of `/proc/PID/stat`: what follows the name, which stands in brackets and may hold
-/// anything (proc_pid_stat(5)).
+/// The state in `/proc/PID/stat`: the field after the name, which is in parentheses and may contain any
+/// characters (proc_pid_stat(5)).
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Sends a signal to all of them. One that has ended meanwhile is no failure.
+/// Sends a signal to all of them. A process that has ended meanwhile is no error.
 pub(crate) fn signal(processes: &[Process], signal: Signal) -> Result<()> {
     for process in processes {
         match kill_process(process.pid, signal) {

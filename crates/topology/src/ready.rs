@@ -1,4 +1,5 @@
-//! When a topology is ready: every node serves, every replica is in step, all nodes agree on who owns what.
+//! Checks that a topology is ready: every node serves, every replica is in step, all nodes agree on the
+//! owners.
 
 use crate::control::{self, Peer, Replication};
 use crate::error::{Error, Kind, Result};
@@ -11,12 +12,12 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Instant;
 
-/// What is still missing, in words; `None` when nothing is.
+/// What is still missing, in words; `None` when the topology is ready.
 type Missing = Option<String>;
 
 impl Local {
-    /// Waits until all nodes that run are ready: after a failover, the new primary serves, and all
-    /// have learnt of it. Nodes that are dead or stopped are not asked.
+    /// Waits until all running nodes are ready: after a failover, the new primary serves, and all nodes know
+    /// it. Dead and stopped nodes are not asked.
     pub fn wait_ready(&self) -> Result<()> {
         self.wait(|local| {
             let running: Vec<_> = local
@@ -31,7 +32,7 @@ impl Local {
         })
     }
 
-    /// The same, of every node.
+    /// As [`Local::wait_ready`], but for every node.
     pub(crate) fn wait_ready_all(&self) -> Result<()> {
         let nodes: Vec<_> = self.layout.nodes.iter().collect();
         self.wait(|local| local.unless_ended(&nodes, local.missing(&nodes)))?;
@@ -46,7 +47,7 @@ impl Local {
         })
     }
 
-    /// Waits until one node answers and has read its data.
+    /// Waits until one node answers and has loaded its data.
     pub(crate) fn wait_serving(&self, node: &Node) -> Result<()> {
         self.wait(|local| {
             let loading = control::connect(node, local.password_of(node))
@@ -60,7 +61,7 @@ impl Local {
         })
     }
 
-    /// What is missing comes, unless one of these nodes has ended: then it never does.
+    /// Returns what is missing; an error if one of these nodes has ended, because waiting is then useless.
     fn unless_ended(&self, nodes: &[&Node], missing: Missing) -> Result<Missing> {
         match self.ended(nodes) {
             Some(error) if missing.is_some() => Err(error),
@@ -68,7 +69,7 @@ impl Local {
         }
     }
 
-    /// A Sentinel has no password of its own.
+    /// The password of a node; a Sentinel has none.
     pub(crate) fn password_of(&self, node: &Node) -> Option<&str> {
         self.layout.servers().any(|server| server == node).then_some(())?;
         self.password()
@@ -96,7 +97,7 @@ impl Local {
         }
     }
 
-    /// Asks each of the nodes; the first that fails or lacks something is what is missing.
+    /// Asks each of the nodes; returns the first failure, or the first thing that is missing.
     fn ask<T>(
         &self,
         nodes: &[&Node],
@@ -174,7 +175,7 @@ impl Local {
     }
 }
 
-/// The first replica that is not in step, in its own view or in that of a primary among these nodes.
+/// The first replica that is not in step, as the replica or a primary among these nodes reports it.
 fn behind(nodes: &[&Node], replications: &[Replication]) -> Missing {
     for (node, view) in nodes.iter().zip(replications).filter(|(_, view)| !view.is_primary) {
         let primary = nodes
@@ -203,8 +204,8 @@ fn owners(peers: &[Peer]) -> HashMap<String, Vec<(u16, u16)>> {
         .collect()
 }
 
-/// Whether a Sentinel takes the same node for the primary, sees its replicas, and could have a
-/// majority for a failover.
+/// Whether a Sentinel considers the same node the primary, sees its replicas, and could get a majority for a
+/// failover.
 fn sentinel_agrees(
     connection: &mut redis::Connection,
     primary: &Node,

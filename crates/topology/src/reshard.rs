@@ -1,16 +1,16 @@
-//! Moving slots from one primary to another while both serve: the cluster specification's way,
-//! which every version knows.
+//! Moves slots from one primary to another while both serve: the procedure of the cluster specification,
+//! which every version supports.
 //!
 //! 1. target: `CLUSTER SETSLOT s IMPORTING source`; source: `CLUSTER SETSLOT s MIGRATING target`.
-//!    From now on the source sends clients to the target (ASK) for keys that it does not have, so
-//!    that no key can appear behind the mover's back.
+//!    From now on the source redirects clients to the target (ASK) for keys that it does not have, so
+//!    that no new key can appear on the source unnoticed.
 //! 2. source: `MIGRATE` the slot's keys, batch by batch, each batch atomic.
 //! 3. target, source, then every other primary: `CLUSTER SETSLOT s NODE target`. The target first:
-//!    if the mover dies between the two, both know an owner, and the source still points to the
+//!    if the mover dies between the two, both know an owner, and the source still redirects to the
 //!    target.
 //!
-//! Doing it again finishes what was interrupted: slots that are half-way between the two nodes are
-//! moved before others.
+//! A repeated call completes an interrupted one: slots that are half-way between the two nodes are moved
+//! before others.
 
 use crate::control::{self, Peer};
 use crate::error::{Error, Kind, Result};
@@ -22,13 +22,13 @@ use redis::{Connection, Value, cmd};
 /// What a reshard moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Hash slots that have another primary now.
+    /// Hash slots that now have another primary.
     pub slots: u16,
-    /// Keys in them.
+    /// Keys in these slots.
     pub keys: u64,
 }
 
-/// A connection with the node at its other end.
+/// A connection, and the node at its other end.
 struct End<'a> {
     node: &'a Node,
     connection: Connection,
@@ -56,8 +56,8 @@ impl End<'_> {
 }
 
 impl Local {
-    /// Moves slots with their keys from one primary to another, and waits until all nodes agree.
-    /// `progress` is told after each slot what has been moved.
+    /// Moves slots with their keys from one primary to another, and waits until all nodes agree. After each
+    /// slot, `progress` is called with the totals so far.
     pub fn reshard(
         &self,
         from: &str,
@@ -84,8 +84,8 @@ impl Local {
         Ok(moved)
     }
 
-    /// First step of one slot's move: the target takes, the source gives. Clients are sent from one
-    /// to the other from now on.
+    /// First step of one slot's move: the target imports, the source migrates. From now on clients are
+    /// redirected from one to the other.
     pub fn begin_slot(&self, slot: u16, from: &str, to: &str) -> Result<()> {
         let (mut from, mut to) = (self.end(from)?, self.end(to)?);
         let (from_id, to_id) = (from.node.id.clone(), to.node.id.clone());
@@ -93,7 +93,7 @@ impl Local {
         from.set_slot(slot, "MIGRATING", &to_id)
     }
 
-    /// Second step: moves at most so many keys. Gives how many; 0 when none is left.
+    /// Second step: moves at most `count_max` keys. Returns the number moved; 0 when no key is left.
     pub fn move_keys(&self, slot: u16, from: &str, to: &str, count_max: usize) -> Result<u64> {
         let (mut from, to) = (self.end(from)?, self.layout.find(to)?);
         let keys: Vec<Vec<u8>> = cmd("CLUSTER")
@@ -112,7 +112,7 @@ impl Local {
         if let Some(password) = self.password() {
             migrate.arg("AUTH").arg(password);
         }
-        // OK, or NOKEY when all of them have expired since they were listed.
+        // OK, or NOKEY when all of the keys have expired since they were listed.
         let answer: redis::RedisResult<Value> = migrate.arg("KEYS").arg(&keys).query(&mut from.connection);
         answer.map_err(|error| {
             Error::command(&from.node.name, &format!("move keys of slot {slot} to {}", to.name), error)
@@ -120,7 +120,7 @@ impl Local {
         Ok(keys.len() as u64)
     }
 
-    /// Last step: the target owns the slot, and every primary that runs is told.
+    /// Last step: the target owns the slot, and every running primary is told.
     pub fn finish_slot(&self, slot: u16, from: &str, to: &str) -> Result<()> {
         let owner = self.layout.find(to)?.id.clone();
         let (mut source, mut target) = (self.end(from)?, self.end(to)?);
@@ -143,7 +143,7 @@ impl Local {
         Ok(End { node, connection })
     }
 
-    /// Which slots to move: those half-way, then the lowest.
+    /// The slots to move: those half-way, then the lowest.
     fn choose(&self, from: &str, to: &str, slots: u16) -> Result<Vec<u16>> {
         let refuse = |text: String| Err(Error::new(Kind::Node, text));
         if !self.layout.topology.is_cluster() {

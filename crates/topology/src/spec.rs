@@ -1,4 +1,4 @@
-//! What is asked for, as it was asked; [`Spec::check`] says what contradicts itself.
+//! The request for a topology; [`Spec::check`] finds contradictions in it.
 
 use crate::error::{Error, Kind, Result};
 use crate::limits::{NODE_TIMEOUT_MS, NODES_MAX, SENTINELS, SLOTS};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The shape.
+/// The shape of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Topology {
@@ -35,7 +35,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// How many servers that hold data.
+    /// The number of servers that store data.
     pub fn servers(self) -> usize {
         match self {
             Topology::Single => 1,
@@ -44,7 +44,7 @@ impl Topology {
         }
     }
 
-    /// How many Sentinels.
+    /// The number of Sentinels.
     pub fn sentinels(self) -> usize {
         if matches!(self, Topology::Sentinel { .. }) { SENTINELS } else { 0 }
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// Which server.
+/// The server software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flavour {
@@ -99,7 +99,7 @@ impl Flavour {
         }
     }
 
-    /// The environment variable that names the program when it is not on the path.
+    /// The environment variable with the path of the program, if it is not on the path.
     pub fn variable(self) -> &'static str {
         match self {
             Flavour::Redis => "FOREBAY_REDIS_SERVER",
@@ -117,12 +117,12 @@ impl fmt::Display for Flavour {
     }
 }
 
-/// What a server keeps on disk.
+/// What a server stores on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
     /// Nothing (`appendonly no`, no snapshots): a restarted node is empty until its primary fills it.
     None,
-    /// An append-only file, synced when the system likes (`appendfsync no`).
+    /// An append-only file, synced at the system's discretion (`appendfsync no`).
     AppendOnly,
     /// Synced once a second (`appendfsync everysec`).
     EverySecond,
@@ -144,7 +144,7 @@ impl Persistence {
 impl FromStr for Persistence {
     type Err = String;
 
-    /// What `appendfsync` is called in a server's config.
+    /// Parses the name of an `appendfsync` setting in a server's config.
     fn from_str(text: &str) -> std::result::Result<Persistence, String> {
         match text {
             "no" => Ok(Persistence::AppendOnly),
@@ -155,51 +155,50 @@ impl FromStr for Persistence {
     }
 }
 
-/// Files in PEM that a server needs for TLS.
+/// The PEM files that a server needs for TLS.
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// Its certificate, for 127.0.0.1.
     pub certificate: PathBuf,
     /// The certificate's key.
     pub key: PathBuf,
-    /// The authority that signed it; the URL names it.
+    /// The authority that signed it; named in the URL.
     pub ca: PathBuf,
 }
 
-/// What [`crate::Local::up`] is asked for.
+/// The request to [`crate::Local::up`].
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The shape.
     pub topology: Topology,
-    /// Which server; `None`: Valkey when it is installed, else Redis.
+    /// The server software; `None`: Valkey if it is installed, else Redis.
     pub flavour: Option<Flavour>,
-    /// Where configs, logs and data lie; made, and removed by `down`. `None`: a folder below the
-    /// system's for temporary files.
+    /// The folder of configs, logs and data; created, and removed by `down`. `None`: a folder below the
+    /// system's folder for temporary files.
     pub folder: Option<PathBuf>,
-    /// Port of the first node, the others follow; a cluster's bus is 10,000 above. `None`: ports
-    /// that are free.
+    /// Port of the first node; the other nodes follow. A cluster's bus is 10,000 above. `None`: free ports.
     pub port: Option<u16>,
-    /// What is kept on disk.
+    /// What the servers store on disk.
     pub persistence: Persistence,
-    /// Password of the default user of every server that holds data.
+    /// Password of the default user of every server that stores data.
     pub password: Option<String>,
-    /// What the servers need to speak TLS as well, each on a second port, and among each other. Not
-    /// for a primary with replicas alone.
+    /// The files with which the servers also speak TLS, each on a second port, and among each other. Not for
+    /// a topology of a primary with replicas only.
     pub tls: Option<Tls>,
-    /// How long a cluster node is silent before its peers take it for dead.
+    /// How long a cluster node may be silent before its peers consider it dead.
     pub node_timeout_ms: u32,
-    /// Lines added to the config of every server that holds data, such as `maxmemory 100mb`.
+    /// Lines added to the config of every server that stores data, such as `maxmemory 100mb`.
     pub directives: Vec<String>,
-    /// Whether it stays when the [`crate::Local`] is dropped and when a terminal interrupts the
+    /// Whether it keeps running when the [`crate::Local`] is dropped and when a terminal interrupts the
     /// program that started it.
     pub detached: bool,
-    /// Set it to `true` to give up an `up` that is under way.
+    /// Set it to `true` to cancel an `up` in progress.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Spec {
-    /// The shape, on free ports, in a temporary folder, with an append-only file synced every
-    /// second; goes down when dropped.
+    /// A topology of this shape, on free ports, in a temporary folder, with an append-only file synced every
+    /// second; taken down when dropped.
     pub fn new(topology: Topology) -> Spec {
         Spec {
             topology,
@@ -216,19 +215,19 @@ impl Spec {
         }
     }
 
-    /// On this server.
+    /// Uses this server software.
     pub fn on(mut self, flavour: Flavour) -> Spec {
         self.flavour = Some(flavour);
         self
     }
 
-    /// With this on disk.
+    /// Stores this on disk.
     pub fn keep(mut self, persistence: Persistence) -> Spec {
         self.persistence = persistence;
         self
     }
 
-    /// With one more line in every server's config.
+    /// Adds one line to every server's config.
     pub fn directive(mut self, line: impl Into<String>) -> Spec {
         self.directives.push(line.into());
         self

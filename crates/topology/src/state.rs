@@ -1,5 +1,5 @@
-//! What a topology consists of, and the file that says so to later commands: `topology.json` in the
-//! topology's folder.
+//! The plan of a topology, and the file that stores it for later commands: `topology.json` in the topology's
+//! folder.
 //!
 //! ```text
 //! { "version": 1, "topology": {"cluster": {"masters": 3, "replicas": 1}}, "flavour": "valkey",
@@ -9,9 +9,9 @@
 //!     "id": "40 hex digits", "replica_of": null}, … ] }
 //! ```
 //!
-//! Valid: this version, at least one node. It holds nothing that changes while the nodes run: who
-//! is primary and who lives is asked of them and of the process table. It is written before the
-//! first process starts, so that `down` finds all of them.
+//! Valid: this version, at least one node. The file contains nothing that changes while the nodes run: their
+//! roles are asked of the nodes, and whether they run of the process table. It is written before the first
+//! process starts, so that `down` finds all of them.
 
 use crate::error::{Error, Kind, Result};
 use crate::find::Program;
@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 
 const VERSION: u32 = 1;
 
-/// The file's name.
+/// The name of the file.
 pub(crate) const FILE: &str = "topology.json";
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
-    /// Holds data.
+    /// Stores data.
     Server,
     /// Watches the servers.
     Sentinel,
@@ -42,15 +42,15 @@ pub enum NodeKind {
 pub struct Node {
     /// `node-1`, …, `sentinel-1`, …
     pub name: String,
-    /// Where it serves, on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     pub port: u16,
-    /// What it is.
+    /// Whether it stores data or is a Sentinel.
     pub kind: NodeKind,
     /// Its id in the cluster or among the Sentinels.
     pub id: String,
-    /// The name of the primary that it began as a replica of; a failover changes that.
+    /// The name of the primary that it replicated at the start; a failover changes that.
     pub replica_of: Option<String>,
-    /// Where it serves TLS, if it does.
+    /// Its TLS port, if it speaks TLS.
     #[serde(default)]
     pub tls_port: Option<u16>,
 }
@@ -61,7 +61,7 @@ impl Node {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The port by which the others reach it.
+    /// The port by which the other nodes reach it.
     pub(crate) fn peer_port(&self) -> u16 {
         self.tls_port.unwrap_or(self.port)
     }
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// A topology as planned, with every choice made.
+/// The plan of a topology, with every choice made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Layout {
     version: u32,
@@ -81,15 +81,15 @@ pub(crate) struct Layout {
     pub server: PathBuf,
     pub server_version: String,
     pub password: Option<String>,
-    /// The authority behind the servers' certificates, when they speak TLS.
+    /// The certificate authority of the servers, when they speak TLS.
     #[serde(default)]
     pub tls_ca: Option<PathBuf>,
     pub nodes: Vec<Node>,
 }
 
 impl Layout {
-    /// Primaries first, then the first replica of each, then the second of each, then Sentinels;
-    /// one port after the other.
+    /// Plans primaries first, then the first replica of each, then the second of each, then Sentinels; with
+    /// consecutive ports.
     pub(crate) fn plan(spec: &Spec, program: &Program, base: u16) -> Layout {
         let topology = spec.topology;
         let primaries = match topology {
@@ -123,7 +123,7 @@ impl Layout {
         }
     }
 
-    /// The nodes that hold data.
+    /// The nodes that store data.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.kind == NodeKind::Server)
     }
@@ -132,7 +132,7 @@ impl Layout {
         self.nodes.iter().filter(|node| node.kind == NodeKind::Sentinel)
     }
 
-    /// The slots that a primary begins with: even shares, the remainders spread.
+    /// The initial slots of a primary: equal shares, with the remainder distributed.
     pub(crate) fn first_slots(&self, node: &Node) -> Option<(u16, u16)> {
         let Topology::Cluster { masters, .. } = self.topology else { return None };
         let index = self.nodes.iter().position(|other| other == node).filter(|index| *index < masters)?;
@@ -140,8 +140,8 @@ impl Layout {
         Some((edge(index), edge(index + 1) - 1))
     }
 
-    /// What Forebay's `memory.url` takes: more than one address where any of them will do, for one
-    /// may be dead.
+    /// The value for Forebay's `memory.url`: several addresses where any of them suffices, because one may
+    /// be dead.
     pub(crate) fn url(&self) -> String {
         let user = self.password.as_ref().map_or(String::new(), |password| format!(":{}@", encode(password)));
         let addresses = |nodes: Vec<&Node>| -> String {
@@ -193,7 +193,7 @@ impl Layout {
         serde_json::to_vec_pretty(self).expect("strings and numbers have a JSON text")
     }
 
-    /// Takes an empty folder for this topology: only one process can.
+    /// Creates the file in an empty folder: only one process can succeed.
     pub(crate) fn claim(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         let written = OpenOptions::new()
@@ -207,7 +207,7 @@ impl Layout {
         })
     }
 
-    /// Replaces the plan, in one step.
+    /// Replaces the file atomically.
     pub(crate) fn save(&self, folder: &Path) -> Result<()> {
         let (path, beside) = (folder.join(FILE), folder.join("topology.json.new"));
         fs::write(&beside, self.to_json())
@@ -215,7 +215,7 @@ impl Layout {
             .map_err(|error| Error::io("write", &path, error))
     }
 
-    /// The plan of a folder; `None` when there is none.
+    /// Reads the plan in a folder; `None` when there is none.
     pub(crate) fn read(folder: &Path) -> Result<Option<Layout>> {
         let path = folder.join(FILE);
         let text = match fs::read(&path) {
@@ -239,7 +239,7 @@ impl Layout {
     }
 }
 
-/// The error of a folder that has a topology.
+/// The error for a folder that already has a topology.
 pub(crate) fn in_use(folder: &Path) -> Error {
     let what = match Layout::read(folder) {
         Ok(Some(layout)) => format!(" ({})", layout.topology),
@@ -252,13 +252,13 @@ pub(crate) fn in_use(folder: &Path) -> Error {
     Error::new(Kind::FolderInUse, text)
 }
 
-/// Never the same twice: nodes of one topology must not take those of another for their own when
-/// ports are used again.
+/// A random id, never repeated: nodes of one topology must not mistake nodes of another for their own when
+/// ports are reused.
 fn random_id() -> String {
     rand::random::<[u8; 20]>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// For the password part of a URL (RFC 3986, section 2.1).
+/// Encodes the password part of a URL (RFC 3986, section 2.1).
 fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

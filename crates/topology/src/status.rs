@@ -1,4 +1,4 @@
-//! What runs, and who is who now.
+//! Which nodes run, and their present roles.
 
 use crate::control;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use serde::Serialize;
 pub enum Running {
     /// It runs and answers.
     Up,
-    /// It runs and does not answer (yet).
+    /// It runs and does not answer, or not yet.
     Silent,
     /// It is stopped by SIGSTOP.
     Stopped,
@@ -21,7 +21,7 @@ pub enum Running {
     Dead,
 }
 
-/// What a node says that it is.
+/// The role that a node reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -29,33 +29,33 @@ pub enum Role {
     Primary,
     /// Follows a primary.
     Replica,
-    /// Watches.
+    /// Watches primaries.
     Sentinel,
 }
 
-/// One node now.
+/// The present state of one node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeStatus {
-    /// As in the topology's folder: `node-1`, `sentinel-2`.
+    /// The node's name in the topology's folder: `node-1`, `sentinel-2`.
     pub name: String,
     /// Its port on 127.0.0.1.
     pub port: u16,
-    /// Whether it runs.
+    /// Whether it runs and answers.
     pub running: Running,
-    /// Its process id.
+    /// The id of its process.
     pub pid: Option<i32>,
-    /// Its own word; `None` when it does not answer.
+    /// The role that it reports; `None` when it does not answer.
     pub role: Option<Role>,
     /// A replica's primary, by name.
     pub primary: Option<String>,
     /// Whether a replica is connected to its primary and has all its data.
     pub in_step: bool,
-    /// Slots that it owns.
+    /// The number of slots that it owns.
     pub slots: usize,
-    /// Keys that it holds.
+    /// The number of keys that it stores.
     pub keys: u64,
-    /// Bytes of the replication stream that it has written or read: a replica's lag is the
-    /// difference to its primary's.
+    /// Bytes of the replication stream that it has written or read: a replica's lag is the difference to its
+    /// primary's.
     pub offset_bytes: u64,
 }
 
@@ -65,18 +65,18 @@ impl NodeStatus {
     }
 }
 
-/// A topology now.
+/// The present state of a topology.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// The shape, in words.
     pub topology: String,
-    /// What Forebay's `memory.url` takes.
+    /// The value for Forebay's `memory.url`.
     pub url: String,
     /// The server's program and version.
     pub server: String,
     /// Whether all nodes run, and all replicas are in step.
     pub healthy: bool,
-    /// In the order of [`Local::nodes`].
+    /// The nodes, in the order of [`Local::nodes`].
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -103,7 +103,7 @@ impl Local {
                 keys: 0,
                 offset_bytes: 0,
             };
-            // A node that does not answer is one of the things that a status tells.
+            // A node that does not answer is reported in the status and is no error.
             if running == Running::Silent && self.look(node, &mut status).is_ok() {
                 status.running = Running::Up;
             }
@@ -118,7 +118,7 @@ impl Local {
         })
     }
 
-    /// The nodes that say that they are primaries, and of a cluster, own slots.
+    /// The nodes that report the role of a primary and, in a cluster, own slots.
     pub fn primaries(&self) -> Result<Vec<Node>> {
         let status = self.status()?;
         let is_cluster = self.layout.topology.is_cluster();

@@ -1,9 +1,8 @@
-//! What a type says of its values besides their kind: the range of a whole number, the digits of a decimal,
-//! the length of a text.
+//! The bounds of a type: the range of a whole number, the digits of a decimal, the length of a text.
 
 use crate::{Invalid, Type, ValueRef};
 
-/// Whether a value is within the bounds of a type. One of another kind is not looked at.
+/// Checks that a value is within the bounds of a type. A value of another kind is not checked.
 pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
     match (ty, value) {
         (Type::Smallint | Type::Integer, ValueRef::Bigint(number)) => {
@@ -30,15 +29,15 @@ pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
     }
 }
 
-/// Whether a decimal needs at most `precision - scale` digits before the point and `scale` after it. Zeros
-/// that change nothing do not count.
+/// Whether a decimal needs at most `precision - scale` digits before the point and `scale` after it. Leading
+/// and trailing zeros do not count.
 fn has_digits(text: &str, precision: i64, scale: i64) -> bool {
     let text = text.trim_start_matches('-');
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = || whole.bytes().chain(fraction.bytes()).enumerate().filter(|(_, digit)| *digit != b'0');
     let (Some((first, _)), Some((last, _))) = (digits().next(), digits().last()) else { return true };
-    // An exponent that does not fit moves the point beyond every bound.
+    // An exponent that does not fit into 32 bits moves the point beyond every bound.
     let Ok(exponent) = exponent.parse::<i32>() else { return false };
     let point = whole.len() as i64 + i64::from(exponent);
     point - first as i64 <= precision - scale && last as i64 + 1 - point <= scale
@@ -48,7 +47,7 @@ fn has_digits(text: &str, precision: i64, scale: i64) -> bool {
 mod tests {
     use crate::{Type, from_json};
 
-    /// What a type makes of a JSON value: nothing, or what the value must be.
+    /// Reads a JSON value as a type; an error states what the value must be.
     fn check(ty: &str, json: &str, expected: Result<(), &str>) {
         let got = from_json(Type::parse(ty).expect("a type"), json).map(drop).map_err(|e| e.to_string());
         assert_eq!(got, expected.map_err(str::to_owned), "{ty} from {json}");

@@ -1,7 +1,7 @@
 //! Conditions on the value of one column (CHECK) that can be judged without the database.
 //!
-//! A condition refuses only what the database refuses too. Null is never refused: a comparison with it is
-//! neither true nor false, and a CHECK that is not false is kept.
+//! A condition refuses only values that the database refuses too. Null is never refused: a comparison with
+//! null is neither true nor false, and the database accepts a row unless a CHECK is false.
 
 use crate::{Value, decimal};
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use std::cmp::Ordering;
 /// A CHECK on one column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its name and condition as the database writes them; what an error says.
+    /// The name and the condition as the database writes them; shown in errors.
     pub text: Box<str>,
-    /// What it asks of the value.
+    /// The condition on the value.
     pub condition: Condition,
 }
 
-/// What is asked of a value that is not null. Nothing here negates another condition.
+/// A condition on a value that is not null. No variant negates another condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Condition {
-    /// The number compares so with a decimal.
+    /// The number compares in this way with a decimal.
     Number(Comparison, Box<str>),
-    /// The text has so many characters.
+    /// The number of characters compares in this way with a number.
     Chars(Comparison, Box<str>),
     /// The text is one of these.
     OneOf(Box<[Box<str>]>),
@@ -35,7 +35,7 @@ pub enum Condition {
     Any(Box<[Condition]>),
 }
 
-/// How the value stands to what it is compared with.
+/// How the value compares with the operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Comparison {
     /// `<`
@@ -53,7 +53,7 @@ pub enum Comparison {
 }
 
 impl Condition {
-    /// Whether a value is kept. One that is of another kind than the condition is, and null.
+    /// Whether a value is accepted. Null is, and so is a value of another kind than the condition.
     pub fn keeps(&self, value: &Value) -> bool {
         match (self, value) {
             (_, Value::Null) => true,
@@ -78,7 +78,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// The same seen from the other side: `a < b` is `b > a`.
+    /// The comparison with its operands exchanged: `a < b` is `b > a`.
     #[must_use]
     pub fn mirrored(self) -> Comparison {
         match self {
@@ -90,7 +90,7 @@ impl Comparison {
         }
     }
 
-    /// Whether two decimals compare so; true of what is no decimal.
+    /// Whether two decimals compare in this way; true if one of them is no decimal.
     fn holds(self, left: &str, right: &str) -> bool {
         let Some(order) = decimal::compared(left, right) else { return true };
         match self {

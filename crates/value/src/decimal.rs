@@ -1,17 +1,17 @@
-//! Decimal numbers as PostgreSQL writes them: digits without an exponent, no zeros in front, no sign before
+//! Decimal numbers as PostgreSQL writes them: digits without an exponent, no leading zeros, no sign before
 //! zero, rounded to a scale half away from zero.
 //!
-//! What comes in is a decimal as [`from_text`](crate::from_text) takes it: an optional minus, digits, and
-//! perhaps a point with digits and an exponent.
+//! The input is a decimal as [`from_text`](crate::from_text) accepts it: an optional minus, digits, and
+//! optionally a point with digits and an exponent.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// Digits that PostgreSQL's `numeric` holds before and behind the point.
+/// The most digits of PostgreSQL's `numeric` before and after the point.
 const WHOLE_MAX: i64 = 131_072;
 const SCALE_MAX: i64 = 16_383;
 
-/// The same number without an exponent; `None` when it has more digits than PostgreSQL holds.
+/// The same number without an exponent; `None` when it has more digits than PostgreSQL stores.
 pub fn plain(text: &str) -> Option<Cow<'_, str>> {
     let has_exponent = text.bytes().any(|byte| matches!(byte, b'e' | b'E'));
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -24,8 +24,8 @@ pub fn plain(text: &str) -> Option<Cow<'_, str>> {
     Parts::of(text).map(|parts| parts.write().into())
 }
 
-/// The number by which values are compared: [`plain`], no zeros behind the last digit. Text that is no such
-/// number (`NaN`) is what it is.
+/// The form by which values are compared: [`plain`] without trailing zeros after the point. Text that is no
+/// such number (`NaN`) is returned unchanged.
 pub fn canonical(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| byte.is_ascii_alphabetic() && !matches!(byte, b'e' | b'E')) {
         return text.into();
@@ -44,8 +44,8 @@ pub fn canonical(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// How two numbers compare by value; `None` when one of them is none, or has more digits than PostgreSQL
-/// holds.
+/// Compares two numbers by value; `None` when one of them is no number, or has more digits than PostgreSQL
+/// stores.
 pub fn compared(left: &str, right: &str) -> Option<Ordering> {
     let [left, right] = [Parts::checked(left)?, Parts::checked(right)?];
     let size = |parts: &Parts| {
@@ -65,7 +65,7 @@ pub fn compared(left: &str, right: &str) -> Option<Ordering> {
     }))
 }
 
-/// The same number with `scale` digits behind the point, rounded half away from zero; `None` when it then has
+/// The same number with `scale` digits after the point, rounded half away from zero; `None` when it then has
 /// more than `precision - scale` digits before the point.
 pub fn rounded(text: &str, precision: u16, scale: u16) -> Option<String> {
     let mut parts = Parts::of(text)?;
@@ -74,7 +74,7 @@ pub fn rounded(text: &str, precision: u16, scale: u16) -> Option<String> {
     (whole <= usize::from(precision - scale)).then(|| parts.write())
 }
 
-/// A number in pieces, the exponent worked in.
+/// The parts of a number, with the exponent applied.
 struct Parts {
     is_negative: bool,
     whole: String,
@@ -82,7 +82,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// [`Parts::of`] a text that may be no number.
+    /// [`Parts::of`] for a text that may be no number.
     fn checked(text: &str) -> Option<Parts> {
         let is_digits = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
         let parts = Parts::of(text)?;
@@ -95,8 +95,8 @@ impl Parts {
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let exponent: i64 = exponent.parse().ok()?;
         let digits = [whole, fraction].concat();
-        // The point stands before the digit with this index, which may be before the first or behind
-        // the last.
+        // The point is before the digit with this index, which may be before the first or after the last
+        // digit.
         let point = (whole.len() as i64).checked_add(exponent)?;
         if point > WHOLE_MAX || (digits.len() as i64).checked_sub(point)? > SCALE_MAX {
             return None;
@@ -132,7 +132,7 @@ impl Parts {
     }
 }
 
-/// Adds one to the last digit; whether it carries beyond the first.
+/// Adds one to the last digit; returns whether it carries beyond the first.
 fn increase(digits: &mut String) -> bool {
     let nines = digits.bytes().rev().take_while(|digit| *digit == b'9').count();
     digits.truncate(digits.len() - nines);

@@ -1,34 +1,34 @@
-//! What is told of text or JSON that is no value of its type, or is one that its column cannot hold. Who says
-//! so names the parameter.
+//! The error for text or JSON that is not a value of its type, or that its column cannot store. The code
+//! that reports it adds the name of the parameter.
 
 use std::fmt;
 
-/// A value that cannot be taken; says what would have been.
+/// A value that is refused; states what would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// What it must be, as the rest of a sentence that begins with its name.
+    /// The requirement, as the rest of a sentence that begins with the parameter's name.
     what: String,
-    /// Whether it is a value of its type that is beyond a bound: too large, too long, not among the labels.
+    /// Whether it is a value of its type but beyond a bound: too large, too long, not among the labels.
     pub is_beyond: bool,
 }
 
 impl Invalid {
-    /// It is no value of the type asked for.
+    /// The input is no value of the requested type.
     pub fn form(expected: impl Into<String>) -> Invalid {
         Invalid { what: format!("must be {}", expected.into()), is_beyond: false }
     }
 
-    /// It is a value of its type, beyond a bound.
+    /// The input is a value of its type, but beyond a bound.
     pub fn beyond(expected: impl Into<String>) -> Invalid {
         Invalid { is_beyond: true, ..Invalid::form(expected) }
     }
 
-    /// It is a value of its type that a CHECK refuses.
+    /// The input is a value of its type, but a CHECK refuses it.
     pub fn refused(check: &str) -> Invalid {
         Invalid { what: format!("must satisfy {check}"), is_beyond: true }
     }
 
-    /// It is null where there must be a value.
+    /// The input is null where a value is required.
     pub fn null() -> Invalid {
         Invalid { what: "must not be null".into(), is_beyond: true }
     }

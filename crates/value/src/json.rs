@@ -1,4 +1,4 @@
-//! Values as JSON text, written straight into an output buffer.
+//! Writes values as JSON text, directly into an output buffer.
 
 use crate::{Type, ValueRef};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -32,7 +32,7 @@ pub fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an integer, all digits.
+/// Appends an integer with all its digits.
 pub fn write_integer(number: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
@@ -53,7 +53,7 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// How many bytes are looked at together: two SSE registers, which the compiler fills by itself.
+/// How many bytes are checked together: two SSE registers, by automatic vectorization.
 const LANE_BYTES: usize = 32;
 /// How many bytes are copied together when none of them needs an escape.
 const BLOCK_BYTES: usize = 32 * LANE_BYTES;
@@ -74,8 +74,8 @@ fn write_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether nothing in it needs an escape. Without a short circuit and with a flag for each place of
-/// a lane: plain loops, which the compiler turns into vector instructions.
+/// Whether no byte needs an escape. Without a short circuit and with a flag for each position of a lane:
+/// plain loops, which the compiler turns into vector instructions.
 fn is_clean(bytes: &[u8]) -> bool {
     let (lanes, rest) = bytes.as_chunks::<LANE_BYTES>();
     let mut found = [false; LANE_BYTES];
@@ -84,8 +84,7 @@ fn is_clean(bytes: &[u8]) -> bool {
             *found |= needs_escape(byte);
         }
     }
-    // What does not fill a lane is looked at together with some of what stands before it, if there
-    // is as much.
+    // The bytes after the last full lane are checked together with bytes before them, if there are enough.
     match bytes.last_chunk::<LANE_BYTES>() {
         Some(last) => {
             for (found, &byte) in found.iter_mut().zip(last) {

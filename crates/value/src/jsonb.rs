@@ -1,5 +1,5 @@
-//! JSON as PostgreSQL's `jsonb` keeps it, written compactly: keys by length and then by bytes, the last of
-//! equal keys, numbers without an exponent, strings with no more escapes than they need.
+//! JSON as PostgreSQL's `jsonb` stores it, written compactly: keys ordered by length and then by bytes, the
+//! last of equal keys, numbers without an exponent, strings with only the necessary escapes.
 //!
 //! Source: `jsonb.c` and `jsonb_util.c` (`lengthCompareJsonbStringValue`) in PostgreSQL's
 //! `src/backend/utils/adt`.
@@ -7,13 +7,13 @@
 use crate::{Invalid, decimal};
 use std::borrow::Cow;
 
-/// How deep arrays and objects may be nested: far below what PostgreSQL's stack takes.
+/// How deep arrays and objects may be nested: far below the limit of PostgreSQL's stack.
 pub const JSON_DEPTH_MAX: usize = 128;
 
-/// The longest JSON as it is kept: a short number such as `1e100000` has 100,000 digits there.
+/// The longest normalized JSON: a short number such as `1e100000` has 100,000 digits in this form.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// Refuses JSON that is nested deeper than [`JSON_DEPTH_MAX`].
+/// Refuses JSON that is nested more deeply than [`JSON_DEPTH_MAX`].
 pub fn check_depth(text: &str) -> Result<(), Invalid> {
     let (mut depth, mut deepest) = (0usize, 0);
     each_outside_strings(text, |byte| {
@@ -30,7 +30,7 @@ pub fn check_depth(text: &str) -> Result<(), Invalid> {
     }
 }
 
-/// The same JSON without space between its parts.
+/// The same JSON without white space between its parts.
 pub fn compact(text: &str) -> Cow<'_, str> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
     if !text.bytes().any(is_space) {
@@ -64,11 +64,10 @@ fn each_outside_strings(text: &str, mut see: impl FnMut(u8)) {
     }
 }
 
-/// Valid JSON as `jsonb` keeps it.
+/// Valid JSON in the form in which `jsonb` stores it.
 ///
 /// # Errors
-/// When it is one that `jsonb` does not keep: a NUL or half a surrogate pair in a string, a number of too
-/// many digits.
+/// When `jsonb` cannot store it: a NUL or half a surrogate pair in a string, a number with too many digits.
 pub fn kept(text: &str) -> Result<String, Invalid> {
     check_depth(text)?;
     let mut reader = Reader { text, at: 0 };
@@ -77,14 +76,14 @@ pub fn kept(text: &str) -> Result<String, Invalid> {
     Ok(out)
 }
 
-/// Reads JSON that is valid and not nested too deep.
+/// Reads JSON that is valid and not nested too deeply.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next byte that is no space, not taken.
+    /// The next byte that is no white space; it is not consumed.
     fn peek(&mut self) -> u8 {
         let rest = &self.text.as_bytes()[self.at..];
         self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -169,7 +168,7 @@ impl<'a> Reader<'a> {
         let mut members = members.into_iter().peekable();
         let mut separator = '{';
         while let Some((name, value)) = members.next() {
-            // The sort keeps equal names in their order.
+            // The sort is stable, so that equal names keep their order.
             if members.peek().is_some_and(|(next, _)| *next == name) {
                 continue;
             }
@@ -184,7 +183,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A string with PostgreSQL's escapes (`escape_json`).
+/// Appends a string with PostgreSQL's escapes (`escape_json`).
 fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {

@@ -1,9 +1,9 @@
-//! The vocabulary that tables and databases share: column types, values, table schemas, the row format, JSON.
+//! The types that tables and databases share: column types, values, table schemas, the row format, JSON.
 //!
-//! What must stay true here: one value has one JSON text whatever store it came from (UUIDs
-//! lower-case with dashes, timestamps RFC 3339 in UTC with six digits, integers with all their
-//! digits), and parsing refuses what it cannot represent instead of rounding it; what a
-//! database rounds, cuts or puts in order is done by its [`Rules`] alone.
+//! What must stay true here: one value has one JSON text whatever store it came from (UUIDs lower-case with
+//! dashes, timestamps RFC 3339 in UTC with six digits, integers with all their digits), and parsing refuses
+//! what it cannot represent instead of rounding it; only [`Rules`] apply what a database rounds, cuts or
+//! reorders.
 //!
 //! What must not move in: anything that stores, sends or logs a value, and any SQL.
 

@@ -1,11 +1,11 @@
-//! Values from outside: from text (paths, queries, headers, what a database kept as text) and from JSON.
+//! Values from outside: from text (paths, queries, headers, text stored in a database) and from JSON.
 
 use crate::{Invalid, Timestamp, Type, Uuid, Value, check_bounds};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::num::IntErrorKind::{NegOverflow, PosOverflow};
 use std::num::ParseIntError;
 
-/// Reads a value of type `ty` from plain text. Never gives [`Value::Null`].
+/// Reads a value of type `ty` from plain text. Never returns [`Value::Null`].
 pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
     let value = match ty {
         Type::Bool => match text {
@@ -55,13 +55,13 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
     value.and_then(|value| within(ty, value))
 }
 
-/// The value, when it is within the bounds of its type.
+/// Returns the value if it is within the bounds of its type.
 fn within(ty: Type, value: Value) -> Result<Value, Invalid> {
     check_bounds(ty, value.as_ref()).map(|()| value)
 }
 
-/// Reads a value of type `ty` from one JSON value (its text, as it stands in the body). JSON null
-/// is [`Value::Null`]. Numbers may come as strings of digits; a string is never made from a number.
+/// Reads a value of type `ty` from one JSON value (its unmodified text from the body). JSON null is
+/// [`Value::Null`]. A number may be a string of digits; a number is never converted to a string.
 pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
     let raw = raw.trim();
     match (ty, raw.as_bytes().first()) {
@@ -92,9 +92,9 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
     }
 }
 
-/// The text of a JSON string; borrowed when nothing in it was escaped. A JSON number that has a point or an
-/// exponent and is whole all the same, as `1.0` and `1e3` are (JSON Schema 2020-12, section 6.1.1), up to
-/// where doubles skip whole numbers.
+/// Reads a JSON number with a point or an exponent whose value is whole, such as `1.0` and `1e3` (JSON
+/// Schema 2020-12, section 6.1.1); `None` for others, and for values so large that doubles skip whole
+/// numbers.
 fn whole(raw: &str) -> Option<i64> {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     if !raw.contains(['.', 'e', 'E']) {
@@ -113,14 +113,14 @@ fn unquote(raw: &str) -> Result<std::borrow::Cow<'_, str>, Invalid> {
 }
 
 fn text_value(text: Box<str>) -> Result<Value, Invalid> {
-    // PostgreSQL cannot store it, and in SQLite plain SQL would see a text cut short.
+    // PostgreSQL cannot store NUL, and SQL in SQLite would see a truncated text.
     if text.contains('\0') {
         return Err(Invalid::beyond("a text without NUL characters"));
     }
     Ok(Value::Text(text))
 }
 
-/// A decimal as JSON writes numbers: `007.50` is `7.50`.
+/// A decimal without the leading zeros that JSON forbids: `007.50` is `7.50`.
 fn without_leading_zeros(text: &str) -> Box<str> {
     let (sign, digits) = text.split_at(usize::from(text.starts_with('-')));
     let zeros = digits.bytes().take_while(|byte| *byte == b'0').count();

@@ -1,4 +1,4 @@
-//! The row format: how the values of one row stand in memory and in the log.
+//! The row format: how the values of one row are stored in memory and in the log.
 //!
 //! ```text
 //! row      := nulls value*
@@ -6,10 +6,10 @@
 //! value    := bool: 1 byte, 0 or 1 · bigint, double, timestamp: 8 bytes little-endian · uuid: 16 bytes
 //!           | text, numeric, json, bytes: length (LEB128, at most 5 bytes) and that many bytes
 //! ```
-//! Values stand in column order. A row carries no schema: its reader must know the one it was
-//! written with. A row is valid when every value is there, text is UTF-8 and no byte is left over;
-//! [`RowRef::check`] decides that once for bytes from outside (the log, where the checksum has
-//! already spoken). Every other method relies on it.
+//! Values are in column order. A row contains no schema: its reader must know the schema it was written
+//! with. A row is valid when it contains every value, text is UTF-8 and no byte is left over;
+//! [`RowRef::check`] checks this once for bytes from outside (the log, where the checksum has already
+//! matched). Every other method relies on it.
 
 use crate::{Schema, Timestamp, Type, Uuid, Value, ValueRef};
 use std::fmt;
@@ -132,7 +132,7 @@ fn split_value(ty: Type, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     if end > bytes.len() { None } else { Some((&bytes[start..end], &bytes[end..])) }
 }
 
-/// Returns where the bytes begin and how many there are.
+/// Returns where the bytes begin and their length.
 fn take_length(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut length = 0u64;
     for (index, &byte) in bytes.iter().take(5).enumerate() {
@@ -173,7 +173,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("a checked row")
 }
 
-/// Bytes that are not a row of the schema they were read with.
+/// Bytes that are not a valid row of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidRow(pub &'static str);
 

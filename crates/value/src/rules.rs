@@ -1,56 +1,56 @@
-//! What a database enforces on columns and can be told from one value; and what it makes of a value that it
-//! takes, so that memory shows what the database will hold.
+//! What a database enforces on a column and can be checked from one value; and how it changes a value that
+//! it accepts, so that memory shows the value that the database will store.
 //!
-//! What is not here: what needs another column, row or table, or the database's own language (most of CHECK,
+//! Not included: rules that need another column, row or table, or the database's own language (most CHECKs,
 //! foreign keys, triggers).
 
 use crate::{Check, Invalid, Schema, Timestamp, Type, Value, decimal, jsonb};
 use serde::{Deserialize, Serialize};
 
-/// The labels of an enum that an error names.
+/// The most labels of an enum that an error lists.
 const LABELS_SHOWN: usize = 12;
 
-/// What a column takes, beyond what its type says.
+/// Which values a column accepts, in addition to its type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
-    /// Whole numbers between two, both included (`int2`, `int4`).
+    /// Whole numbers in a range, both ends included (`int2`, `int4`).
     Range {
-        /// The least.
+        /// The minimum.
         min: i64,
-        /// The greatest.
+        /// The maximum.
         max: i64,
     },
-    /// Decimals, kept with all their digits and without an exponent (`numeric`).
+    /// Decimals, stored with all their digits and without an exponent (`numeric`).
     Plain,
-    /// Decimals, rounded to `scale` digits behind the point, of `precision` digits at most (`numeric(p,s)`).
+    /// Decimals, rounded to `scale` digits after the point, of at most `precision` digits (`numeric(p,s)`).
     Decimal {
-        /// Most digits in all.
+        /// Most digits in total.
         precision: u16,
-        /// Digits behind the point.
+        /// Digits after the point.
         scale: u16,
     },
-    /// Decimals, kept as a whole number or a double when they are one (SQLite's NUMERIC affinity).
+    /// Decimals, stored as a whole number or a double when possible (SQLite's NUMERIC affinity).
     Affinity,
-    /// Text of so many characters at most, spaces at the end cut off beyond (`varchar(n)`).
+    /// Text of at most this many characters; further spaces at the end are cut off (`varchar(n)`).
     Chars(u32),
-    /// Text of so many characters, filled up with spaces (`char(n)`).
+    /// Text of this many characters, padded with spaces (`char(n)`).
     Padded(u32),
     /// One of these texts (an enum).
     Labels(Box<[Box<str>]>),
     /// Numbers of 32 bits (`float4`).
     Real,
-    /// JSON as `jsonb` keeps it.
+    /// JSON in the form in which `jsonb` stores it.
     Jsonb,
-    /// Text that is a date, or an instant of which the day in UTC is kept (`date`).
+    /// Text that is a date, or an instant whose day in UTC is stored (`date`).
     Date,
     /// Text that is a time of day (`time`).
     Time,
-    /// Instants, rounded to so many digits of a second, six at most (`timestamp(p)`).
+    /// Instants, rounded to this many digits of a second, at most six (`timestamp(p)`).
     Instant(u32),
 }
 
 impl Bound {
-    /// The value as the database will hold it. One of another kind is left as it is.
+    /// The value as the database will store it. A value of another kind is returned unchanged.
     ///
     /// # Errors
     /// When the database would refuse it.
@@ -87,7 +87,7 @@ impl Bound {
                 if !narrow.is_finite() {
                     return Err(Invalid::beyond("a number of 32 bits"));
                 }
-                // The shortest digits that name it, as it is read back.
+                // The shortest digits that identify the value, as the database returns it.
                 Value::Double(narrow.to_string().parse().unwrap_or(f64::from(narrow)))
             }
             (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::kept(&text)?.into()),
@@ -98,7 +98,7 @@ impl Bound {
         })
     }
 
-    /// Whether every value of this type is within the bound, and kept as it is.
+    /// Whether every value of this type is within the bound and stored unchanged.
     fn is_implied_by(&self, ty: Type) -> bool {
         match (self, ty) {
             // SQLite's bool is 0 or 1.
@@ -112,7 +112,7 @@ impl Bound {
     }
 }
 
-/// A text of so many characters at most; spaces beyond them are cut off.
+/// Limits a text to `max` characters; spaces beyond them are cut off.
 fn cut(text: Box<str>, max: u32) -> Result<Box<str>, Invalid> {
     if text.len() <= max as usize {
         return Ok(text);
@@ -124,7 +124,7 @@ fn cut(text: Box<str>, max: u32) -> Result<Box<str>, Invalid> {
     }
 }
 
-/// A date as PostgreSQL writes it.
+/// Converts a date to PostgreSQL's form.
 fn date(text: Box<str>) -> Result<Box<str>, Invalid> {
     if matches!(&*text, "infinity" | "-infinity") {
         return Ok(text);
@@ -134,7 +134,7 @@ fn date(text: Box<str>) -> Result<Box<str>, Invalid> {
     Ok(at.to_string()[.."2016-11-01".len()].into())
 }
 
-/// A time of day as it is read from PostgreSQL.
+/// Converts a time of day to the form in which it is read from PostgreSQL.
 fn time_of_day(text: &str) -> Result<Box<str>, Invalid> {
     const DAY_MICROS: i64 = 86_400_000_000;
     if matches!(text, "24:00" | "24:00:00" | "24:00:00.000000") {
@@ -146,8 +146,8 @@ fn time_of_day(text: &str) -> Result<Box<str>, Invalid> {
     Ok(at.to_string()["1970-01-01T".len().."1970-01-01T14:11:51.000000".len()].into())
 }
 
-/// An instant to so many digits of a second, rounded half away from the year 2000, from which PostgreSQL
-/// counts.
+/// Rounds an instant to this many digits of a second, half away from the year 2000, which is PostgreSQL's
+/// epoch.
 fn to_digits(at: Timestamp, digits: u32) -> Timestamp {
     const EPOCH_MICROS: i64 = 946_684_800_000_000;
     let unit = 10i64.pow(6 - digits.min(6));
@@ -156,7 +156,7 @@ fn to_digits(at: Timestamp, digits: u32) -> Timestamp {
     Timestamp(rounded + EPOCH_MICROS)
 }
 
-/// What SQLite keeps of a number that a NUMERIC column takes as text.
+/// The text that SQLite's NUMERIC affinity makes of a decimal.
 fn by_affinity(text: &str) -> Result<String, Invalid> {
     if let Ok(whole) = text.parse::<i64>() {
         return Ok(whole.to_string());
@@ -178,9 +178,9 @@ fn named(labels: &[Box<str>]) -> String {
 pub struct Rule {
     /// Whether null is refused.
     pub not_null: bool,
-    /// What values it takes.
+    /// Which values it accepts.
     pub bound: Option<Bound>,
-    /// What is asked of them beyond that.
+    /// The CHECK conditions on its values.
     #[serde(default)]
     pub checks: Vec<Check>,
 }
@@ -200,18 +200,18 @@ impl Rule {
     }
 }
 
-/// The rules of a table, by column of its schema. What the schema says itself is not among them.
+/// The rules of a table, by column of its schema. Rules that the schema itself implies are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rules(Box<[Option<Rule>]>);
 
 impl Rules {
-    /// Those of a table, one for each column of its schema.
+    /// The rules of a table, one for each column of its schema.
     pub fn new(schema: &Schema, rules: impl IntoIterator<Item = Rule>) -> Rules {
         let relevant = |(index, rule): (usize, Rule)| {
             let column = &schema.columns[index];
             let is_key = index == schema.key;
             let bound = rule.bound.filter(|bound| !bound.is_implied_by(column.ty));
-            // A key is asked for as it was given: it is not filled up.
+            // A key is looked up as it was given, so it is not padded.
             let bound = match bound {
                 Some(Bound::Padded(chars)) if is_key => Some(Bound::Chars(chars)),
                 bound => bound,
@@ -223,12 +223,12 @@ impl Rules {
         Rules(rules.into_iter().enumerate().map(relevant).collect())
     }
 
-    /// Whether there is none.
+    /// Whether no column has a rule.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
 
-    /// The value of a column as the database will hold it.
+    /// The value of a column as the database will store it.
     ///
     /// # Errors
     /// When the database would refuse it.
@@ -239,7 +239,7 @@ impl Rules {
         }
     }
 
-    /// Whether a column takes a whole number.
+    /// Whether a column accepts a whole number.
     pub fn allows(&self, column: usize, number: i64) -> bool {
         self.judge(column, Value::Bigint(number)).is_ok()
     }

@@ -1,4 +1,4 @@
-//! What a table looks like: columns, key, what is unique, what is counted.
+//! Table schemas: columns, key, unique columns, columns whose rows are counted by value.
 
 use crate::{Type, Value};
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum Fill {
     Uuid7,
 }
 
-/// What the configuration or the database says of a column.
+/// A column as the configuration or the database defines it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// Its name, in the database and in JSON.
@@ -29,27 +29,27 @@ pub struct Column {
     pub unique: bool,
     /// Whether rows are counted by value, for `count` on this column.
     pub indexed: bool,
-    /// What fills it when no value is given.
+    /// The value when an insert gives none.
     pub fill: Option<Fill>,
 }
 
-/// What kind of key a table has.
+/// The kind of a table's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
-    /// A bigint handed out by the database in blocks.
+    /// A bigint that the database assigns in blocks.
     Serial,
     /// A bigint that the caller gives.
     Bigint,
-    /// A UUID, given or filled in.
+    /// A UUID, given or generated.
     Uuid,
     /// A text that the caller gives.
     Text,
 }
 
-/// A table: its name, its columns in order, and which of them is the key.
+/// A table: its name, its columns in order, and the key column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
-    /// The table's name, in the database as well.
+    /// The table's name, also in the database.
     pub name: String,
     /// The columns, in order; the order of values in a row.
     pub columns: Vec<Column>,
@@ -57,12 +57,13 @@ pub struct Schema {
     pub key: usize,
     /// The kind of the key.
     pub key_kind: KeyKind,
-    /// Sets of columns, by index: no two rows have the same values in all of a set (where none is NULL).
+    /// Sets of columns, by index: no two rows have equal values in all columns of a set (unless one is
+    /// NULL).
     pub unique_sets: Vec<Vec<usize>>,
 }
 
 impl Schema {
-    /// Checks what every user of a schema relies on.
+    /// Creates a schema; checks what every user of a schema relies on.
     pub fn new(
         name: impl Into<String>,
         columns: Vec<Column>,
@@ -112,13 +113,13 @@ impl Schema {
         (0..self.columns.len()).filter(|&index| self.columns[index].unique && index != self.key)
     }
 
-    /// Whether two rows whose keys differ may have values that exclude each other.
+    /// Whether two rows with different keys may conflict on a unique value.
     pub fn has_unique(&self) -> bool {
         self.unique_columns().next().is_some() || !self.unique_sets.is_empty()
     }
 
-    /// The columns of a rule of uniqueness: of one column its index, of [`Schema::unique_sets`] the index
-    /// there behind all columns.
+    /// The columns of a uniqueness rule: a unique column has its index as number, an entry of
+    /// [`Schema::unique_sets`] its index there plus the number of columns.
     pub fn unique_rule(&self, rule: usize) -> Vec<usize> {
         match rule.checked_sub(self.columns.len()) {
             Some(set) => self.unique_sets[set].clone(),
@@ -132,12 +133,12 @@ impl Schema {
     }
 }
 
-/// A schema that cannot be: the table and what is wrong with it.
+/// An invalid schema: the table and the mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaError {
     /// The table's name.
     pub table: String,
-    /// What is wrong, as the rest of a sentence.
+    /// The mistake, as the rest of a sentence.
     pub what: String,
 }
 

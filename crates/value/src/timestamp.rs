@@ -1,5 +1,5 @@
-//! Points in time: microseconds since the Unix epoch, in UTC; RFC 3339 out, RFC 3339 or what
-//! browsers print in.
+//! Points in time: microseconds since the Unix epoch, in UTC; written as RFC 3339, read as RFC 3339 or the
+//! form that browsers print.
 
 use jiff::{Timestamp as Instant, civil, tz};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ impl Timestamp {
         (MICROS_MIN..=MICROS_MAX).contains(&micros).then_some(Timestamp(micros))
     }
 
-    /// Reads what databases give back: like [`Timestamp::parse`], and without an offset it is UTC.
+    /// Reads what databases return: like [`Timestamp::parse`], but without an offset it is UTC.
     pub fn parse_stored(text: &str) -> Option<Timestamp> {
         Timestamp::parse(text).or_else(|| {
             let civil: civil::DateTime = text.trim().parse().ok()?;
@@ -55,7 +55,7 @@ impl Timestamp {
         let micros = self.0.clamp(MICROS_MIN, MICROS_MAX);
         let (days, micros) = (micros.div_euclid(MICROS_A_DAY), micros.rem_euclid(MICROS_A_DAY));
         let (year, month, day) = civil_from_days(days);
-        // 32 bits from here on: divisions by constants are then cheap.
+        // 32 bits from here on, so that divisions by constants are cheap.
         let (second, micros) = ((micros / 1_000_000) as u32, (micros % 1_000_000) as u32);
         let (year, month, day) = (year as u32, month as u32, day as u32);
         put_two(&mut text, 0, year / 100);
@@ -104,7 +104,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// `Tue Nov 01 2016 09:11:51 GMT-0500 (CDT)`, the zone's name left out or not.
+/// `Tue Nov 01 2016 09:11:51 GMT-0500 (CDT)`; the name of the zone is optional.
 fn parse_browser(text: &str) -> Option<Instant> {
     let text = text.split_once(" (").map_or(text, |(before, _)| before);
     let (date, offset) = text.split_once(" GMT")?;

@@ -18,11 +18,11 @@ pub enum Type {
     Bigint,
     /// `double`: IEEE 754 binary64.
     Double,
-    /// `numeric`: a decimal number of any length, kept as its digits.
+    /// `numeric`: a decimal number of any length, stored as its digits.
     Numeric,
     /// `numeric(p,s)`: a decimal number of at most `p` digits, `s` of them after the point.
     Decimal {
-        /// Most digits in all.
+        /// Most digits in total.
         precision: u16,
         /// Most digits after the point.
         scale: u16,
@@ -36,7 +36,7 @@ pub enum Type {
     Uuid,
     /// `timestamp`: microseconds since the Unix epoch, UTC.
     Timestamp,
-    /// `json`: any JSON text, kept as it came.
+    /// `json`: any JSON text, stored unchanged.
     Json,
     /// `bytes`: raw bytes, base64 in JSON.
     Bytes,
@@ -46,7 +46,7 @@ impl Type {
     /// Text without a length limit.
     pub const TEXT: Type = Type::Text { max_chars: None };
 
-    /// Every name that [`Type::parse`] knows, [`Type::SQL_NAMES`] apart.
+    /// Every name that [`Type::parse`] knows, except [`Type::SQL_NAMES`].
     pub const NAMES: &'static [&'static str] = &[
         "bool",
         "smallint",
@@ -63,7 +63,7 @@ impl Type {
         "bytes",
     ];
 
-    /// SQL's words for some of them, with or without parentheses: (SQL's, ours).
+    /// SQL's names for some types, with or without parentheses: (SQL's name, the name here).
     pub const SQL_NAMES: &'static [(&'static str, &'static str)] = &[
         ("boolean", "bool"),
         ("int2", "smallint"),
@@ -113,7 +113,7 @@ impl Type {
             .then_some(Type::Decimal { precision: precision as u16, scale: scale as u16 })
     }
 
-    /// The type of the same values without a bound: that of a `smallint` is `bigint`, of `text(n)` `text`.
+    /// The type of the same values without a bound: `bigint` for `smallint`, `text` for `text(n)`.
     pub fn unbounded(self) -> Type {
         match self {
             Type::Smallint | Type::Integer => Type::Bigint,
@@ -123,7 +123,7 @@ impl Type {
         }
     }
 
-    /// The least and the greatest whole number of this type; `None` when its values are no whole numbers.
+    /// The minimum and the maximum of this type; `None` when its values are no whole numbers.
     pub fn range(self) -> Option<(i64, i64)> {
         match self {
             Type::Smallint => Some((i16::MIN.into(), i16::MAX.into())),

@@ -17,7 +17,7 @@ pub enum Value {
     Numeric(Box<str>),
     /// UTF-8 text.
     Text(Box<str>),
-    /// Of any version, not looked into.
+    /// A UUID of any version.
     Uuid(Uuid),
     /// A point in time.
     Timestamp(Timestamp),
@@ -27,7 +27,7 @@ pub enum Value {
     Bytes(Box<[u8]>),
 }
 
-/// A borrowed value; what rows give out without copying.
+/// A borrowed value, as rows return it without copying.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValueRef<'a> {
     /// SQL NULL, JSON null.
@@ -42,7 +42,7 @@ pub enum ValueRef<'a> {
     Numeric(&'a str),
     /// UTF-8 text.
     Text(&'a str),
-    /// Of any version, not looked into.
+    /// A UUID of any version.
     Uuid(Uuid),
     /// A point in time.
     Timestamp(Timestamp),
@@ -97,8 +97,7 @@ impl ValueRef<'_> {
         matches!(self, ValueRef::Null)
     }
 
-    /// Whether a column of type `ty` may hold this value (NULL fits every type; bounds are
-    /// not looked at).
+    /// Whether a column of type `ty` may hold this value (NULL fits every type; bounds are not checked).
     pub fn fits(self, ty: Type) -> bool {
         matches!(
             (self, ty),

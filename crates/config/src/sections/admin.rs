@@ -1,4 +1,4 @@
-//! `[admin]`: the admin listener, and the status listener beside it.
+//! `[admin]`: the admin listener and the status listener.
 
 use crate::syntax::fields::{Cursor, Fields, name, text};
 use crate::syntax::keys::{Section, keys};
@@ -18,18 +18,18 @@ pub(crate) const ADMIN: Section = Section {
 /// `[admin]`: the admin listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
-    /// A loopback address; port 0: any free one, printed at start.
+    /// A loopback address; port 0: any free port, printed at start.
     pub listen: SocketAddr,
-    /// The status listener, if there is one.
+    /// The status listener; `None`: there is none.
     pub status: Option<Status>,
 }
 
-/// Where others than programs on this machine ask how the server is.
+/// The listener on which programs on other machines ask for the server's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Of any network.
+    /// An address on any network.
     pub listen: SocketAddr,
-    /// What a request must carry; `None` on loopback alone.
+    /// The token that a request must contain; `None` only on loopback.
     pub token: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `[auth.NAME]`: how clients prove who they are. Guards name them.
+//! `[auth.NAME]`: how clients authenticate. Guards refer to these sections by name.
 
 use super::table::TableConfig;
 use crate::syntax::fields::{Cursor, Field, Fields, choice, milliseconds_or_none, name, text};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The shortest secret of HS256, in bytes: as long as its hash (RFC 7518 section 3.2).
 const SECRET_BYTES_MIN: usize = 32;
-/// How far the clocks of token issuers may be off when the file does not say.
+/// The default tolerance for the clocks of token issuers.
 const LEEWAY_MS: u64 = 30_000;
 
 pub(crate) const AUTH: Section = Section {
@@ -36,65 +36,65 @@ pub(crate) const AUTH: Section = Section {
     },
 };
 
-/// `[auth.NAME]`: how clients prove who they are.
+/// `[auth.NAME]`: how clients authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auth {
-    /// What guards call it.
+    /// The name that guards use.
     pub name: String,
-    /// What clients show.
+    /// The kind of credential that clients send.
     pub kind: AuthKind,
-    /// The line of its header.
+    /// The line of the section's header.
     pub line: usize,
 }
 
-/// What clients show.
+/// The kind of credential that clients send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthKind {
     /// An API key, in a header field.
     Key {
-        /// The field.
+        /// The name of the field.
         header: String,
-        /// Where the hashes of keys are.
+        /// The source of the key hashes.
         keys: KeySource,
     },
     /// A signed token.
     Jwt(Jwt),
-    /// A name and a password, of this file.
+    /// A name and a password, from this file of users.
     Basic(PathBuf),
 }
 
-/// Where the hashes of API keys are.
+/// The source of the hashes of API keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// In lines: `SHA-256 OWNER claim=value …`.
+    /// A file with lines `SHA-256 OWNER claim=value …`.
     File(PathBuf),
-    /// A hot table, and the column that says whose a key is.
+    /// A hot table, and the column with the owner of a key.
     Table {
-        /// Its name.
+        /// The name of the table.
         table: String,
-        /// The column.
+        /// The column with the owner.
         subject: String,
     },
 }
 
-/// What a signed token must be.
+/// The requirements for a signed token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jwt {
-    /// How it may be signed; at least one.
+    /// The permitted algorithms; at least one.
     pub algorithms: Vec<Algorithm>,
-    /// With which keys.
+    /// The keys that verify the signature.
     pub keys: JwtKeys,
-    /// The claim that is `$auth.sub`.
+    /// The claim that becomes `$auth.sub`.
     pub subject: String,
-    /// What `iss` must be.
+    /// The required value of `iss`.
     pub issuer: Option<String>,
-    /// What `aud` must be or hold; `None`: there must be none.
+    /// The value that `aud` must equal or contain; `None`: `aud` must be absent.
     pub audience: Option<String>,
-    /// How far clocks may be off, in milliseconds.
+    /// The tolerated clock difference, in milliseconds.
     pub leeway_ms: u64,
 }
 
-/// How a token is signed.
+/// The signature algorithm of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Algorithm {
@@ -105,7 +105,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every one, by the name that tokens use.
+    /// Every algorithm, with its name in tokens.
     pub const ALL: [(&'static str, Algorithm); 4] = [
         ("HS256", Algorithm::Hs256),
         ("RS256", Algorithm::Rs256),
@@ -114,7 +114,7 @@ impl Algorithm {
     ];
 }
 
-/// The keys of tokens.
+/// The keys that verify tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwtKeys {
     /// The secret of HS256.
@@ -123,11 +123,11 @@ pub enum JwtKeys {
     Pem(PathBuf),
     /// A file with a key set.
     File(PathBuf),
-    /// Where a key set is served.
+    /// The URL of a key set.
     Url(String),
 }
 
-/// `[auth]`: all of them.
+/// `[auth]`: reads all subsections.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, tables: &[TableConfig]) -> Vec<Auth> {
     let read = |field| read_auth(field, tables);
     cursor.map_or_else(Vec::new, |cursor| cursor.table("[auth]").iter().filter_map(read).collect())
@@ -164,7 +164,7 @@ fn read_auth(field: Field<'_>, tables: &[TableConfig]) -> Option<Auth> {
     Some(Auth { name, kind, line: field.value.line() })
 }
 
-/// Notes the keys that do not go with a kind.
+/// Records the keys that do not belong to a kind.
 fn of_kind(fields: Fields<'_>, kind: &str, keys: &[&str]) {
     for field in fields.iter().filter(|field| field.key != "kind" && !keys.contains(&field.key)) {
         if AUTH.keys.iter().any(|known| known.name == field.key) {
@@ -252,7 +252,7 @@ fn jwt(fields: Fields<'_>, owner: &str) -> Option<Jwt> {
     })
 }
 
-/// One algorithm or several.
+/// Reads one algorithm or several.
 fn algorithms(node: &Node) -> Result<Vec<Algorithm>, String> {
     match &node.data {
         Data::Array(items) if !items.is_empty() => {
@@ -262,7 +262,7 @@ fn algorithms(node: &Node) -> Result<Vec<Algorithm>, String> {
     }
 }
 
-/// The one of this name, or what to say when there is none.
+/// The section with this name, or the message that there is none.
 pub(crate) fn find<'a>(auths: &'a [Auth], wanted: &str) -> Result<&'a Auth, String> {
     let names = || auths.iter().map(|auth| auth.name.as_str());
     auths.iter().find(|auth| auth.name == wanted).ok_or_else(|| match auths {

@@ -1,4 +1,4 @@
-//! `[cache]`: the response cache, in this process and for all servers.
+//! `[cache]`: the response cache, in this process and shared by all servers.
 
 use super::database::{Database, Dialect};
 use super::memory::{Memory, Tier};
@@ -23,21 +23,21 @@ pub(crate) const CACHE: Section = Section {
 /// `[cache]`: the response cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Most memory for answers kept in this process, in bytes.
+    /// Most memory for answers cached in this process, in bytes.
     pub limit_bytes: u64,
-    /// Where answers are kept for all servers, if they are.
+    /// The cache that all servers share; `None`: there is none.
     pub shared: Option<SharedCache>,
 }
 
-/// A Redis or Valkey that keeps answers.
+/// A Redis or Valkey that caches answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedCache(
-    /// Its URL; may hold a password.
+    /// The URL; may contain a password.
     pub String,
 );
 
 impl SharedCache {
-    /// For people: the URL without secrets.
+    /// The URL without secrets, for people.
     pub fn describe(&self) -> String {
         without_password(&self.0)
     }
@@ -72,6 +72,6 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, memory: &Memory, database: &Datab
     settings
 }
 
-/// Deployments on one Redis must not see each other's answers.
+/// Deployments on the same Redis must not see each other's answers.
 const UNNAMED: &str = "shared: which servers belong together follows from their PostgreSQL database, and this one has none: \
                        name the deployment, such as name = \"shop\" in [memory]";

@@ -1,4 +1,4 @@
-//! `cors = { … }`: which web pages may read answers. And what else browsers are told: `answer_headers`,
+//! `cors = { … }`: which web pages may read answers. Also the other headers for browsers: `answer_headers`,
 //! `security_headers`.
 
 use crate::syntax::fields::{Cursor, Fields, flag, milliseconds_or_none, text};
@@ -25,30 +25,30 @@ pub(crate) const CORS: Section = Section {
 /// `cors`: which web pages may read answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cors {
-    /// Whose pages, as `Origin` names them; `None`: all.
+    /// The origins of the pages, as `Origin` names them; `None`: all.
     pub origins: Option<Vec<String>>,
-    /// What they may send besides what the endpoint is known to read.
+    /// Headers that they may send, besides those that the endpoint is known to read.
     pub headers: Vec<String>,
-    /// What they may read.
+    /// Headers of answers that they may read.
     pub expose: Vec<String>,
-    /// Whether they may send what the browser knows of the user.
+    /// Whether they may send credentials (cookies and similar).
     pub credentials: bool,
-    /// How long browsers may keep it, in milliseconds.
+    /// How long browsers may cache the permission, in milliseconds.
     pub max_age_ms: u64,
 }
 
-/// What answers tell browsers, beside what they are.
+/// The header fields of answers that address browsers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerHeaders {
-    /// Which web pages may read them.
+    /// Which web pages may read the answers.
     pub cors: Option<Cors>,
     /// Header fields of every answer.
     pub headers: Vec<(String, String)>,
-    /// Whether they have the usual security headers.
+    /// Whether the answers have the usual security headers.
     pub security: bool,
 }
 
-/// `cors`, `answer_headers` and `security_headers`; what is not there is as in `outer`.
+/// Reads `cors`, `answer_headers` and `security_headers`; a missing key has its value in `outer`.
 pub(crate) fn read(fields: Fields<'_>, outer: &AnswerHeaders) -> AnswerHeaders {
     let cors = match fields.get("cors") {
         Some(cursor) if cursor.node.data == Data::Bool(false) => None,
@@ -103,7 +103,7 @@ fn origins(node: &Node) -> Result<Option<Vec<String>>, String> {
     texts.iter().map(|text| origin(text)).collect::<Result<_, _>>().map(Some)
 }
 
-/// Scheme, host and perhaps a port, as browsers write them (RFC 6454 section 6.2).
+/// Scheme, host and an optional port, as browsers write them (RFC 6454 section 6.2).
 fn origin(text: &str) -> Result<String, String> {
     let host = text.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, host)| host);
     let is_host = |host: &str| {
@@ -125,7 +125,7 @@ fn header_names(node: &Node) -> Result<Vec<String>, String> {
     items.iter().map(name).collect()
 }
 
-/// Fields that the server writes itself, where they belong.
+/// Fields that the server itself writes where they apply.
 const WRITTEN: [&str; 18] = [
     "Age",
     "Allow",

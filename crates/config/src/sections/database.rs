@@ -1,11 +1,11 @@
-//! `[database]`: the database behind.
+//! `[database]`: the database.
 
 use crate::syntax::fields::{Cursor, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::Node;
 use crate::syntax::words::without_password;
 
-/// The database of a file that does not name one.
+/// The default database of a file.
 pub(crate) const DATABASE_URL: &str = "sqlite:data/forebay.db";
 
 pub(crate) const DATABASE: Section = Section {
@@ -17,38 +17,38 @@ pub(crate) const DATABASE: Section = Section {
     },
 };
 
-/// `[database]`: which one it is.
+/// `[database]`: the URL of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     /// `sqlite:PATH`, relative to the current folder, or `postgres://…`, which may hold a password.
     pub url: String,
-    /// The line of `url`; 0 when it is not from the file.
+    /// The line of `url`; 0 when it does not come from the file.
     pub line: usize,
 }
 
 impl Database {
-    /// Which SQL it understands.
+    /// The SQL dialect of the database.
     pub fn dialect(&self) -> Dialect {
         if self.url.starts_with("sqlite:") { Dialect::Sqlite } else { Dialect::Postgres }
     }
 
-    /// For people: the URL without secrets.
+    /// The URL without secrets, for people.
     pub fn describe(&self) -> String {
         without_password(&self.url)
     }
 }
 
-/// Which SQL a database understands.
+/// The SQL dialect of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// PostgreSQL's.
+    /// The dialect of PostgreSQL.
     Postgres,
-    /// SQLite's.
+    /// The dialect of SQLite.
     Sqlite,
 }
 
 impl Dialect {
-    /// Every one.
+    /// Every dialect.
     pub(crate) const ALL: [Dialect; 2] = [Dialect::Postgres, Dialect::Sqlite];
 
     /// Its key in `sql = { … }`.
@@ -76,7 +76,7 @@ fn url(node: &Node) -> Result<String, String> {
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(url),
         Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => Ok(url),
-        // Not quoted: it may hold a password.
+        // The message does not quote the value: it may contain a password.
         _ => Err("must be sqlite: and a path, such as \"sqlite:data/codes.db\", or postgres://user:password@host/database"
             .into()),
     }

@@ -1,11 +1,11 @@
-//! `[drain]`: how writes go from the log to the database.
+//! `[drain]`: how writes get from the log to the database.
 
 use super::memory::Tier;
 use crate::syntax::fields::{Cursor, flag, milliseconds_or_none};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
 
-/// Longer than a failover takes to be noticed, and short enough for any disk.
+/// Longer than it takes to notice a failover, and short enough for any disk.
 const KEEP_MS: u64 = 600_000;
 
 pub(crate) const DRAIN: Section = Section {
@@ -22,12 +22,12 @@ pub(crate) const DRAIN: Section = Section {
     },
 };
 
-/// `[drain]`: how writes go from the log to the database.
+/// `[drain]`: how writes get from the log to the database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrainSettings {
     /// Most rows a second; `None`: as fast as the database takes them (`"max"`).
     pub pace_rows_per_s: Option<f64>,
-    /// Whether everything stays in the log until someone resumes the drain.
+    /// Whether all records stay in the log until an operator resumes the drain.
     pub paused: bool,
     /// When the drain works; `None`: always.
     pub window: Option<DrainWindow>,
@@ -35,16 +35,16 @@ pub struct DrainSettings {
     pub keep_ms: u64,
 }
 
-/// A time of each day, in minutes after midnight, UTC. It goes past midnight when it ends before it begins.
+/// A daily period, in minutes after midnight, UTC. If it ends before it begins, it spans midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainWindow {
-    /// When it begins.
+    /// The minute in which it begins.
     pub begins_min: u16,
-    /// When it ends; never the minute in which it begins.
+    /// The minute in which it ends; never equal to `begins_min`.
     pub ends_min: u16,
 }
 
-/// `[drain]`. `is_awaited`: some writes are answered when the database has them.
+/// `[drain]`. `is_awaited`: some writes are answered only when they are committed in the database.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, tier: &Tier, is_awaited: bool) -> DrainSettings {
     let mut drain = DrainSettings { pace_rows_per_s: None, paused: false, window: None, keep_ms: KEEP_MS };
     if let Some(cursor) = cursor {
@@ -95,7 +95,7 @@ fn window(node: &Node) -> Result<DrainWindow, String> {
     }
 }
 
-/// `05:30` in minutes after midnight.
+/// Parses `05:30` to minutes after midnight.
 fn minute(text: &str) -> Option<u16> {
     let (hours, minutes) = text.trim().split_once(':')?;
     let number = |text: &str, max| {

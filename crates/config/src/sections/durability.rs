@@ -6,14 +6,14 @@ use crate::syntax::fields::{Fields, choice};
 /// When a write to a hot table is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredWhen {
-    /// When the memory tier has it, as `[memory]` says.
+    /// When the memory tier has stored it, as `[memory]` defines.
     InMemory,
     /// When it is committed in the database.
     InDatabase,
 }
 
 impl AnsweredWhen {
-    /// What holds where nothing else is said.
+    /// The default of the memory tier.
     pub(crate) fn of_tier(memory: &Memory) -> AnsweredWhen {
         if memory.durability == Durability::Database {
             AnsweredWhen::InDatabase
@@ -23,7 +23,7 @@ impl AnsweredWhen {
     }
 }
 
-/// `durability` of a table or an endpoint, if it is there.
+/// Reads `durability` of a table or an endpoint; `None`: the key is absent.
 pub(crate) fn read(fields: Fields<'_>, memory: &Memory) -> Option<AnsweredWhen> {
     let words = [("sync", AnsweredWhen::InMemory), ("database", AnsweredWhen::InDatabase)];
     let when = fields.read("durability", choice(&words))?;

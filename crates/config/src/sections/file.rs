@@ -1,4 +1,4 @@
-//! The whole file: its sections, read in the order in which they need each other.
+//! The complete file: its sections, read in the order of their dependencies.
 
 use super::action::Action;
 use super::admin::Admin;
@@ -40,26 +40,26 @@ pub(crate) const TOP: Section = Section {
     },
 };
 
-/// Everything that a config file says.
+/// The complete content of a config file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where it was read: a path as given, or the name of a bundled example.
+    /// The source: a path as given, or the name of a bundled example.
     pub source: String,
-    /// `[server]`: where clients are served.
+    /// `[server]`: where and how clients are served.
     pub server: Server,
-    /// `[database]`: the database behind.
+    /// `[database]`: the URL of the database.
     pub database: Database,
     /// `[memory]`: the memory tier.
     pub memory: Memory,
     /// `[cache]`: the response cache.
     pub cache: CacheSettings,
-    /// `[drain]`: the way of writes into the database.
+    /// `[drain]`: how writes get into the database.
     pub drain: DrainSettings,
     /// `[admin]`: the admin listener.
     pub admin: Admin,
     /// `[log]`: what is written to standard error.
     pub log: Log,
-    /// `[trace]`: spans of requests for a collector; `None`: there are none.
+    /// `[trace]`: spans of requests for a collector; `None`: no spans.
     pub trace: Option<Trace>,
     /// `[auth.NAME]`, in the order of the file.
     pub auths: Vec<Auth>,
@@ -72,12 +72,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// The table of this name. Linear: for start-up only.
+    /// The table of this name. Linear search: for start-up only.
     pub fn table(&self, name: &str) -> Option<&TableConfig> {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// Whether nothing of it outlives the server: it passes requests on, or answers constants and files, and
+    /// Whether nothing outlives the server: it only passes requests on, or answers constants and files, and
     /// names no place for data.
     pub fn keeps_nothing(&self) -> bool {
         let keeps_nothing = |action: &Action| {
@@ -92,35 +92,35 @@ impl Config {
             && self.memory.is_unnamed()
     }
 
-    /// The same with everything embedded in this folder.
+    /// The same config with all embedded data in this folder.
     pub fn with_data(mut self, folder: &Path) -> Config {
         self.database.url = format!("sqlite:{}", folder.join("forebay.db").display());
         self.memory.data_dir = folder.to_owned();
         self
     }
 
-    /// The same without what only clients need: addresses, endpoints, who may ask.
+    /// The same config without what only clients need: addresses, endpoints, authentication.
     pub fn without_clients(mut self) -> Config {
         (self.server.listen, self.server.tls, self.server.workers) = (Vec::new(), None, Some(1));
         (self.endpoints, self.auths) = (Vec::new(), Vec::new());
         self
     }
 
-    /// Whether an endpoint's write to a table is answered when it is committed in the database.
+    /// Whether an endpoint's write to a table is answered only when it is committed in the database.
     pub fn waits_for_database(&self, endpoint: &Endpoint, table: &str) -> bool {
         let of_table = || self.table(table).map(|table| table.durability);
         endpoint.durability.or_else(of_table) == Some(AnsweredWhen::InDatabase)
     }
 
-    /// Whether some write of an endpoint is.
+    /// Whether some write of an endpoint is answered only when it is committed in the database.
     pub fn has_strict_write(&self, endpoint: &Endpoint) -> bool {
         let mut tables = endpoint.action.each().iter().filter_map(|action| action.written_table());
         tables.any(|table| self.waits_for_database(endpoint, table))
     }
 }
 
-/// Reads a file. The endpoints stand apart, with their places, until they have been checked against
-/// each other.
+/// Reads a file. The endpoints are returned separately, with their places, until they have been checked
+/// against each other.
 pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config, Vec<Placed>) {
     let top = root.section(&TOP);
     let database = database::read(top.get("database"));

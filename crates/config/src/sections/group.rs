@@ -1,8 +1,8 @@
-//! `[group.NAME]` and `[upstream.NAME]`: what several endpoints have in common, put into each of them before
+//! `[group.NAME]` and `[upstream.NAME]`: keys that several endpoints share, copied into each of them before
 //! they are read.
 //!
-//! Promises that what comes of a group is read as if it stood in the endpoint: a mistake in it stands at the
-//! group's line and names the group and the route.
+//! Promises that a key from a group is read as if it were in the endpoint: a mistake in it is reported at
+//! the group's line and names the group and the route.
 
 use super::action::ACTIONS;
 use crate::syntax::fields::Cursor;
@@ -46,16 +46,17 @@ pub(crate) const UPSTREAM: Section = Section {
     },
 };
 
-/// What endpoints have in common, as typed.
+/// A `[group.NAME]` or `[upstream.NAME]`, as typed.
 struct Named<'a> {
     name: &'a str,
     node: &'a Node,
 }
 
-/// Where the parts of groups stand that an endpoint has, and what they are called in its mistakes.
+/// The places of the group values in an endpoint, each with the name of the group for messages.
 pub(crate) type Shared = Vec<(At, String)>;
 
-/// Puts what endpoints name by `group` and `upstream` into them. For each endpoint: what it has from where.
+/// Copies the groups and upstreams that endpoints name into the endpoints. Returns the copied places for
+/// each endpoint.
 pub(crate) fn expand(root: &mut Node, mistakes: &Mistakes<'_>) -> Vec<Shared> {
     let (groups, upstreams) = (root.get("group").cloned(), root.get("upstream").cloned());
     let groups = named("group", groups.as_ref(), &GROUP, mistakes);
@@ -100,7 +101,7 @@ fn named<'a>(
     entries.iter().map(|Entry { key, node, .. }| Named { name: key, node }).collect()
 }
 
-/// What an endpoint names by a key, which is taken out of it, and where the key is.
+/// Removes a key from an endpoint; returns the place of the key and the group or upstream that it names.
 fn taken<'n, 'a>(
     kind: &str,
     entries: &mut Vec<Entry>,
@@ -123,7 +124,7 @@ fn taken<'n, 'a>(
     found.map(|found| (at, found))
 }
 
-/// Every key of the group that the endpoint lacks, and its prefix before the route.
+/// Copies every key of the group that the endpoint lacks, and puts the group's prefix before the route.
 fn take_group(entries: &mut Vec<Entry>, group: &Named<'_>, shared: &mut Shared, mistakes: &Mistakes<'_>) {
     let Data::Table(common) = &group.node.data else { return };
     let mut is_get = true;
@@ -156,12 +157,12 @@ fn take_group(entries: &mut Vec<Entry>, group: &Named<'_>, shared: &mut Shared, 
     }
 }
 
-/// Whether an endpoint says itself what it does.
+/// Whether an endpoint has its own action.
 fn has_action(entries: &[Entry]) -> bool {
     ACTIONS.iter().any(|known| entries.iter().any(|entry| entry.key == known.action.name))
 }
 
-/// `GET /me` and `/api`: `GET /api/me`. The group's own path is `GET /`.
+/// `GET /me` and `/api` become `GET /api/me`. The group's own path is `GET /`.
 fn put_before(prefix: &str, route: &mut String) {
     if let Some((method, path)) = route.trim().split_once(char::is_whitespace) {
         let path = path.trim();
@@ -169,7 +170,7 @@ fn put_before(prefix: &str, route: &mut String) {
     }
 }
 
-/// `proxy` and how patient one is with it.
+/// Copies the keys of an upstream: `proxy`, time-outs and retries.
 fn take_upstream(
     entries: &mut Vec<Entry>,
     upstream: &Named<'_>,
@@ -192,7 +193,7 @@ fn take_upstream(
     }
 }
 
-/// Notes where a part of a group stands.
+/// Records the places of a value that comes from a group.
 fn mark(node: &Node, name: &str, shared: &mut Shared) {
     shared.push((node.at, name.to_owned()));
     match &node.data {

@@ -6,7 +6,7 @@ use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::check_header_name;
 
-/// How deep guards may stand inside guards.
+/// The maximum nesting depth of guards.
 const DEPTH_MAX: usize = 4;
 
 pub(crate) const GUARD: Section = Section {
@@ -27,21 +27,21 @@ pub(crate) const GUARD: Section = Section {
     },
 };
 
-/// Who may call an endpoint.
+/// Who may call an endpoint. A guard admits a request that satisfies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Guard {
-    /// Who knows a secret.
+    /// The request contains a secret.
     Secret(Secret),
-    /// Who proves who they are.
+    /// The client authenticates.
     Auth(Identified),
-    /// Who satisfies one of these; at least one.
+    /// One of these guards is satisfied; at least one in the list.
     Any(Vec<Guard>),
-    /// Who satisfies all of these; at least one.
+    /// All of these guards are satisfied; at least one in the list.
     All(Vec<Guard>),
 }
 
 impl Guard {
-    /// The identities that it may find, in order.
+    /// The authentications that it may require, in order.
     pub fn identified(&self) -> Vec<&Identified> {
         match self {
             Guard::Secret(_) => Vec::new(),
@@ -51,31 +51,31 @@ impl Guard {
     }
 }
 
-/// Who proves who they are by one `[auth.NAME]`.
+/// Authentication by one `[auth.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
-    /// Its name.
+    /// The name of the section.
     pub auth: String,
-    /// Claims, and what each must be or hold one of.
+    /// Claims, and the values of which each must equal or contain one.
     pub require: Vec<(String, Vec<String>)>,
 }
 
-/// Who knows a secret.
+/// A secret in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// Where the secret is to be found.
+    /// Where the request contains the secret.
     pub place: Place,
-    /// The secret; empty: no request that the guard stops is admitted.
+    /// The secret; empty: the guard rejects every request that it applies to.
     pub secret: String,
-    /// Whom the guard stops.
+    /// The requests to which the guard applies.
     pub from: From,
-    /// What those see: 404, 401 or 403.
+    /// The status of a rejection: 404, 401 or 403.
     pub status: u16,
-    /// The line of its table.
+    /// The line of the guard's table.
     pub line: usize,
 }
 
-/// Where a secret is to be found.
+/// Where a request contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// `query = "name"`: a query parameter.
@@ -84,16 +84,16 @@ pub enum Place {
     Header(String),
 }
 
-/// Whom a guard stops.
+/// The requests to which a guard applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     /// `from = "anywhere"`: all requests.
     Anywhere,
-    /// `from = "outside"`: all but those of programs on this machine that come without a proxy.
+    /// `from = "outside"`: all except those of local programs that arrive without a proxy.
     Outside,
 }
 
-/// A guard.
+/// Reads a guard.
 pub(crate) fn read(cursor: Cursor<'_>, auths: &[Auth]) -> Option<Guard> {
     read_within(cursor, auths, 0)
 }
@@ -126,7 +126,7 @@ fn read_within(cursor: Cursor<'_>, auths: &[Auth], depth: usize) -> Option<Guard
     guard
 }
 
-/// The guards of `any` or `all`.
+/// Reads the guards of `any` or `all`.
 fn several(key: &str, cursor: Cursor<'_>, auths: &[Auth], depth: usize) -> Option<Guard> {
     let items = cursor.items(&format!("guard: {key} must be an array of guards, not {}", cursor.node.kind()));
     if !matches!(cursor.node.data, Data::Array(_)) {

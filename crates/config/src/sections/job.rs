@@ -1,4 +1,4 @@
-//! `[[job]]`: a statement that runs by itself, every so often.
+//! `[[job]]`: a statement that runs periodically.
 
 use super::action::sql::{self, Statements};
 use super::database::Dialect;
@@ -21,24 +21,24 @@ pub(crate) const JOB: Section = Section {
     },
 };
 
-/// `[[job]]`: a statement that runs by itself.
+/// `[[job]]`: a statement that runs periodically.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// What it is called: letters, digits and _; no two are called the same.
+    /// A unique name: letters, digits and _.
     pub name: String,
-    /// From the beginning of a run to that of the next, in milliseconds.
+    /// From the start of a run to the start of the next, in milliseconds.
     pub every_ms: u64,
-    /// Each run begins up to so many milliseconds later, at random.
+    /// The start of each run is delayed at random by up to this many milliseconds.
     pub jitter_ms: u64,
-    /// What each run executes.
+    /// The statement of each run.
     pub statements: Statements,
-    /// Tags of kept answers that each run drops.
+    /// Tags of cached answers that each run invalidates.
     pub invalidates: Vec<String>,
     /// The line of its `[[job]]`.
     pub line: usize,
 }
 
-/// All jobs.
+/// Reads all jobs.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, dialect: Dialect) -> Vec<Job> {
     let Some(cursor) = cursor else { return Vec::new() };
     let mut jobs: Vec<Job> = Vec::new();
@@ -58,7 +58,7 @@ fn read_job(cursor: Cursor<'_>, dialect: Dialect) -> Option<Job> {
     let name = name_cursor.and_then(|cursor| {
         cursor.read("name", |node| {
             let name = name(node)?;
-            // It becomes part of a key on Redis.
+            // The name becomes part of a key on Redis.
             match is_param_name(&name) {
                 true => Ok(name),
                 false => Err(format!("`{name}` must be letters, digits and _, as in refresh_hot")),
@@ -84,7 +84,7 @@ fn read_job(cursor: Cursor<'_>, dialect: Dialect) -> Option<Job> {
     Some(Job {
         name: name?,
         every_ms,
-        // A tenth: enough that servers which start together do not ask together.
+        // A tenth: enough that servers which start together do not run the job at the same time.
         jitter_ms: jitter_ms.unwrap_or(every_ms / 10),
         statements: statements?,
         invalidates,
@@ -92,7 +92,7 @@ fn read_job(cursor: Cursor<'_>, dialect: Dialect) -> Option<Job> {
     })
 }
 
-/// Tags without parameters: a job has none.
+/// Reads tags without parameters: a job has no parameters.
 fn fixed_tags(cursor: Cursor<'_>) -> Vec<String> {
     let mut fixed = Vec::new();
     for tag in tags::read("invalidates", cursor) {

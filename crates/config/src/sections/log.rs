@@ -1,4 +1,4 @@
-//! `[log]`: what is written to standard error, and how.
+//! `[log]`: the lines on standard error and their format.
 
 use crate::syntax::fields::{Cursor, choice, milliseconds, name};
 use crate::syntax::keys::{Section, keys};
@@ -18,36 +18,36 @@ pub(crate) const LOG: Section = Section {
     },
 };
 
-/// `[log]`: what is written to standard error.
+/// `[log]`: the lines on standard error and their format.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log {
-    /// How lines are written.
+    /// The format of the lines.
     pub format: LogFormat,
-    /// What the server says of itself.
+    /// Which events of the server are written.
     pub level: LogLevel,
-    /// The share of requests that get a line, 0 to 1.
+    /// The share of requests that are logged, 0 to 1.
     pub access: f64,
-    /// Requests that take longer get a line as well.
+    /// Requests that take longer than this are always logged, in milliseconds.
     pub slow_ms: Option<u64>,
-    /// The header field with the id of a request; `None`: requests have none.
+    /// The header field with the id of a request; `None`: requests have no id.
     pub request_id: Option<String>,
 }
 
-/// How lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// `format = "text"`: as people read it.
+    /// `format = "text"`: for people.
     Text,
-    /// `format = "json"`: an object a line.
+    /// `format = "json"`: one object per line.
     Json,
 }
 
-/// What the server says of itself.
+/// Which events of the server are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
-    /// `level = "error"`: what failed.
+    /// `level = "error"`: failures only.
     Error,
-    /// `level = "warn"`: what is not as it should be as well.
+    /// `level = "warn"`: warnings too.
     Warn,
     /// `level = "info"`: everything.
     Info,
@@ -68,7 +68,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Log {
     log
 }
 
-/// A number from 0 to 1; as a text too, which is what a variable gives.
+/// A number from 0 to 1; also as text, because a variable's value is text.
 pub(crate) fn share(node: &Node) -> Result<f64, String> {
     let number = match &node.data {
         Data::Int(number) => Some(*number as f64),
@@ -80,7 +80,7 @@ pub(crate) fn share(node: &Node) -> Result<f64, String> {
     share.ok_or_else(|| "must be a number from 0 to 1, such as 0.01 for one request in a hundred".into())
 }
 
-/// The name of a header field that means nothing else to anybody on the way.
+/// The name of a header field that has no other meaning for proxies and servers.
 fn id_field(node: &Node) -> Result<String, String> {
     let field = name(node)?;
     check_header_name(&field)?;

@@ -6,16 +6,16 @@ use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::without_password;
 use std::path::PathBuf;
 
-/// The folder of the memory tier of a file that does not name one.
+/// The default folder of the memory tier.
 const DATA_DIR: &str = "data";
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// A shard is one queue with one drainer; more than a few for each core of a large cluster only
-/// make batches small.
+/// A shard is one queue with one drainer; more than a few per core of a large cluster only make batches
+/// small.
 const SHARDS_MAX: u64 = 4096;
-/// More replicas of one primary than anybody runs.
+/// More replicas of one primary than real deployments have.
 const REPLICAS_MAX: u32 = 64;
-/// As far as sizes go that have no limit of their own.
+/// The bound for sizes that have no specific limit.
 const ANY: u64 = i64::MAX as u64;
 
 pub(crate) const MEMORY: Section = Section {
@@ -50,23 +50,23 @@ pub(crate) const MEMORY: Section = Section {
 /// `[memory]`: the memory tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Where it is.
+    /// Where hot tables are stored.
     pub tier: Tier,
-    /// The folder of what this server keeps beside it: embedded, of the log and the catalogue.
-    /// Relative to the current folder.
+    /// The folder of this server's local data; embedded: the log and the catalogue. Relative to the current
+    /// folder.
     pub data_dir: PathBuf,
-    /// The deployment's name, in every key on Redis and Valkey; `None`: it follows from the database's
+    /// The deployment's name, in every key on Redis and Valkey; `None`: derived from the database's
     /// identity.
     pub name: Option<String>,
     /// When a write counts as done.
     pub durability: Durability,
-    /// Most memory that hot tables take, in bytes.
+    /// Most memory for hot tables, in bytes.
     pub limit_bytes: u64,
-    /// Embedded: how much of that memory is taken from the system at the start, in bytes.
+    /// Embedded: how much of that memory is allocated at start, in bytes.
     pub reserve_bytes: u64,
-    /// Embedded: whether memory may come in huge pages.
+    /// Embedded: whether huge pages may be used.
     pub huge_pages: bool,
-    /// Embedded: longest the log may grow before inserts are refused, in bytes.
+    /// Embedded: the length of the log beyond which inserts are refused, in bytes.
     pub log_limit_bytes: u64,
     /// Embedded: length of one file of the log, in bytes.
     pub segment_bytes: u64,
@@ -75,12 +75,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether it is in this process, and no folder is named for it.
+    /// Whether it is in this process and the file names no folder for it.
     pub fn is_unnamed(&self) -> bool {
         self.tier == Tier::Embedded && self.data_dir.as_os_str() == DATA_DIR
     }
 
-    /// For people: the URL without secrets.
+    /// The URL without secrets, for people.
     pub fn describe(&self) -> String {
         match &self.tier {
             Tier::Embedded => format!("embedded:{}", self.data_dir.display()),
@@ -89,7 +89,7 @@ impl Memory {
     }
 }
 
-/// Where hot tables are.
+/// Where hot tables are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tier {
     /// In this process, with a log in `data_dir`.
@@ -103,19 +103,19 @@ pub enum Tier {
 pub struct Remote {
     /// `redis://…`, `redis-cluster://…`, `redis-sentinel://…`; may hold a password.
     pub url: String,
-    /// How many queues the tables are spread over; `None`: by the topology, or as it was when the
-    /// tier was made.
+    /// The number of queues that the tables are spread over; `None`: by the topology, or as it was when the
+    /// tier was created.
     pub shards: Option<u16>,
-    /// Who answers reads.
+    /// Which servers answer reads.
     pub read_from: ReadFrom,
 }
 
-/// Who answers reads of a tier that has replicas.
+/// Which servers answer reads of a tier with replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFrom {
     /// The primaries: a read sees every write before it.
     Primary,
-    /// The replicas: a read may see what was true a moment ago.
+    /// The replicas: a read may return a slightly older state.
     Replicas,
 }
 
@@ -124,20 +124,20 @@ pub enum ReadFrom {
 pub enum Durability {
     /// When it is on the disk.
     Sync,
-    /// When it is in memory; a crash may undo the last moments.
+    /// When it is in memory; a crash may lose the most recent writes.
     Async,
     /// Embedded: when it is committed in the database.
     Database,
-    /// When so many replicas have it.
+    /// When this many replicas have stored it.
     Replicated(Replicas),
 }
 
-/// How many replicas must have a write.
+/// How many replicas must have stored a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replicas {
-    /// So many.
+    /// This number.
     Count(u32),
-    /// All that the primary has; a primary without its replica takes no writes.
+    /// All replicas of the primary; a primary without its replica takes no writes.
     All,
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Memory {
     memory
 }
 
-/// What only a server over the network has.
+/// Reads the settings of a tier that is reached over the network.
 fn remote(url: String, fields: Fields<'_>) -> Remote {
     let shards = fields.read("shards", integer(1, SHARDS_MAX)).map(|shards| shards as u16);
     let mut read_from = ReadFrom::Primary;
@@ -194,7 +194,7 @@ fn remote(url: String, fields: Fields<'_>) -> Remote {
     Remote { url, shards, read_from }
 }
 
-/// A setting that the tier does not have is a mistake: it would have no effect.
+/// Records settings that the tier does not have: they would have no effect.
 fn fits_tier(memory: &Memory, fields: Fields<'_>) {
     let foreign: &[&str] = match memory.tier {
         Tier::Embedded => &["shards", "read_from"],
@@ -221,7 +221,7 @@ enum MemoryUrl {
     Remote(String),
 }
 
-/// The schemes of servers over the network.
+/// The URL schemes of tiers that are reached over the network.
 const REMOTE_SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel", "redis+unix"];
 
@@ -232,14 +232,14 @@ fn url(node: &Node) -> Result<MemoryUrl, String> {
         Some((scheme, rest)) if REMOTE_SCHEMES.contains(&scheme) && rest.starts_with("//") => {
             Ok(MemoryUrl::Remote(url))
         }
-        // Not quoted: it may hold a password.
+        // The message does not quote the value: it may contain a password.
         _ => Err("must be embedded: and a folder, such as \"embedded:data\", or redis://host:6379, \
                   redis-cluster://host:7000, redis-sentinel://host:26379/name"
             .into()),
     }
 }
 
-/// The longest name of a deployment: it stands in every key.
+/// The longest name of a deployment: every key contains it.
 const NAME_CHARS_MAX: usize = 32;
 
 fn deployment(node: &Node) -> Result<String, String> {

@@ -1,7 +1,7 @@
-//! The sections of the file. One file tells all about one: its keys, what they mean, how they are read.
+//! The sections of the file. Each section has one source file: its keys, their meaning, and its reader.
 //!
-//! Sections use `syntax` and each other, downwards: the file, its endpoints, their actions, what
-//! stands in those.
+//! Sections use `syntax` and each other, downwards: the file, its endpoints, their actions, and the parts of
+//! those.
 
 pub(crate) mod action;
 pub(crate) mod admin;

@@ -1,4 +1,4 @@
-//! `[server]`: where clients are served, and what they may do.
+//! `[server]`: listeners, limits and headers for clients.
 
 use super::auth::Auth;
 use super::cors::{self, AnswerHeaders};
@@ -57,24 +57,24 @@ pub(crate) const LIMITS: Section = Section {
     },
 };
 
-/// `[server]`: where clients are served, and what they may do.
+/// `[server]`: listeners, limits and headers for clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     /// Where to listen; at least one.
     pub listen: Vec<Listen>,
     /// Worker threads; `None`: one per core.
     pub workers: Option<usize>,
-    /// What `base_url()` gives, without a slash at the end; `None`: the client's scheme and the Host of the
-    /// request.
+    /// The value of `base_url()`, without a slash at the end; `None`: the client's scheme and the Host of
+    /// the request.
     pub public_url: Option<String>,
-    /// The networks of proxies that are believed about who a client is: an address, and how many bits of it
-    /// count.
+    /// The networks of proxies that are trusted to name the client: an address, and the length of its prefix
+    /// in bits.
     pub trusted_proxies: Vec<(IpAddr, u8)>,
-    /// Whether several slashes in a row in a path are one.
+    /// Whether consecutive slashes in a path count as one.
     pub merge_slashes: bool,
-    /// What answers tell browsers.
+    /// Header fields of answers that address browsers.
     pub answer_headers: AnswerHeaders,
-    /// `[server.tls]`; there if some listener speaks HTTPS.
+    /// `[server.tls]`; present if some listener speaks HTTPS.
     pub tls: Option<Tls>,
     /// `[server.limits]`, and `stop_timeout` of `[server]`.
     pub limits: Limits,
@@ -87,25 +87,25 @@ impl Server {
     }
 }
 
-/// Where to listen, and what is spoken there.
+/// Where to listen, and with which scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen {
-    /// The address; port 0: any free one.
+    /// The address; port 0: any free port.
     pub address: SocketAddr,
     /// HTTP or HTTPS.
     pub scheme: Scheme,
 }
 
-/// What is spoken on a listener.
+/// The scheme of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// `http://`, or nothing in front of the address.
+    /// `http://`, or no scheme before the address.
     Http,
     /// HTTP over TLS, with the certificates of `[server.tls]`.
     Https,
 }
 
-/// `[server.limits]`: what one client may take up. Sizes in bytes, times in milliseconds.
+/// `[server.limits]`: the resources that one client may use. Sizes in bytes, times in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Longest request head.
@@ -116,21 +116,22 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Most header fields.
     pub fields: usize,
-    /// From the first byte of a head to its last; also the grace before a body must keep its pace.
+    /// The longest time from the first byte of a head to its last; also the grace period before a body must
+    /// keep its pace.
     pub head_timeout_ms: u64,
-    /// Slowest average pace of a body after that, in bytes a second.
+    /// Slowest average pace of a body after that, in bytes per second.
     pub body_bytes_per_s_min: u64,
     /// A connection without a request for this long is closed.
     pub idle_timeout_ms: u64,
     /// A connection that takes no byte of its answer for this long is closed.
     pub write_timeout_ms: u64,
-    /// Most connections at one time.
+    /// Most connections at the same time.
     pub connections: usize,
-    /// Most TLS handshakes at one time.
+    /// Most TLS handshakes at the same time.
     pub handshakes: usize,
-    /// Most requests of a connection that wait for their answers.
+    /// Most requests of one connection that wait for their answers.
     pub pipeline_depth: usize,
-    /// Most bytes of answers that a connection has not taken.
+    /// Most bytes of unsent answers of one connection.
     pub output_bytes: usize,
     /// How long a graceful stop waits for answers that are not ready.
     pub stop_timeout_ms: u64,
@@ -156,7 +157,7 @@ impl Default for Limits {
     }
 }
 
-/// `[server]`, and the guard of endpoints that have none.
+/// `[server]`, and the guard of endpoints that have no guard.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, auths: &[Auth], data_dir: &Path) -> (Server, Option<Guard>) {
     let mut server = Server {
         listen: vec![Listen { address: SocketAddr::from(([127, 0, 0, 1], 3000)), scheme: Scheme::Http }],
@@ -218,7 +219,7 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
     }
 }
 
-/// Networks such as `10.0.0.0/8`; an address alone is a network of one.
+/// Networks such as `10.0.0.0/8`; an address without a prefix is a network of one address.
 fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, String> {
     let network = |text: &String| {
         let (address, bits) = text.split_once('/').map_or((text.as_str(), None), |(a, bits)| (a, Some(bits)));
@@ -233,7 +234,7 @@ fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, String> {
     texts.iter().map(|text| network(text).ok_or_else(|| wrong(text))).collect()
 }
 
-/// Addresses with ports.
+/// Reads addresses with ports.
 fn listens(node: &Node) -> Result<Vec<Listen>, String> {
     let texts = texts(node, "an address or an array of addresses")?;
     if texts.is_empty() {

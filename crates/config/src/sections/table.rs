@@ -1,4 +1,4 @@
-//! `[table.NAME]`: columns and whose the table is.
+//! `[table.NAME]`: columns and the other writers of a table.
 
 use crate::sections::durability::{self, AnsweredWhen};
 use crate::sections::memory::{Memory, Tier};
@@ -14,7 +14,7 @@ use forebay_value::{Column, Fill, KeyKind, Schema, Type, from_text};
 const NAME_BYTES_MAX: usize = 63;
 /// The most columns of a table.
 const COLUMNS_MAX: usize = 1000;
-/// What may follow the type of a column.
+/// The flags that may follow the type of a column.
 const FLAGS: [&str; 4] = ["key", "unique", "indexed", "null"];
 
 pub(crate) const TABLE: Section = Section {
@@ -37,35 +37,35 @@ pub(crate) const TABLE: Section = Section {
 /// `[table.NAME]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableConfig {
-    /// Its name, in the database as well.
+    /// The table's name, also in the database.
     pub name: String,
-    /// Its columns; `None`: as the database has them.
+    /// Its columns; `None`: as defined in the database.
     pub columns: Option<Schema>,
-    /// Who else writes to it.
+    /// Which other writers the table has.
     pub others: Others,
-    /// When writes to it are answered, unless an endpoint says otherwise.
+    /// When writes to it are answered; an endpoint may override it.
     pub durability: AnsweredWhen,
-    /// Tags that are dropped when a row changes in the database; their parameters are columns.
+    /// Tags that are invalidated when a row changes in the database; their parameters are columns.
     pub invalidates: Vec<Expr>,
-    /// Whether it is kept in memory. A table that is not is only created in the database, for SQL
-    /// and `generate`.
+    /// Whether it is held in memory. Other tables are only created in the database, for SQL and `generate`.
     pub hot: bool,
     /// The line of its header.
     pub line: usize,
 }
 
-/// Who writes to a table in the database besides this server.
+/// Which writers a table has in the database besides this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// No other writer: memory has all its rows.
+    /// No other writer: memory contains all its rows.
     None,
-    /// Others do, and memory does not hear of it: a row that is not in memory is looked for in the database.
+    /// Other writers whose changes memory is not told of: a row that is not in memory is searched in the
+    /// database.
     Unseen,
-    /// Others do, and memory takes over what they commit.
+    /// Other writers whose commits memory follows.
     Followed,
 }
 
-/// `[table]`: all tables. Those of a remote tier cannot be followed.
+/// `[table]`: reads all tables. Tables of a remote tier cannot be followed.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, memory: &Memory) -> Vec<TableConfig> {
     let read = |field| read_table(field, memory);
     cursor.map_or_else(Vec::new, |cursor| cursor.table("[table]").iter().map(read).collect())
@@ -123,7 +123,7 @@ fn read_table(field: Field<'_>, memory: &Memory) -> TableConfig {
     TableConfig { name, columns, others, durability, invalidates, hot, line }
 }
 
-/// The parameters of a tag of a table are its columns.
+/// The parameters of a table's tag must be its columns.
 fn of_columns(tag: &Expr, schema: &Schema, cursor: Cursor<'_>) {
     tag.each_param(&mut |param| {
         if schema.position(param).is_none() {
@@ -178,7 +178,7 @@ fn read_columns(table: &str, cursor: Cursor<'_>) -> Option<Schema> {
     Schema::new(table, columns, key, kind).map_err(|error| cursor.wrong(error.to_string())).ok()
 }
 
-/// Names go into SQL and JSON as they are.
+/// A name must be usable in SQL and JSON without quoting.
 fn identifier(what: &str, name: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty()
@@ -235,13 +235,13 @@ fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
     Ok((column, kind))
 }
 
-/// The names of types, ours and SQL's, and these.
+/// The names of types, those of this project and SQL's, plus `others`.
 pub(crate) fn type_names(others: &[&'static str]) -> impl Iterator<Item = &'static str> {
     let sql = Type::SQL_NAMES.iter().map(|(sql, _)| *sql);
     Type::NAMES.iter().copied().chain(others.iter().copied()).chain(sql).collect::<Vec<_>>().into_iter()
 }
 
-/// The type, which may have parentheses, and what follows it.
+/// Splits a column's text into its type, which may have parentheses, and the rest.
 pub(crate) fn split_type(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| c.is_whitespace() || c == '(').unwrap_or(text.len());
     let end = match text[end..].starts_with('(') {

@@ -1,12 +1,13 @@
-//! Tags of kept answers: what `cache.tags` says that an answer depends on, and what `invalidates` drops.
+//! Tags of cached answers: `cache.tags` lists what an answer depends on, and `invalidates` what a write
+//! changes.
 
 use crate::syntax::expr::{self, Expr};
 use crate::syntax::fields::{Cursor, text};
 
-/// The most tags of an endpoint: each is looked at on every hit.
+/// The most tags of an endpoint: every hit checks each of them.
 const TAGS_MAX: usize = 8;
 
-/// An array of tags: texts with parameters in them.
+/// Reads an array of tags: texts that may contain parameters.
 pub(crate) fn read(key: &str, cursor: Cursor<'_>) -> Vec<Expr> {
     let items = cursor.items(&format!(
         "{key}: must be an array such as [\"item:{{$id}}\", \"items\"], not {}",

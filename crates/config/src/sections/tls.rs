@@ -1,4 +1,4 @@
-//! `[server.tls]`: with what HTTPS is spoken.
+//! `[server.tls]`: certificates for HTTPS.
 
 use crate::syntax::fields::{Cursor, Fields, base_url, name, texts};
 use crate::syntax::keys::{Section, keys};
@@ -33,23 +33,24 @@ const PAIR: Section = Section {
     },
 };
 
-/// `[server.tls]`: with what HTTPS is spoken. The files are read at start, and again when they change.
+/// `[server.tls]`: certificates for HTTPS. The files are read at start, and again when they change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// Certificates with their keys; at least one.
     pub certificates: Vec<CertificateFiles>,
-    /// The authority that signs the certificate; `None`: the operator writes the files.
+    /// The certificate authority that issues the certificate (ACME); `None`: the operator provides the
+    /// files.
     pub acme: Option<Acme>,
-    /// Authorities of clients; `None`: clients show no certificate.
+    /// Certificate authorities of clients; `None`: clients send no certificate.
     pub client_ca: Option<PathBuf>,
     /// The line of its table.
     pub line: usize,
 }
 
-/// A certificate that an authority signs when it is asked to (RFC 8555).
+/// A certificate that an authority issues on request (ACME, RFC 8555).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acme {
-    /// The URL of its directory.
+    /// The URL of the authority's directory.
     pub directory: String,
     /// The names of the certificate, in lower case; at least one.
     pub names: Vec<String>,
@@ -60,19 +61,19 @@ pub struct Acme {
 /// A certificate and its key, as PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, then those that lead to its authority.
+    /// The certificate, followed by the chain to its authority.
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
 }
 
-/// `[server.tls]`. What an authority signs is kept below `data_dir`.
+/// `[server.tls]`. Issued certificates are stored below `data_dir`.
 pub(crate) fn read(cursor: Cursor<'_>, data_dir: &Path) -> Option<Tls> {
     let fields = cursor.section(&TLS);
     let acme = read_acme(fields, data_dir);
     let certificates = match &acme {
         Some(acme) => vec![CertificateFiles { certificate: acme.file.clone(), key: acme.file.clone() }],
-        // What is wrong with it has been noted.
+        // The mistake has already been recorded.
         None if fields.has("acme") => return None,
         None => read_certificates(cursor, fields)?,
     };
@@ -121,7 +122,7 @@ fn read_certificates(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Vec<Certi
     }
 }
 
-/// Names that an authority can prove by asking a host: no wildcard, no address.
+/// Names that an authority can validate by connecting to a host: no wildcard, no address.
 fn host_names(node: &Node) -> Result<Vec<String>, String> {
     let names = texts(node, "a name or an array of names")?;
     let names: Vec<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();

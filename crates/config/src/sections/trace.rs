@@ -15,7 +15,7 @@ pub(crate) const TRACE: Section = Section {
     },
 };
 
-/// `[trace]`: where spans of requests go.
+/// `[trace]`: the collector of spans and what it receives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// The base URL of the collector, without a slash at its end.

@@ -1,5 +1,5 @@
-//! `values = { column = value }`, keys and other values of actions, held against the columns that
-//! they are for.
+//! `values = { column = value }`, keys and other values of actions, checked against the columns that they
+//! are for.
 
 use super::table::TableConfig;
 use crate::syntax::expr::{Expr, Literal};
@@ -8,8 +8,8 @@ use crate::syntax::mistakes::{At, Mistakes};
 use crate::syntax::words::{did_you_mean, list};
 use forebay_value::{Column, KeyKind, Type, from_text};
 
-/// `{ column = value, … }`. `$name` is a parameter if `is_param` knows it, else a column that
-/// stands before it, else a parameter of the request.
+/// `{ column = value, … }`. `$name` is a parameter if `is_param` returns true, else a column that precedes
+/// it, else a parameter of the request.
 pub(crate) fn read(
     name: &str,
     cursor: Cursor<'_>,
@@ -26,15 +26,14 @@ pub(crate) fn read(
             value.make_columns(&|name| !is_param(name) && values.iter().any(|(column, _)| column == name));
             fits(table, field.key, &value).map(|()| value)
         });
-        // A value that is wrong stands for what was meant, so that the column does not count as
-        // missing as well.
+        // A wrong value is replaced by an empty text, so that its column is not reported as missing too.
         let value = value.unwrap_or_else(|| Expr::Literal(Literal::Text(String::new())));
         values.push((field.key.to_owned(), value));
     }
     values
 }
 
-/// Whether the table has this column, as far as can be known.
+/// The column of this name, or an error when the table has none; `None`: the table's columns are not known.
 pub(crate) fn column<'t>(table: &'t TableConfig, name: &str) -> Result<Option<&'t Column>, String> {
     let Some(schema) = &table.columns else { return Ok(None) };
     match schema.position(name) {
@@ -51,7 +50,7 @@ pub(crate) fn column<'t>(table: &'t TableConfig, name: &str) -> Result<Option<&'
     }
 }
 
-/// Whether a fixed value can be one of this column.
+/// Whether a column can store a fixed value.
 fn fits(table: &TableConfig, name: &str, value: &Expr) -> Result<(), String> {
     match (column(table, name), value) {
         (Ok(Some(column)), Expr::Literal(literal)) => literal_fits(literal, column.ty),
@@ -59,7 +58,7 @@ fn fits(table: &TableConfig, name: &str, value: &Expr) -> Result<(), String> {
     }
 }
 
-/// Whether a fixed value can be one of this type.
+/// Whether a type can represent a fixed value.
 pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), String> {
     let within = |ty: Type, text: String| {
         from_text(ty, &text).map(drop).map_err(|invalid| format!("`{text}` {invalid}"))
@@ -78,8 +77,8 @@ pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), String> {
     }
 }
 
-/// A new row needs a value for every column that has no default and may not be null, and none for a
-/// serial key.
+/// A new row needs a value for every column that has no default and is not nullable, and none for a serial
+/// key.
 pub(crate) fn check_complete(
     table: &TableConfig,
     given: &dyn Fn(&str) -> bool,
@@ -105,7 +104,7 @@ pub(crate) fn check_complete(
     }
 }
 
-/// A first row: its own values in the places that `values` has for them, what it does not say from `values`.
+/// A first row: the columns in the order of `values`, with the row's own value if it has one.
 pub(crate) fn complete(own: Vec<(String, Expr)>, values: &[(String, Expr)]) -> Vec<(String, Expr)> {
     let (mut own, mut row): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|(column, _)| values.iter().any(|(known, _)| known == column));

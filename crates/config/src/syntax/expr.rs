@@ -1,15 +1,15 @@
-//! Expressions: what a text in the file means as a value. `$name`, a function call, `a ?? b`, or
-//! text with `{…}` in it; everything else is the text itself.
+//! Expressions: the meaning of a text as a value. `$name`, a function call, `a ?? b`, or text with `{…}` in
+//! it; any other text is a literal.
 
 use super::words::{did_you_mean, list};
 
-/// How a value comes about.
+/// How a value is computed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
-    /// `$name`: a parameter. In [`Reply::fields`] a column of the answer's row when it has one of that name.
+    /// `$name`: a parameter. In [`Reply::fields`] the column of this name in the answer's row, if it has
+    /// one.
     Param(String),
-    /// `$name` in `values`: the value that this same row has in a column that stands before this
-    /// one in `values`.
+    /// `$name` in `values`: the value of a column of the same row that precedes this one in `values`.
     Column(String),
     /// A fixed value.
     Literal(Literal),
@@ -29,16 +29,16 @@ pub enum Expr {
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
-    /// As it stands.
+    /// Literal text.
     Text(String),
-    /// The value, as text.
+    /// An expression whose value is inserted as text.
     Expr(Expr),
 }
 
-/// A fixed value, as the file has it; what it is for decides its type.
+/// A fixed value from the file; the column or parameter that it is used for decides its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Literal {
-    /// A text, as it stands.
+    /// A text without expressions in it.
     Text(String),
     /// A whole number.
     Int(i64),
@@ -55,17 +55,18 @@ pub enum Function {
     Uuid,
     /// `uuid7()`: a time-ordered (version 7) UUID.
     Uuid7,
-    /// `now()`: the time of the request; `now(seconds)`: so many seconds later, null when that is null.
+    /// `now()`: the time of the request; `now(seconds)`: this many seconds later, null when `seconds` is
+    /// null.
     Now,
     /// `random_base64(n)`: `n` characters of base64. The argument is a literal from 1 to 1,000,000.
     RandomBase64,
     /// `random_code(n)`: `n` characters of `[A-Za-z0-9]`. The argument is a literal from 1 to 1,000.
     RandomCode,
-    /// `random_int(a,b)`: a whole number between two, both included.
+    /// `random_int(a,b)`: a whole number in this range, both ends included.
     RandomInt,
-    /// `one_of(a,b,…)`: one of at least one.
+    /// `one_of(a,b,…)`: one of the arguments, of which there is at least one.
     OneOf,
-    /// `given($p)`: whether the request had the parameter. The argument is an [`Expr::Param`].
+    /// `given($p)`: whether the request contained the parameter. The argument is an [`Expr::Param`].
     Given,
     /// `base_url()`: `public_url`, or the client's scheme and the Host of the request.
     BaseUrl,
@@ -73,7 +74,7 @@ pub enum Function {
     Sha256,
 }
 
-/// Every function: its name, itself, how it is called, the least and the most arguments.
+/// Every function: its name, itself, its call syntax, the minimum and the maximum number of arguments.
 pub(crate) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
     ("uuid", Function::Uuid, "uuid()", 0, 0),
     ("uuid7", Function::Uuid7, "uuid7()", 0, 0),
@@ -87,16 +88,16 @@ pub(crate) const FUNCTIONS: &[(&str, Function, &str, usize, usize)] = &[
     ("sha256", Function::Sha256, "sha256(text)", 1, 1),
 ];
 
-/// The longest text that `random_base64` makes, in characters.
+/// The longest text that `random_base64` produces, in characters.
 const BASE64_CHARS_MAX: i64 = 1_000_000;
-/// The longest text that `random_code` makes, in characters.
+/// The longest text that `random_code` produces, in characters.
 const CODE_CHARS_MAX: i64 = 1_000;
-/// How deep calls may stand inside calls.
+/// The maximum nesting depth of calls.
 const DEPTH_MAX: usize = 8;
-/// How many values may be joined by `??`.
+/// The maximum number of values joined by `??`.
 const ALTERNATIVES_MAX: usize = 16;
 
-/// Reads a text as an expression. The error is the rest of a message about it.
+/// Parses a text as an expression. The error is the rest of a message about it.
 pub(crate) fn parse(text: &str) -> Result<Expr, String> {
     let trimmed = text.trim();
     if is_expression(trimmed) {
@@ -110,7 +111,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr, String> {
     Ok(Expr::Literal(Literal::Text(text.to_owned())))
 }
 
-/// Whether a text is more than itself.
+/// Whether a text is an expression and not a literal.
 pub(crate) fn is_expression(text: &str) -> bool {
     let first_word = word_length(text);
     text.strip_prefix('$').is_some_and(|rest| word_length(rest) > 0)
@@ -118,7 +119,7 @@ pub(crate) fn is_expression(text: &str) -> bool {
         || (text.len() > 1 && text.starts_with('\'') && text.ends_with('\''))
 }
 
-/// The length of the name that a text starts with.
+/// The length of the name at the start of a text.
 fn word_length(text: &str) -> usize {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return 0;
@@ -187,7 +188,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// What is left, without the space before it.
+    /// The unread rest, without leading space.
     fn rest(&mut self) -> &'a str {
         self.at = self.text.len() - self.text[self.at..].trim_start().len();
         &self.text[self.at..]
@@ -229,12 +230,12 @@ impl<'a> Parser<'a> {
         Ok(terms.into_iter().rev().fold(last, |rest, term| Expr::Coalesce(Box::new(term), Box::new(rest))))
     }
 
-    /// One value. `bare`: a word on its own is a text, as an argument may be.
+    /// Parses one value. `bare`: a word without quotes is a text, as in an argument.
     fn term(&mut self, bare: bool) -> Result<Expr, String> {
         if self.take("$") {
             return match self.word() {
                 "" => Err("`$` must be followed by the name of a parameter".into()),
-                // A claim of who is asking. No parameter has a name with a dot.
+                // A claim of the client's identity. No parameter has a name with a dot.
                 "auth" if self.text[self.at..].starts_with('.') => {
                     self.at += 1;
                     match self.word() {
@@ -396,7 +397,7 @@ impl Expr {
         });
     }
 
-    /// Makes those parameters columns that `is_column` names, except what `given` asks about.
+    /// Turns the parameters that `is_column` selects into columns, except those inside `given`.
     pub(crate) fn make_columns(&mut self, is_column: &dyn Fn(&str) -> bool) {
         match self {
             Expr::Param(name) if is_column(name) => *self = Expr::Column(std::mem::take(name)),

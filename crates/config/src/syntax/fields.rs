@@ -1,5 +1,5 @@
-//! Typed access to what was typed. A [`Cursor`] is a value, [`Fields`] a table; both note what is
-//! wrong with it, so that a reader asks for what it wants and goes on.
+//! Typed access to the tree. A [`Cursor`] is a value, [`Fields`] a table; both record mistakes, so that a
+//! reader requests what it needs and continues after a mistake.
 
 use super::expr::{self, Expr, Literal};
 use super::keys::Section;
@@ -8,7 +8,7 @@ use super::tree::{Data, Entry, Node};
 use super::units;
 use super::words::{did_you_mean, list};
 
-/// A value as typed, and where mistakes about it are noted.
+/// A value as typed, and the list in which mistakes about it are recorded.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'t> {
     pub node: &'t Node,
@@ -16,22 +16,22 @@ pub(crate) struct Cursor<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    /// Notes a mistake about this value.
+    /// Records a mistake about this value.
     pub fn wrong(self, what: impl Into<String>) {
         self.mistakes.add(self.node.at, what);
     }
 
-    /// The line where it begins; 0 when it is not in the file.
+    /// The line where the value begins; 0 when it is not in the file.
     pub fn line(self) -> usize {
         self.mistakes.line(self.node.at)
     }
 
-    /// Whether a mistake about it has been noted already.
+    /// Whether a mistake about the value has already been recorded.
     pub fn is_broken(self) -> bool {
         self.node.data == Data::Broken
     }
 
-    /// As `read` understands it; what it does not is noted, after the name of the value.
+    /// Converts the value by `read`; an error is recorded, preceded by the name of the value.
     pub fn read<T>(self, name: &str, read: impl FnOnce(&Node) -> Result<T, String>) -> Option<T> {
         if self.is_broken() {
             return None;
@@ -39,7 +39,7 @@ impl<'t> Cursor<'t> {
         read(self.node).map_err(|what| self.wrong(format!("{name}: {what}"))).ok()
     }
 
-    /// The items of an array; anything else is a mistake, `what` says what was expected.
+    /// The items of an array; any other value is a mistake, and `what` states what was expected.
     pub fn items(self, what: &str) -> Vec<Cursor<'t>> {
         match &self.node.data {
             Data::Array(items) => items.iter().map(|node| Cursor { node, mistakes: self.mistakes }).collect(),
@@ -51,7 +51,8 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The keys of a section. A key that it does not have is a mistake; so is anything but a table.
+    /// The table of a section. A key that the section does not have is a mistake; so is any value but a
+    /// table.
     pub fn section(self, section: &'static Section) -> Fields<'t> {
         let fields = self.table(section.name);
         let names = || section.keys.iter().map(|key| key.name);
@@ -61,7 +62,7 @@ impl<'t> Cursor<'t> {
         fields
     }
 
-    /// A table whose keys its caller checks.
+    /// A table whose keys are checked by the caller.
     pub fn table(self, name: &str) -> Fields<'t> {
         let entries = match &self.node.data {
             Data::Table(entries) => entries.as_slice(),
@@ -79,18 +80,18 @@ impl<'t> Cursor<'t> {
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'t> {
     pub key: &'t str,
-    /// Where the key is.
+    /// The place of the key.
     pub at: At,
     pub value: Cursor<'t>,
 }
 
 impl Field<'_> {
-    /// Notes a mistake about the key.
+    /// Records a mistake about the key.
     pub fn wrong(self, what: impl Into<String>) {
         self.value.mistakes.add(self.at, what);
     }
 
-    /// Notes that the key is not known.
+    /// Records that the key is not known.
     pub fn unknown<'k>(self, section: &str, permitted: impl Iterator<Item = &'k str> + Clone) {
         let (key, near) = (self.key, did_you_mean(self.key, permitted.clone()));
         self.wrong(format!("unknown key `{key}` in {section}{near} (permitted: {})", list(permitted)));
@@ -101,7 +102,7 @@ impl Field<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'t> {
     entries: &'t [Entry],
-    /// Where the table is.
+    /// The place of the table.
     pub at: At,
     pub mistakes: &'t Mistakes<'t>,
 }
@@ -131,7 +132,7 @@ impl<'t> Fields<'t> {
         self.field(key).is_some()
     }
 
-    /// A key that must be there; `owner` is what needs it.
+    /// A required key; `owner` is the section or action that requires it.
     pub fn required(self, owner: &str, key: &str) -> Option<Cursor<'t>> {
         let found = self.get(key);
         if found.is_none() {
@@ -140,27 +141,27 @@ impl<'t> Fields<'t> {
         found
     }
 
-    /// Notes a mistake about the table.
+    /// Records a mistake about the table.
     pub fn wrong(self, what: impl Into<String>) {
         self.mistakes.add(self.at, what);
     }
 
-    /// Notes a mistake about the value of a key, or about the table when it does not have the key.
+    /// Records a mistake about the value of a key, or about the table when the key is missing.
     pub fn wrong_at(self, key: &str, what: impl Into<String>) {
         self.mistakes.add(self.place(key), what);
     }
 
-    /// Where the value of a key is; the place of the table when it does not have the key.
+    /// The place of a key's value; the place of the table when the key is missing.
     pub fn place(self, key: &str) -> At {
         self.get(key).map_or(self.at, |value| value.node.at)
     }
 
-    /// The value of a key as `read` understands it; what it does not is noted.
+    /// Converts the value of a key by `read`; an error is recorded.
     pub fn read<T>(self, key: &str, read: impl FnOnce(&Node) -> Result<T, String>) -> Option<T> {
         self.get(key)?.read(key, read)
     }
 
-    /// Puts the value of a key into its place when there is one that `read` understands.
+    /// Stores the value of a key in `place`, if the key exists and `read` accepts it.
     pub fn set<T>(self, key: &str, place: &mut T, read: impl FnOnce(&Node) -> Result<T, String>) {
         if let Some(value) = self.read(key, read) {
             *place = value;
@@ -181,7 +182,7 @@ pub(crate) fn name(node: &Node) -> Result<String, String> {
     text(node).and_then(|text| if text.is_empty() { Err("must not be empty".into()) } else { Ok(text) })
 }
 
-/// One text, several separated by commas, or an array of them; `what` says of what.
+/// One text, several separated by commas, or an array of texts; `what` names their kind.
 pub(crate) fn texts(node: &Node, what: &str) -> Result<Vec<String>, String> {
     match &node.data {
         Data::Text(text) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
@@ -190,7 +191,7 @@ pub(crate) fn texts(node: &Node, what: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A URL to which a path is added: without a slash at its end.
+/// A URL to which paths are appended: without a slash at its end.
 pub(crate) fn base_url(node: &Node) -> Result<String, String> {
     let url = text(node)?;
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
@@ -202,7 +203,7 @@ pub(crate) fn base_url(node: &Node) -> Result<String, String> {
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// One of several words.
+/// Accepts one of several words.
 pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Result<T, String> {
     move |node| {
         let found = match &node.data {
@@ -216,7 +217,7 @@ pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Re
     }
 }
 
-/// True or false; as a text too, which is what a variable gives.
+/// True or false; also as text, because a variable's value is text.
 pub(crate) fn flag(node: &Node) -> Result<bool, String> {
     match &node.data {
         Data::Bool(flag) => Ok(*flag),
@@ -226,7 +227,7 @@ pub(crate) fn flag(node: &Node) -> Result<bool, String> {
     }
 }
 
-/// A whole number between two; as a text too, which is what a variable gives.
+/// A whole number in a range; also as text, because a variable's value is text.
 pub(crate) fn integer(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, String> {
     move |node| {
         let number = match &node.data {
@@ -244,7 +245,7 @@ pub(crate) fn integer(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, S
     }
 }
 
-/// A size in bytes between two.
+/// A size in bytes, in a range.
 pub(crate) fn bytes(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, String> {
     move |node| match &node.data {
         Data::Text(text) => match units::bytes(text)? {
@@ -257,7 +258,7 @@ pub(crate) fn bytes(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, Str
     }
 }
 
-/// A time in milliseconds, at least one.
+/// A time in milliseconds, at least 1.
 pub(crate) fn milliseconds(node: &Node) -> Result<u64, String> {
     match milliseconds_or_none(node)? {
         0 => Err("must be longer than 0".into()),

@@ -1,21 +1,21 @@
-//! Mistakes in a config: all of them, each with its place and what was meant.
+//! Mistakes in a config: all of them, each with its place and a suggestion.
 //!
-//! Readers note what is wrong and go on, so that one run shows every mistake.
+//! Readers record a mistake and continue, so that one run reports every mistake.
 
 use super::words::without_password;
 use std::cell::RefCell;
 use std::fmt;
 
-/// Where something stands.
+/// The place of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum At {
-    /// In a setting from elsewhere; an index into [`Mistakes::origins`].
+    /// A setting outside the file; an index into [`Mistakes::origins`].
     Origin(usize),
-    /// In the file, at this byte.
+    /// The byte offset in the file.
     File(usize),
 }
 
-/// The mistakes found so far, and what is needed to say where they are.
+/// The mistakes found so far, and the data needed to report their places.
 #[derive(Debug)]
 pub(crate) struct Mistakes<'a> {
     file: &'a str,
@@ -34,7 +34,7 @@ impl<'a> Mistakes<'a> {
         self.source
     }
 
-    /// Notes a mistake.
+    /// Records a mistake.
     pub fn add(&self, at: At, what: impl Into<String>) {
         let mistake = (at, what.into());
         let mut found = self.found.borrow_mut();
@@ -43,7 +43,7 @@ impl<'a> Mistakes<'a> {
         }
     }
 
-    /// Says more of those that were found after the first `count`.
+    /// Appends text to the mistakes that were recorded after the first `count`.
     pub fn say_more(&self, count: usize, more: impl Fn(At) -> Option<String>) {
         for (at, what) in &mut self.found.borrow_mut()[count..] {
             if let Some(more) = more(*at) {
@@ -52,7 +52,7 @@ impl<'a> Mistakes<'a> {
         }
     }
 
-    /// A place outside the file: the name of a variable or an option as given.
+    /// A place outside the file: the name of a variable or an option, as given.
     pub fn origin(&self, name: impl Into<String>) -> At {
         let mut origins = self.origins.borrow_mut();
         origins.push(name.into());
@@ -69,12 +69,12 @@ impl<'a> Mistakes<'a> {
         }
     }
 
-    /// How many there are so far.
+    /// The number of mistakes so far.
     pub fn count(&self) -> usize {
         self.found.borrow().len()
     }
 
-    /// All of them in the order of the file, those from elsewhere first.
+    /// All mistakes in the order of the file, those outside the file first.
     pub fn into_errors(self) -> ConfigErrors {
         let mut found = self.found.take();
         found.sort_by_key(|(at, _)| *at);
@@ -97,8 +97,8 @@ impl<'a> Mistakes<'a> {
         }
     }
 
-    /// The nearest place in the file that is a character boundary; parsers may point past the end
-    /// or into a character.
+    /// The nearest place in the file that is a character boundary; parsers may report an offset past the end
+    /// or inside a character.
     pub fn file_at(&self, offset: usize) -> At {
         let mut offset = offset.min(self.source.len());
         while !self.source.is_char_boundary(offset) {
@@ -108,7 +108,7 @@ impl<'a> Mistakes<'a> {
     }
 }
 
-/// Everything that is wrong with a config; at least one thing.
+/// All mistakes of a config; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     pub(crate) errors: Vec<ConfigError>,
@@ -117,13 +117,13 @@ pub struct ConfigErrors {
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where it is.
+    /// The place of the mistake.
     pub place: Place,
-    /// What is wrong, and what would have been right.
+    /// What is wrong, and what would be right.
     pub what: String,
 }
 
-/// Where a mistake is.
+/// The place of a mistake, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// On a line of the file.
@@ -134,10 +134,10 @@ pub enum Place {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// The line itself.
+        /// The text of the line.
         text: String,
     },
-    /// In a setting from elsewhere: `--set memory.limit=4QB`, `FOREBAY_LISTEN`.
+    /// A setting outside the file: `--set memory.limit=4QB`, `FOREBAY_LISTEN`.
     Origin(String),
 }
 

@@ -1,5 +1,5 @@
-//! What was typed and how it is read: the tree of values with their places, typed access to it that
-//! notes every mistake, units, expressions.
+//! The typed text and its reading: the tree of values with their places, typed access that records every
+//! mistake, units, expressions.
 //!
 //! What must not move in: any section of the file.
 

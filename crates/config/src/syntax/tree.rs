@@ -1,8 +1,7 @@
-//! What was typed: a tree of values that each know where they stand, in the file or in a setting
-//! from elsewhere.
+//! The typed file: a tree of values that each have a place, in the file or in a setting outside it.
 //!
-//! `${VAR}` is resolved after parsing, so that a variable can hold anything without changing what
-//! the file means around it. What the values mean is for others.
+//! `${VAR}` is resolved after parsing, so that the content of a variable cannot change the structure of the
+//! file around it. The meaning of the values is left to the sections.
 
 use super::mistakes::{At, Mistakes};
 use toml::Spanned;
@@ -24,7 +23,7 @@ pub(crate) enum Data {
     Bool(bool),
     Array(Vec<Node>),
     Table(Vec<Entry>),
-    /// Not usable; the mistake has been noted.
+    /// Unusable; the mistake has already been recorded.
     Broken,
 }
 
@@ -41,7 +40,7 @@ impl Node {
         Node { at, data: Data::Text(text.into()) }
     }
 
-    /// The value of a key, when this is a table that has it.
+    /// The value of a key; `None` when this is no table or has no such key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         match &self.data {
             Data::Table(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node),
@@ -49,7 +48,7 @@ impl Node {
         }
     }
 
-    /// The text; empty when it is none.
+    /// The text; empty when this is no text.
     pub fn as_text(&self) -> &str {
         if let Data::Text(text) = &self.data { text } else { "" }
     }
@@ -68,11 +67,11 @@ impl Node {
     }
 }
 
-/// Where variables come from.
+/// Looks up environment variables.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads the whole file into a tree. `None` when it is not TOML: what follows a mistake of syntax
-/// means something else than was meant, and more messages would only mislead.
+/// Reads the complete file into a tree. `None` when it is not TOML: after a syntax error the rest has
+/// another meaning than intended, and more messages would mislead.
 pub(crate) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node> {
     let (table, errors) = DeTable::parse_recoverable(mistakes.source());
     for error in &errors {
@@ -83,7 +82,7 @@ pub(crate) fn read(mistakes: &Mistakes<'_>, env: Environment<'_>) -> Option<Node
     errors.is_empty().then(|| Node { at: At::File(0), data: reader.table(table.get_ref()) })
 }
 
-/// Reads one value that does not stand in the file. What is not TOML is a text: `--set memory.limit=4GiB`.
+/// Reads one value outside the file. A value that is not TOML is a text: `--set memory.limit=4GiB`.
 pub(crate) fn read_value(text: &str, at: At, mistakes: &Mistakes<'_>, env: Environment<'_>) -> Node {
     let reader = Reader { mistakes, env, place: &|_| at };
     match DeValue::parse(text.trim()) {
@@ -92,7 +91,7 @@ pub(crate) fn read_value(text: &str, at: At, mistakes: &Mistakes<'_>, env: Envir
     }
 }
 
-/// Splits `a.b."c d"` as TOML does. `None` when it is not a key.
+/// Splits `a.b."c d"` as TOML does. `None` when it is no valid key.
 pub(crate) fn read_path(text: &str) -> Option<Vec<String>> {
     let text = format!("{text} = 0");
     let table = DeTable::parse(&text).ok()?;
@@ -113,7 +112,7 @@ pub(crate) fn read_path(text: &str) -> Option<Vec<String>> {
 struct Reader<'a> {
     mistakes: &'a Mistakes<'a>,
     env: Environment<'a>,
-    /// From an offset in what is parsed to a place.
+    /// Converts an offset in the parsed text to a place.
     place: &'a dyn Fn(usize) -> At,
 }
 
@@ -124,7 +123,7 @@ impl Reader<'_> {
             let at = (self.place)(key.span().start);
             let mut node = self.node(value);
             if let (Data::Table(_), At::File(0)) = (&node.data, node.at) {
-                // A table that only its children mention has no place of its own.
+                // A table that is only implied by its children has no place.
                 node.at = at;
             }
             Entry { key: key.get_ref().to_string(), at, node }
@@ -168,7 +167,7 @@ impl Reader<'_> {
     }
 }
 
-/// Puts in what the environment holds: `${NAME}`, `${NAME:-what else}`. `$${` is a literal `${`.
+/// Substitutes environment variables: `${NAME}`, `${NAME:-default}`. `$${` is a literal `${`.
 pub(crate) fn expand(text: &str, env: Environment<'_>) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -33,7 +33,7 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A number, perhaps with a fraction, and a unit; the result must be whole and fit into 63 bits.
+/// A number with an optional fraction, and a unit; the result must be whole and fit into 63 bits.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')?;
@@ -54,8 +54,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     whole.checked_add((parts / divisor) as u64).filter(|&value| value <= i64::MAX as u64)
 }
 
-/// A number of things in a time, as `100/s` (which is `100/1s`) or `6000/10m`: the number and the
-/// time in milliseconds.
+/// A count per time, as `100/s` (which is `100/1s`) or `6000/10m`: the count and the time in milliseconds.
 pub(crate) fn per_time(text: &str) -> Option<(u64, u64)> {
     let (count, time) = text.split_once('/')?;
     let count = count.trim().replace('_', "").parse().ok()?;

@@ -1,7 +1,7 @@
-//! Names and lists in messages: the nearest known word, what may be printed of a URL, which names
-//! are permitted.
+//! Names and lists in messages: the nearest known word, a URL without its secrets, the names that are
+//! permitted.
 
-/// `; did you mean X?` when one of the candidates is near, else nothing.
+/// `; did you mean X?` when one of the candidates is similar, else nothing.
 pub(crate) fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let given = given.to_lowercase();
     let near = |candidate: &&str| {
@@ -21,7 +21,7 @@ pub(crate) fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     items.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// A URL, or a line with one, as it may be printed: `postgres://user:***@host/db`.
+/// A URL, or a line that contains one, without its password: `postgres://user:***@host/db`.
 pub(crate) fn without_password(url: &str) -> String {
     let hidden = || {
         let (scheme, rest) = url.split_once("://")?;
@@ -32,14 +32,14 @@ pub(crate) fn without_password(url: &str) -> String {
     hidden().unwrap_or_else(|| url.to_owned())
 }
 
-/// Whether `$name` can name it.
+/// Whether `$name` can refer to this name.
 pub(crate) fn is_param_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Refuses what is not the name of a header field (RFC 9110 section 5.6.2: a token).
+/// Returns an error when the text is not the name of a header field (RFC 9110 section 5.6.2: a token).
 pub(crate) fn check_header_name(name: &str) -> Result<(), String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     match !name.is_empty() && name.bytes().all(token) {

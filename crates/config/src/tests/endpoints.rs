@@ -1,4 +1,4 @@
-//! Endpoints, jobs, and what stands in them.
+//! Endpoints, jobs, and their parts.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn expressions() {
     );
 }
 
-/// `{x}` was short for `{$x}` in tags and nowhere else.
+/// `{x}` was once short for `{$x}` in tags; now it only declares parts of routes.
 #[test]
 fn braces_without_a_dollar_only_declare_parts_of_routes() {
     for written in ["{id}", "item:{id}", "{$a}/{rest...}"] {
@@ -135,7 +135,7 @@ fn actions() {
                         Part::Expr(param("n")),
                     ]),
                 ),
-                // Declared, and so the parameter, though there is a column before it.
+                // A declared parameter takes precedence over a preceding column of the same name.
                 ("n".into(), param("a")),
             ],
             retry: 8,

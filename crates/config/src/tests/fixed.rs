@@ -1,4 +1,4 @@
-//! What a running server refuses to change, by its key.
+//! The settings that a running server refuses to change, by key.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! `[group.NAME]` and `[upstream.NAME]`: what comes of them in endpoints.
+//! `[group.NAME]` and `[upstream.NAME]`: their effect on endpoints.
 
 use super::*;
 

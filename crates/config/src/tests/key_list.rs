@@ -1,4 +1,4 @@
-//! The list of keys: defaults, the documentation, and that no file whatever makes it panic.
+//! The list of keys: defaults, the documentation, and that no input makes the reader panic.
 
 use super::*;
 use crate::sections::action::ACTIONS;
@@ -14,7 +14,7 @@ use crate::sections::server::{LIMITS, SERVER};
 use crate::sections::table::TABLE;
 use proptest::prelude::*;
 
-/// Every default that `keys` shows, written into a file, gives what an empty file gives.
+/// Writing every default of `keys` into a file gives the same config as an empty file.
 #[test]
 fn defaults_are_what_the_list_of_keys_says() {
     let mut file = String::new();
@@ -37,7 +37,7 @@ fn defaults_are_what_the_list_of_keys_says() {
     }
 }
 
-/// The tables of docs/configuration.md are the list of keys. With `FOREBAY_BLESS` set, writes them.
+/// The tables of docs/configuration.md must equal the list of keys. With `FOREBAY_BLESS` set, writes them.
 #[test]
 fn documentation_has_every_key() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
@@ -67,7 +67,7 @@ fn documentation_has_every_key() {
     }
 }
 
-/// Pieces of config files, good and bad, in any order.
+/// Fragments of config files, valid and invalid, in any order.
 fn pieces() -> impl Strategy<Value = String> {
     let keys = TOP.keys.iter().chain(ENDPOINT.keys).chain(SERVER.keys).chain(TABLE.keys);
     let mut words: Vec<String> = keys.map(|key| key.name.to_owned()).collect();

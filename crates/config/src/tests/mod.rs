@@ -24,7 +24,7 @@ fn good(text: &str) -> Config {
     load_text(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// The only endpoint of a file with this in it, beside a table `t`.
+/// The only endpoint of a file with this content and a table `t`.
 fn endpoint(text: &str) -> Endpoint {
     let table =
         "[table.t]\ncolumns = { id = \"bigint key\", a = \"text null indexed\", n = \"bigint = 0\" }\n";
@@ -47,7 +47,7 @@ fn call(function: Function, args: Vec<Expr>) -> Expr {
     Expr::Call { function, args }
 }
 
-/// `broken/NAME.toml` gives the messages of `broken/NAME.txt`. With `FOREBAY_BLESS` set, writes them.
+/// `broken/NAME.toml` must give the messages of `broken/NAME.txt`. With `FOREBAY_BLESS` set, writes them.
 #[test]
 fn broken_files_are_explained() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/broken");

@@ -1,4 +1,4 @@
-//! Where values come from: the file, the environment, the command line.
+//! The sources of values: the file, the environment, the command line.
 
 use super::*;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Deferred answers: each is put into its place in the connection's order when its future has given it.
+//! Deferred answers: each is put into its place in the connection's order when its future has finished.
 //!
-//! Promises that a future that panicked is answered for, and that nothing is read as HTTP behind an answer
-//! that ends it. Leaves when the answers leave to [`crate::output`].
+//! Promises that a future that panicked is answered with 500, and that nothing is read as HTTP after an
+//! answer that ends HTTP. Leaves when the answers leave to [`crate::output`].
 
 use super::{Connection, Ending, NO_TUNNEL, PANICKED, Phase};
 use crate::Service;
@@ -22,7 +22,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         while let Some((id, given)) = deferred.poll_next(cx) {
             self.place_deferred(id, given, local);
         }
-        // Given back when no deferred answer is left.
+        // The list is returned when no deferred answer is left.
         match deferred.is_empty() && !self.output.is_streaming() {
             true => local.give_list(deferred),
             false => self.deferred = Some(deferred),
@@ -32,7 +32,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// Writes a deferred answer into its place.
     fn place_deferred(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
         if self.stage.is_abandoned() {
-            // Answered before its body has arrived; the body is not read any more.
+            // Answered before its body has arrived; the rest of the body is not read.
             self.finish_serving();
         }
         let may_tunnel = self.phase == Phase::Deciding(id);
@@ -45,7 +45,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             Some(Given::Upgraded(upgraded)) if may_tunnel => {
                 return self.begin_tunnel(id, upgraded, local);
             }
-            // The service was not asked for one, or the server stops.
+            // The request could not switch protocols, or the server is stopping.
             Some(Given::Upgraded(_)) => Err(NO_TUNNEL),
             Some(Given::Streamed(streamed)) => {
                 let closes = self.output.fill_streamed(id, &mut local.pool, |out, mut form| {
@@ -75,13 +75,13 @@ impl<S: Service, T: Transport> Connection<S, T> {
         });
     }
 
-    /// Reads requests again behind one that could have ended HTTP.
+    /// Reads requests again after a request that could have ended HTTP.
     fn serve_on(&mut self) {
         (self.phase, self.stage) = (Phase::Serving, Stage::default());
         self.unparsed = !self.input.is_empty();
     }
 
-    /// Answers 101; what the client sends from here on is no HTTP.
+    /// Answers 101; the client's further bytes are not HTTP.
     #[cold]
     fn begin_tunnel(&mut self, id: SlotId, upgraded: Box<Upgraded>, local: &mut Local) {
         self.output.fill(id, &mut local.pool, |out, _| {
@@ -91,8 +91,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
         (self.phase, self.stage, self.unparsed) = (Phase::Tunnel, Stage::Tunnel(upgraded), false);
     }
 
-    /// The answer being sent ends the connection. A request body that still arrives is read to its
-    /// end.
+    /// Ends the connection after the answer that is being sent. A request body that is still arriving is
+    /// read to its end.
     fn end_after_answer(&mut self) {
         match &mut self.stage {
             Stage::Streaming(intake) => intake.closes = true,

@@ -1,6 +1,6 @@
-//! Answers as the engine writes them, taken apart into a head and a body of HTTP/2.
+//! Splits answers that the engine rendered into a head and a body of HTTP/2.
 //!
-//! Promises that no field of a connection is sent (RFC 9113 section 8.2.2).
+//! Promises that no connection-specific field is sent (RFC 9113 section 8.2.2).
 
 use crate::Service;
 use crate::answer::{Answer, Form, Persistence};
@@ -18,19 +18,19 @@ use http::{Response, StatusCode};
 pub(super) struct Rendered {
     pub(super) head: Response<()>,
     pub(super) body: Bytes,
-    /// What the gate must have passed.
+    /// The mark that the gate must have passed.
     pub(super) mark: u64,
     /// Whether the service wants the connection closed.
     pub(super) closes: bool,
 }
 
-/// What the engine writes for a client that keeps its connection.
+/// The form of an answer on a connection that stays open.
 pub(super) fn form(head_only: bool) -> Form {
     Form { persistence: Persistence::Keep, head_only, version: Version::Http11 }
 }
 
 impl Rendered {
-    /// What `write` answers.
+    /// Renders the answer that `write` produces.
     pub(super) fn write<R>(
         stamp: &Stamp,
         head_only: bool,
@@ -48,7 +48,7 @@ impl Rendered {
         Rendered::write(stamp, head_only, |answer| respond_error(answer, service, reject)).1
     }
 
-    /// The head of a streamed answer, and where its body comes from.
+    /// The head of a streamed answer, and the source of its body.
     pub(super) fn streamed(
         streamed: Streamed,
         stamp: &Stamp,
@@ -57,14 +57,14 @@ impl Rendered {
         let mut out = Vec::new();
         let (outgoing, _) = streamed.write_head(form(head_only), stamp, &mut out);
         let raw = outgoing.map(|outgoing| match outgoing.delimiter {
-            // Frames have lengths and an end of their own.
+            // Frames have their own lengths and their own end.
             Delimiter::Chunked => Outgoing { delimiter: Delimiter::Close, ..outgoing },
             Delimiter::Length(_) | Delimiter::Close => outgoing,
         });
         (Rendered::of(out), raw)
     }
 
-    /// Takes apart what the engine wrote. What it did not write is an empty answer.
+    /// Parses an answer that the engine wrote. An input that the engine did not write gives an empty answer.
     fn of(out: Vec<u8>) -> Rendered {
         let bytes = Bytes::from(out);
         let line_end =
@@ -81,7 +81,7 @@ impl Rendered {
             };
             let name = HeaderName::from_bytes(&line[..colon]);
             let value = HeaderValue::from_maybe_shared(bytes.slice(at + colon + 2..end - 2));
-            // Both were checked when they were written.
+            // The name and the value were checked when they were written.
             if let (Ok(name), Ok(value)) = (name, value)
                 && !is_of_connection(&name)
             {

@@ -1,20 +1,21 @@
-//! The connection: takes requests from it, drives their futures, and ends it.
+//! Drives one HTTP/2 connection: takes its requests, polls their futures, and ends it.
 //!
-//! What bounds a client, by whom:
+//! What bounds a client, and where:
 //!
 //! | flood | bound |
 //! |---|---|
 //! | requests at one time | `Limits::pipeline_depth` streams (`h2` refuses more) |
-//! | requests that are reset at once | `h2`: 20 that were not taken yet; here: [`RESETS_MAX`] that were |
+//! | requests that are reset immediately | `h2`: 20 that were not accepted yet; here: [`RESETS_MAX`] that were |
 //! | streams that break a rule | `h2`: [`crate::limits::BROKEN_STREAMS_MAX`] |
-//! | header fields, CONTINUATION | `h2`: the size of a header list, and so of frames of one |
-//! | small frames of data | `h2`: a budget a connection |
+//! | header fields, CONTINUATION | `h2`: the size of a header list, and thereby of its frames |
+//! | small frames of data | `h2`: a budget per connection |
 //! | settings, pings, priorities, window updates | here: [`CONTROL_BYTES_MAX`] without a request or a body that moves; `h2` reads no further while an acknowledgement cannot be written |
-//! | answers that are not taken | here: no further request at `Limits::output_bytes`, or while the socket is full; then `Limits::write_timeout_ms` |
-//! | bodies | windows of a stream and of the connection; whole ones by [`crate::limits::BODIES_BYTES_MAX`] |
+//! | answers that the client does not read | here: no further request at `Limits::output_bytes`, or while the socket is full; then `Limits::write_timeout_ms` |
+//! | bodies | windows of a stream and of the connection; fully buffered bodies by [`crate::limits::BODIES_BYTES_MAX`] |
 //!
-//! A client that goes beyond one gets GOAWAY with ENHANCE_YOUR_CALM. Promises that a stop and an idle
-//! time-out end a connection by a graceful GOAWAY: what the client had sent by then is answered.
+//! A client that exceeds a bound gets GOAWAY with ENHANCE_YOUR_CALM. Promises that a stop and an idle
+//! time-out end a connection by a graceful GOAWAY: the requests that the client had sent by then are
+//! answered.
 
 use super::gauge::Gauge;
 use super::sending::Ended;
@@ -34,11 +35,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// How far the end of a connection has come.
+/// The stage of a connection's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Farewell {
     No,
-    /// The client was told to send no more requests here.
+    /// A GOAWAY was sent: the client must send no more requests on this connection.
     Told {
         at_ms: u64,
     },
@@ -60,13 +61,13 @@ pub(super) struct Driver<S: Service, T: Transport> {
     resets: u32,
     /// The last time that a request began or ended.
     active_ms: u64,
-    /// The last time that the client took something, and how often it had by then.
+    /// The last time that the client took bytes, and in `moves` how often it had by then.
     moved_ms: u64,
     moves: u64,
-    /// What was read when a body moved last, or a request began.
+    /// The bytes read when a body last moved or a request last began.
     useful_bytes: u64,
     pieces: u64,
-    /// What the worker's numbers have of the traffic.
+    /// The bytes read and written that the worker's counters already include.
     counted: (u64, u64),
 }
 
@@ -96,13 +97,13 @@ impl<S: Service, T: Transport> Driver<S, T> {
         }
     }
 
-    /// Whether no further request is taken until the client takes answers.
+    /// Whether no further request is accepted until the client reads answers.
     fn is_blocked(&self) -> bool {
         self.traffic.is_blocked() || self.gauge.answer_bytes() >= self.shared.limits.output_bytes
     }
 
-    /// What the worker has for this connection: its clock, a newer service, a stop. Ready when the connection
-    /// is to be dropped.
+    /// Applies the worker's state to this connection: its clock, a newer service, a stop. Ready when the
+    /// connection must be dropped.
     fn look_around(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
         if self.place.is_none() {
             self.place = Some(local.register(cx.waker().clone()));
@@ -113,7 +114,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         {
             let before = std::mem::replace(&mut self.shared, shared);
             if before.limits != self.shared.limits {
-                // The client has been told of the old ones.
+                // The client's settings frame had the old limits.
                 self.say_farewell(local);
             }
         }
@@ -126,7 +127,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         if self.deadline(local) <= local.now_ms { self.overdue(local) } else { Poll::Pending }
     }
 
-    /// Tells the client to send no more requests here; what it has sent is answered.
+    /// Sends a graceful GOAWAY: the client must send no more requests; those that it has sent are answered.
     fn say_farewell(&mut self, local: &Local) {
         if self.farewell == Farewell::No {
             self.farewell = Farewell::Told { at_ms: local.now_ms };
@@ -134,7 +135,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         }
     }
 
-    /// Ends the connection, told why.
+    /// Ends the connection with a GOAWAY that states the reason.
     fn end(&mut self, why: Reason, local: &Local) {
         if !matches!(self.farewell, Farewell::Final { .. }) {
             self.farewell = Farewell::Final { at_ms: local.now_ms };
@@ -165,8 +166,8 @@ impl<S: Service, T: Transport> Driver<S, T> {
         Poll::Pending
     }
 
-    /// Takes what the client has sent, answers it as far as that can be done at once, and writes what there
-    /// is. Ready with true when the connection is over, with false when requests were taken.
+    /// Accepts the requests that the client has sent, answers those that can be answered at once, and writes
+    /// pending frames. Ready with true when the connection is over, with false when requests were accepted.
     fn take_requests(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut taken = Vec::new();
         while !self.is_blocked() {
@@ -196,7 +197,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         if has_taken { Poll::Ready(false) } else { Poll::Pending }
     }
 
-    /// A request is over; false: the connection must be dropped.
+    /// Accounts for a finished request; false: the connection must be dropped.
     fn account(&mut self, ended: Ended) -> bool {
         match ended {
             Ended::Answered { closes } => {
@@ -239,7 +240,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         Poll::Pending
     }
 
-    /// Counts what has moved; what moved nothing is a flood.
+    /// Counts the bytes that moved; too many bytes that belong to no request and no body are a flood.
     fn measure(&mut self, local: &mut Local) {
         let (read_bytes, written_bytes) = (self.traffic.read_bytes(), self.traffic.written_bytes());
         local.read_bytes += read_bytes - self.counted.0;
@@ -250,7 +251,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
             (self.moves, self.moved_ms) = (self.traffic.moves(), local.now_ms);
         }
         if self.traffic.is_ending() && !matches!(self.farewell, Farewell::Final { .. }) {
-            // `h2` has ended it: the client broke a rule, or left.
+            // `h2` has ended the connection: the client broke a rule or disconnected.
             self.farewell = Farewell::Final { at_ms: local.now_ms };
         }
         if self.pieces != self.gauge.pieces() {
@@ -266,7 +267,7 @@ impl<S: Service, T: Transport> Future for Driver<S, T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
-        // The worker is borrowed for moments only: the streams' futures borrow it, too.
+        // The worker is borrowed only briefly: the streams' futures borrow it, too.
         if Local::with(|local| driver.look_around(cx, local)) != Some(Poll::Pending) {
             return Poll::Ready(());
         }

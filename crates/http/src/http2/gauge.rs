@@ -1,30 +1,30 @@
-//! What the requests of one connection hold together. Read and written by one thread.
+//! The memory that the requests of one connection use together. Read and written by one thread.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Counts that every request of a connection adds to.
+/// Counters that every request of a connection adds to.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
-    /// Bytes of whole answers that wait for the client.
+    /// Bytes of complete answers that wait for the client.
     answer_bytes: AtomicUsize,
-    /// Bytes of bodies that are being read whole.
+    /// Bytes of bodies that are being buffered whole.
     body_bytes: AtomicUsize,
     /// Pieces of bodies that moved, in either direction.
     pieces: AtomicU64,
 }
 
 impl Gauge {
-    /// A part of the bytes of answers, for one request.
+    /// One request's share of the answer bytes.
     pub(super) fn answer_share(&self) -> Share<'_> {
         Share { count: &self.answer_bytes, own: 0 }
     }
 
-    /// A part of the bytes of bodies, for one request.
+    /// One request's share of the body bytes.
     pub(super) fn body_share(&self) -> Share<'_> {
         Share { count: &self.body_bytes, own: 0 }
     }
 
-    /// A piece of a body has moved.
+    /// Counts a piece of a body that moved.
     pub(super) fn count_piece(&self) {
         self.pieces.fetch_add(1, Relaxed);
     }
@@ -38,7 +38,7 @@ impl Gauge {
     }
 }
 
-/// What one request has of a count of its connection's [`Gauge`].
+/// One request's contribution to a counter of its connection's [`Gauge`].
 pub(super) struct Share<'a> {
     count: &'a AtomicUsize,
     own: usize,

@@ -1,9 +1,9 @@
-//! The head of a request in HTTP/2, read as the head of a request in HTTP/1.
+//! The head of a request in HTTP/2, converted to the head of a request in HTTP/1.
 //!
-//! Sources: RFC 9113 section 8. The `h2` crate has refused what a stream must be reset for: missing,
-//! repeated or misplaced pseudo-header fields, names that are not lower case, fields of a connection, two
-//! lengths. Promises the limits and the refusals of [`crate::parse`] for the rest: one host, no white space
-//! around values, a path and nothing else in `:path`.
+//! Sources: RFC 9113 section 8. The `h2` crate has already refused everything for which a stream must be
+//! reset: missing, repeated or misplaced pseudo-header fields, names that are not lower case,
+//! connection-specific fields, two lengths. Promises the limits and the refusals of [`crate::parse`] for the
+//! rest: one host, no white space around values, nothing but a path in `:path`.
 
 use crate::limits::{FIELDS_MAX, Limits, METHOD_BYTES_MAX};
 use crate::method::Method;
@@ -18,11 +18,11 @@ use httparse::Header;
 /// A checked head.
 pub(super) struct Head {
     parts: Parts,
-    /// What the client asks for by its name: `:authority`, else Host.
+    /// The host of the request: `:authority`, else Host.
     host: String,
-    /// All its cookies in one field, as HTTP/1 has them (RFC 9113 section 8.2.3).
+    /// All cookies joined into one field, as in HTTP/1 (RFC 9113 section 8.2.3).
     cookie: Option<Vec<u8>>,
-    /// What was announced of the body.
+    /// The announced length of the body.
     pub(super) length: Option<u64>,
     pub(super) expects_continue: bool,
     pub(super) method: Method,
@@ -30,7 +30,7 @@ pub(super) struct Head {
 
 impl Head {
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the request is refused.
     pub(super) fn read(parts: Parts, limits: &Limits) -> Result<Head, Reject> {
         let method = Method::from_name(parts.method.as_str());
         check_sizes(&parts, limits)?;
@@ -47,7 +47,7 @@ impl Head {
         Ok(head)
     }
 
-    /// The target. The path is a path: the host of an absolute one would stand beside `:authority`.
+    /// The target. `:path` must be a path: an absolute target would have a second host beside `:authority`.
     fn target(&self) -> Option<Target<'_>> {
         let uri = &self.parts.uri;
         let raw = match self.method {
@@ -58,7 +58,7 @@ impl Head {
         Some(Target { authority: uri.authority().map(|authority| authority.as_str()), ..target })
     }
 
-    /// Reads it as HTTP/1.
+    /// Passes the head to `read` as a head of HTTP/1.
     pub(super) fn with<R>(&self, framing: Framing, read: impl FnOnce(&RequestHead<'_>) -> R) -> Option<R> {
         let fields = self.parts.headers.iter().filter(|(name, _)| **name != HOST && **name != COOKIE);
         let host = Header { name: "host", value: self.host.as_bytes() };
@@ -83,7 +83,7 @@ impl Head {
 
 fn check_sizes(parts: &Parts, limits: &Limits) -> Result<(), Reject> {
     let target_bytes = parts.uri.path_and_query().map_or(0, |target| target.as_str().len());
-    // As the lines of HTTP/1 would have: `name: value` and the line's end.
+    // The size in HTTP/1: `name: value` and the line end.
     let lines = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let host_bytes = parts.uri.authority().map_or(0, |authority| authority.as_str().len() + 8);
     let head_bytes = parts.method.as_str().len() + target_bytes + host_bytes + lines.sum::<usize>();
@@ -102,7 +102,7 @@ fn check_sizes(parts: &Parts, limits: &Limits) -> Result<(), Reject> {
     Ok(())
 }
 
-/// `:authority`, else Host; where both are given they are one (RFC 9113 section 8.3.1).
+/// `:authority`, else Host; if both are given, they must be equal (RFC 9113 section 8.3.1).
 fn host(parts: &Parts) -> Result<String, Reject> {
     let bad = |detail| Err(Reject::new(400, detail));
     let mut hosts = parts.headers.get_all(HOST).iter();

@@ -1,13 +1,13 @@
 //! HTTP/2 (RFC 9113): the same service, gate and limits for clients that speak it, by ALPN over TLS and by
-//! prior knowledge without.
+//! prior knowledge without TLS.
 //!
-//! Frames, header compression, flow control and the rules of the protocol are the `h2` crate's. Here its
-//! requests become the calls that HTTP/1 makes ([`head`]), and the answers of the engine become its responses
-//! ([`answer`]); [`stream`] is one request from its head to the end of its answer, [`driver`] the connection,
-//! [`wire`] what its bytes travel on.
+//! The `h2` crate implements frames, header compression, flow control and the rules of the protocol. This
+//! module turns its requests into the calls that HTTP/1 makes ([`head`]), and the answers of the engine into
+//! its responses ([`answer`]); [`stream`] is one request from its head to the end of its answer, [`driver`]
+//! the connection, [`wire`] the transport of its bytes.
 //!
 //! Promises: no answer leaves before the gate has passed its mark; a stream that its client resets drops the
-//! deferred work as a closed connection does; what a client costs is bounded ([`driver`] says by what).
+//! deferred work as a closed connection does; the cost of a client is bounded ([`driver`] lists the bounds).
 //! Streams are independent: their answers have no order.
 
 mod answer;
@@ -28,12 +28,12 @@ use bytes::Bytes;
 use driver::Driver;
 use wire::Wire;
 
-/// Serves a client that speaks HTTP/2, to the end of its connection.
+/// Serves a client that speaks HTTP/2, until the end of its connection.
 pub(crate) async fn serve<S: Service, T: Transport>(begun: Begun<S, T>) {
     let Begun { stream, origin, shared, counted, input } = begun;
     let (wire, traffic) = Wire::new(stream, input);
     let handshake = Box::pin(builder(&shared.limits).handshake::<_, Bytes>(wire));
-    // A preface that is wrong or late has no answer.
+    // A wrong or late preface gets no answer.
     if let Some(Ok(connection)) = Timely::new(shared.limits.head_timeout_ms, handshake).await {
         Driver::new(connection, traffic, origin, shared).await;
     }
@@ -42,7 +42,7 @@ pub(crate) async fn serve<S: Service, T: Transport>(begun: Begun<S, T>) {
 
 fn builder(limits: &Limits) -> h2::server::Builder {
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    // The list counts 32 bytes a field beside its text (RFC 9113 section 6.5.2).
+    // The list counts 32 bytes per field besides its text (RFC 9113 section 6.5.2).
     let header_list_bytes = limits.head_bytes + 32 * limits.fields;
     let mut builder = h2::server::Builder::new();
     builder

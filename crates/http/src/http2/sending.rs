@@ -1,4 +1,4 @@
-//! A whole body on its way to the client, as far as the client has room for it.
+//! Sends a complete body to the client, as far as the client's flow-control window has room.
 
 use super::answer::Rendered;
 use super::gauge::Gauge;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 pub(super) enum Ended {
     /// With an answer. `closes`: the service wants the connection closed.
     Answered { closes: bool },
-    /// By the client, or because it did not do its part.
+    /// The client reset the stream or missed a deadline, or the request was reset unprocessed.
     Reset,
-    /// Its mark will never be passed.
+    /// The gate has failed, so the mark of the answer will never be passed.
     GateFailed,
 }
 
-/// Sends the head, and as much of the body as the client has room for.
+/// Sends the head, and as much of the body as the window has room for.
 pub(super) fn start(
     respond: &mut SendResponse<Bytes>,
     rendered: Rendered,
@@ -36,7 +36,7 @@ pub(super) fn start(
     Ok((Some(send), body))
 }
 
-/// Sends as much as the client has room for; with `ends`, the last of it ends the answer.
+/// Sends as much as the window has room for; with `ends`, the last bytes end the answer.
 fn push(send: &mut SendStream<Bytes>, body: &mut Bytes, ends: bool) -> Result<usize, Ended> {
     send.reserve_capacity(body.len());
     let count = send.capacity().min(body.len());
@@ -47,7 +47,7 @@ fn push(send: &mut SendStream<Bytes>, body: &mut Bytes, ends: bool) -> Result<us
     Ok(count)
 }
 
-/// Sends a whole answer's rest, and says how the request ended.
+/// Sends the rest of a complete answer, and returns how the request ended.
 pub(super) async fn send_rest<S>(
     shared: Arc<Shared<S>>,
     gauge: Arc<Gauge>,
@@ -61,7 +61,7 @@ pub(super) async fn send_rest<S>(
     }
 }
 
-/// Sends `body` as fast as the client takes it.
+/// Sends `body` as fast as the client reads it.
 pub(super) async fn send_all(
     limits: &Limits,
     gauge: &Gauge,

@@ -2,7 +2,7 @@
 //!
 //! A request without a body whose service answers at once is answered by a plain call. Everything else is a
 //! future of its connection, which ends when the client resets the stream. Promises the deadlines of HTTP/1:
-//! a body keeps its pace, a client takes its answer. Leaves the connection to [`super::driver`].
+//! a body keeps its pace, a client reads its answer. Leaves the connection to [`super::driver`].
 
 use super::answer::Rendered;
 use super::gauge::Gauge;
@@ -32,7 +32,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// What a request needs after its head was looked at.
+/// How a request continues after its head was read.
 pub(super) enum Step {
     Over(Ended),
     Later(Pin<Box<dyn Future<Output = Ended> + Send>>),
@@ -52,7 +52,7 @@ pub(super) struct Stream<S> {
     respond: SendResponse<Bytes>,
 }
 
-/// Answers a request, or begins to.
+/// Answers a request, or begins to answer it.
 pub(super) fn begin<S: Service>(
     request: http::Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -88,7 +88,7 @@ pub(super) fn begin<S: Service>(
     }
 }
 
-/// When a body that began at that time is too slow.
+/// The time at which a body that began at `began_ms` is too slow.
 fn body_deadline(limits: &Limits, began_ms: u64, bytes: u64) -> u64 {
     began_ms + limits.head_timeout_ms + bytes.saturating_mul(1000) / limits.body_bytes_per_s_min
 }
@@ -98,7 +98,7 @@ impl<S: Service> Stream<S> {
         self.head.method == Method::Head
     }
 
-    /// Calls the service: a deferred answer, or the answer.
+    /// Calls the service; returns a deferred answer, or the finished answer.
     fn call(
         &self,
         framing: Framing,
@@ -111,7 +111,7 @@ impl<S: Service> Stream<S> {
             let request = request(head, body, stream, self.origin, trusted, local.worker);
             Rendered::write(&local.stamp, self.head_only(), |answer| call(&**service, &request, answer))
         });
-        // A head without a target was refused when it was read.
+        // A head without a target was already refused when it was read.
         called.unwrap_or_else(|| (None, self.error(local, PANICKED)))
     }
 
@@ -119,7 +119,7 @@ impl<S: Service> Stream<S> {
         Rendered::error(&*self.shared.service, &local.stamp, self.head_only(), reject)
     }
 
-    /// The answer to a request that the service does not see.
+    /// The answer to a request that never reaches the service.
     fn refused(&self, local: &Local, reject: Reject) -> Rendered {
         let (service, origin) = (&*self.shared.service, self.origin);
         let write = |answer: &mut crate::Answer<'_>| refuse(answer, service, origin, reject);
@@ -196,7 +196,7 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Sends a streamed answer as fast as both sides can.
+    /// Sends a streamed answer as fast as both sides allow.
     async fn pass_on(mut self, streamed: Streamed) -> Ended {
         let rendered = Local::with(|local| Rendered::streamed(streamed, &local.stamp, self.head_only()));
         let Some((rendered, outgoing)) = rendered else { return Ended::Reset };
@@ -221,7 +221,7 @@ impl<S: Service> Stream<S> {
                 (Err(ended), _) => return ended,
                 (Ok(()), Piece::End) => return Ended::Answered { closes: false },
                 (Ok(()), Piece::Broken) => {
-                    // The client must not take what it has for the whole.
+                    // The client must not take the received part for the complete body.
                     send.send_reset(Reason::INTERNAL_ERROR);
                     return Ended::Answered { closes: false };
                 }
@@ -289,7 +289,7 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// All of a body.
+    /// Reads a complete body into memory.
     async fn whole(&self, body: &mut RecvStream) -> Result<Vec<u8>, Refusal> {
         let limits = &self.shared.limits;
         let mut share = self.gauge.body_share();
@@ -308,12 +308,12 @@ impl<S: Service> Stream<S> {
                 return Err(Refusal::Answer(BODY_TOO_LARGE));
             }
             if share.of_others() > 0 && share.of_others() + total > BODIES_BYTES_MAX.max(limits.body_bytes) {
-                // Not processed: the client may send it again.
+                // Not processed: the client may send the request again.
                 return Err(Refusal::Reset(Reason::REFUSED_STREAM));
             }
             share.set(total);
             bytes.extend_from_slice(&piece);
-            // An error: the stream is over, which the next read tells.
+            // An error means that the stream is over; the next read reports it.
             let _released = body.flow_control().release_capacity(piece.len());
         }
     }
@@ -334,7 +334,8 @@ impl<S: Service> Stream<S> {
     }
 }
 
-/// Passes a body to the service, as fast as that reads it. Where it breaks off, its reader is told.
+/// Passes a body to the service, as fast as the service reads it. If the body breaks off, the service gets
+/// an error.
 async fn feed<S: Service>(
     mut body: RecvStream,
     mut intake: Intake,
@@ -345,7 +346,7 @@ async fn feed<S: Service>(
     while !intake.is_abandoned() {
         if intake.is_full() {
             poll_fn(|cx| intake.poll_room(cx)).await;
-            // The client was not read, so its time begins anew.
+            // The client was not read meanwhile, so its deadline restarts.
             (began_ms, received_bytes) = (now_ms(), 0);
             continue;
         }
@@ -357,7 +358,7 @@ async fn feed<S: Service>(
                     return;
                 }
                 received_bytes += piece.len() as u64;
-                // An error: the stream is over, which the next read tells.
+                // An error means that the stream is over; the next read reports it.
                 let _released = body.flow_control().release_capacity(piece.len());
             }
             Some(None) => return intake.end(),

@@ -1,16 +1,16 @@
-//! What a request waits for: a deadline of the worker's clock, a mark of the gate.
+//! What a request waits for: a deadline on the worker's clock, a mark of the gate.
 
 use crate::held_answers::Gate;
 use crate::local::Local;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-/// The worker's clock.
+/// The time on the worker's clock, in milliseconds.
 pub(super) fn now_ms() -> u64 {
     Local::with(|local| local.now_ms).unwrap_or(0)
 }
 
-/// Waits for `next`, until that time of the worker's clock.
+/// Waits for `next` until `deadline_ms` on the worker's clock; `None`: the deadline has passed.
 pub(super) async fn until<R>(
     deadline_ms: u64,
     mut next: impl FnMut(&mut Context<'_>) -> Poll<R>,
@@ -30,7 +30,7 @@ pub(super) async fn until<R>(
     .await
 }
 
-/// Waits until the gate has passed `mark`; false: it never will.
+/// Waits until the gate has passed `mark`; false: the gate has failed, or this thread is no longer a worker.
 pub(super) async fn passed(gate: &Gate, mark: u64) -> bool {
     let mut place = None;
     poll_fn(|cx| {

@@ -1,8 +1,9 @@
-//! What the bytes of HTTP/2 travel on: a client's connection, with what was read of it before.
+//! The transport of HTTP/2: a client's connection, preceded by the bytes that were already read from it.
 //!
-//! Promises that both sides' bytes are counted, that it is known when the client takes nothing, and that the
-//! last frames are not lost: after our end, what the client still sends is read away, so that its kernel does
-//! not reset the connection before it has read them. Leaves the time to [`super::driver`].
+//! Promises that the bytes of both sides are counted, that a client that takes nothing is noticed, and that
+//! the last frames are not lost: after the server's end, the client's further bytes are read and discarded,
+//! so that the kernel does not reset the connection before the client has read those frames. Leaves the time
+//! to [`super::driver`].
 
 use crate::limits::LINGER_BYTES;
 use crate::transport::Transport;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a [`Wire`] tells of itself. Read and written by one thread.
+/// The counters of a [`Wire`]. Read and written by one thread.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     read_bytes: AtomicU64,
@@ -34,17 +35,17 @@ impl Traffic {
         self.written_bytes.load(Relaxed)
     }
 
-    /// How often the client has taken something.
+    /// How often the client has taken bytes.
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Relaxed)
     }
 
-    /// Whether the client does not take what there is for it.
+    /// Whether the client does not take the bytes that are waiting for it.
     pub(super) fn is_blocked(&self) -> bool {
         self.is_blocked.load(Relaxed)
     }
 
-    /// Whether our side has ended.
+    /// Whether the server has shut down its side.
     pub(super) fn is_ending(&self) -> bool {
         self.is_ending.load(Relaxed)
     }
@@ -66,13 +67,13 @@ pub(super) struct Wire<T> {
 }
 
 impl<T: Transport> Wire<T> {
-    /// A connection of which `begun` was read already.
+    /// A connection from which `begun` was already read.
     pub(super) fn new(stream: T, begun: Vec<u8>) -> (Wire<T>, Arc<Traffic>) {
         let traffic = Arc::<Traffic>::default();
         (Wire { stream, begun, traffic: traffic.clone(), is_shut: false, lingered_bytes: 0 }, traffic)
     }
 
-    /// Writes what `write` has, behind everything that was written before.
+    /// Calls `write` after everything that was written before has been sent.
     fn poll_put(
         &mut self,
         cx: &mut Context<'_>,
@@ -89,7 +90,7 @@ impl<T: Transport> Wire<T> {
         polled
     }
 
-    /// Ready when the socket has everything.
+    /// Ready when the socket has taken everything.
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.stream.poll_unsent(cx)? > 0 {
             self.traffic.moves.fetch_add(1, Relaxed);
@@ -149,7 +150,7 @@ impl<T: Transport> AsyncWrite for Wire<T> {
         let mut discarded = [0; 4096];
         while self.lingered_bytes < LINGER_BYTES {
             let mut buffer = ReadBuf::new(&mut discarded);
-            // A client that is gone needs nothing more.
+            // If the client has disconnected, nothing is left to do.
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
             if read.is_err() || buffer.filled().is_empty() {
                 break;

@@ -10,7 +10,7 @@ use std::task::Waker;
 
 const FORM: Form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
 
-/// Takes at most so many bytes a call, and nothing when the next allowance is 0.
+/// Takes at most this many bytes per call, and nothing when the next allowance is 0.
 pub(super) struct Narrow {
     pub(super) taken: Vec<u8>,
     pub(super) allowances: Vec<usize>,
@@ -54,7 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The order of answers, told apart by their bytes: what each is, and which mark it waits for.
+/// The expected order of answers, distinguished by their bytes: which answer each is, and which mark it
+/// waits for.
 #[derive(Default)]
 struct Model {
     answers: Vec<Option<(usize, u64)>>,
@@ -70,7 +71,7 @@ impl Model {
         known.flat_map(|(order, (bytes, _))| self.fill(order, bytes)).collect()
     }
 
-    /// All that may have left when `passed` was reached.
+    /// The number of bytes that may have left when `passed` was reached.
     fn free(&self, passed: u64) -> usize {
         let known = self.answers.iter().map_while(|answer| *answer);
         known.take_while(|(_, mark)| *mark <= passed).map(|(bytes, _)| bytes).sum()

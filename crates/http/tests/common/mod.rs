@@ -19,20 +19,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// What the tests ask of a service, by path: `/echo…` method, target and body · `/big/N` N bytes ·
-/// `/held/M` held until mark M · `/later/M` deferred until the signal reaches M · `/later-held/M/N`
-/// deferred until M, then held until N · `/close` · `/panic` · `/later-panic` · `/silent`. By and
-/// by: `/stream/N` N bytes of a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N
-/// bytes, and N more when the signal reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then
-/// nothing more · `/overflows/N` more than was said · `/stream-panic`. Bodies as they arrive, of at
-/// most 1 GiB: `/upload` length and sum, `/upload-later/M` not read before the signal reaches M ·
-/// `/upload-small` at most 1000 bytes · `/ignore` answered at once, `/ignore-later/M` when the
-/// signal reaches M. Another protocol: `/tunnel/P/M/S` is joined to port P when the signal reaches M, for as
-/// long as no side is silent for S ms, if the client wants one; `/tunnel-always` whatever it wants.
+/// The service of these tests, by path: `/echo…` method, target and body · `/big/N` N bytes · `/held/M` held
+/// until mark M · `/later/M` deferred until the signal reaches M · `/later-held/M/N` deferred until M, then
+/// held until N · `/close` · `/panic` · `/later-panic` · `/silent`. Streamed answers: `/stream/N` N bytes of
+/// a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N bytes, and N more when the signal
+/// reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then nothing more · `/overflows/N` more than was
+/// announced · `/stream-panic`. Streamed request bodies of at most 1 GiB: `/upload` length and sum,
+/// `/upload-later/M` not read before the signal reaches M · `/upload-small` at most 1000 bytes · `/ignore`
+/// answered at once, `/ignore-later/M` when the signal reaches M. Another protocol: `/tunnel/P/M/S` is
+/// connected to port P when the signal reaches M, until no byte moves for S ms, if the client asks for it;
+/// `/tunnel-always` even if it does not.
 pub struct Probe {
     text: Arc<Head>,
     signal: watch::Receiver<u64>,
-    /// The bytes of each tunnel that has ended.
+    /// The bytes sent to the client of each tunnel that has ended.
     ended_bytes: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -173,7 +173,7 @@ impl Probe {
     }
 }
 
-/// A body by script: the last step first.
+/// A scripted body; the last step is executed first.
 struct Script {
     steps: Vec<Step>,
 }
@@ -216,21 +216,21 @@ fn echo(request: &Request<'_>, answer: &mut Answer<'_>, head: &Head) {
     answer.respond(head, seen.as_bytes());
 }
 
-/// Whether the test runs over TLS: as a part of `secure.rs`.
+/// Whether the test runs over TLS, as a part of `secure.rs`.
 pub fn is_secure() -> bool {
     module_path!().starts_with("secure::")
 }
 
 pub struct TestServer {
-    /// Where tests speak HTTP without TLS.
+    /// The address at which tests speak HTTP without TLS.
     pub address: SocketAddr,
-    /// Where the server listens; with TLS, that is behind a bridge.
+    /// The address on which the server listens; with TLS it is behind a bridge.
     pub listens: SocketAddr,
     pub gate: Arc<Gate>,
     pub stats: Stats,
-    /// Deferred answers wait for this.
+    /// The signal that deferred answers wait for.
     pub signal: watch::Sender<u64>,
-    /// What clients were sent through tunnels that have ended.
+    /// The bytes sent to the clients of tunnels that have ended.
     pub ended_bytes: Arc<Mutex<Vec<u64>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -282,7 +282,8 @@ impl TestServer {
         Client { stream, unread: Vec::new() }
     }
 
-    /// Sends `input`, shuts down our side and returns all that comes back, in short form.
+    /// Sends `input`, shuts down the client's side and returns everything that the server sends, in short
+    /// form.
     pub fn exchange(&self, input: &[u8]) -> String {
         let mut client = self.connect();
         client.send(input);
@@ -307,7 +308,7 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop();
-        // Whatever a failed test left waiting must not keep the server.
+        // An answer that a failed test left waiting must not block the server.
         self.signal.send_replace(u64::MAX);
         self.gate.fail();
         if let Some(thread) = self.thread.take() {
@@ -369,7 +370,8 @@ impl Client {
         std::iter::from_fn(|| self.next(false)).collect::<Vec<_>>().join(" | ")
     }
 
-    /// Whether nothing has come, as far as one can know: another connection's whole exchange goes first.
+    /// Whether nothing has arrived, as far as can be known: a complete exchange on another connection goes
+    /// first.
     pub fn has_nothing(&mut self, server: &TestServer) -> bool {
         for _ in 0..3 {
             let mut other = server.connect();
@@ -386,7 +388,7 @@ impl Client {
         let mut buffer = [0; 16 * 1024];
         let count = loop {
             match self.stream.read(&mut buffer) {
-                // A process that was stopped and goes on.
+                // The process was stopped by a signal and continues.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 read => break read.expect("an answer or the end, not a reset or a timeout"),
             }
@@ -400,7 +402,7 @@ pub fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-/// Waits until `done`; fails after a time in which even a machine under load would have done it.
+/// Waits until `done`; fails after a time in which even a loaded machine would have finished.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..12_000 {
         if done() {

@@ -1,4 +1,5 @@
-//! TLS for tests: both ends' configurations, and a bridge that gives plain bytes to a server with TLS.
+//! TLS for tests: the configurations of both ends, and a bridge that carries plain bytes to a server with
+//! TLS.
 
 use futures_util::future::{Either, select};
 use rustls::crypto::ring;
@@ -27,7 +28,7 @@ pub fn server() -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// A client that trusts the authority of that server.
+/// A client that trusts that server's certificate authority.
 pub fn client(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(include_bytes!("authority.pem")).expect("a certificate");
@@ -39,8 +40,8 @@ pub fn client(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// Listens without TLS and passes on with TLS, each connection on its own. The end of either side's bytes
-/// becomes the other's, and so does a reset.
+/// Accepts connections without TLS and passes each on over its own TLS connection. The end of either side's
+/// bytes becomes the end of the other's, and a reset becomes a reset.
 pub fn bridge(to: SocketAddr) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a live socket");
@@ -59,13 +60,13 @@ pub fn bridge(to: SocketAddr) -> SocketAddr {
 }
 
 async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
-    // A server that has stopped accepts nothing: the client sees its connection closed.
+    // A stopped server accepts no connection: the client sees its connection closed.
     let Ok(stream) = TcpStream::connect(to).await else { return };
     stream.set_nodelay(true).expect("a live socket");
     plain.set_nodelay(true).expect("a live socket");
     let name = "localhost".try_into().expect("a name");
     let Ok(secure) = connector.connect(name, stream).await else {
-        // What the client has sent is read, so that it sees an end and not a reset.
+        // The client's bytes are read, so that it sees an end and not a reset.
         plain.shutdown().await.expect("a live socket");
         while plain.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
         return;
@@ -75,18 +76,18 @@ async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
     let there = tokio::spawn(copy(from_client, to_server));
     let back = Box::pin(copy(from_server, to_client));
     let (to_client, end) = match select(there, back).await {
-        // The client was reset: the server sees its connection closed without a word.
+        // The client was reset: the server's connection is closed without close_notify.
         Either::Left((Ok((.., End::Broken)) | Err(_), _)) => return,
         Either::Left((Ok((mut from_client, _, end)), back)) => {
             let (_, to_client, said) = back.await;
             if end == End::Refused {
-                // The server takes no more. What the client still sends is read, so that its end of the
+                // The server takes no more bytes. The client's further bytes are read, so that its
                 // connection is not reset before it has read the answer.
                 while from_client.read(&mut [0; 16 * 1024]).await.is_ok_and(|count| count > 0) {}
             }
             (to_client, said)
         }
-        // The server has said its end, and may still read.
+        // The server has ended its side, and may still read.
         Either::Right(((_, to_client, End::Said), there)) => {
             let _ended = there.await;
             (to_client, End::Said)
@@ -100,22 +101,22 @@ async fn pass(mut plain: TcpStream, to: SocketAddr, connector: TlsConnector) {
         let reset = socket2::SockRef::from(to_client.as_ref()).set_linger(Some(Duration::ZERO));
         reset.expect("a live socket");
     }
-    // Dropping this half would say the end.
+    // Dropping this half would end the client's input.
     to_client.forget();
 }
 
 /// How copying ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// At the end of what was to be read, which was passed on.
+    /// At the end of the input, which was passed on.
     Said,
-    /// What is read from is broken.
+    /// The reading side is broken.
     Broken,
-    /// What is written to takes no more.
+    /// The writing side takes no more bytes.
     Refused,
 }
 
-/// Copies to the end and shuts down; gives both back.
+/// Copies to the end of the input and shuts down; returns both halves.
 async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(mut from: R, mut to: W) -> (R, W, End) {
     let mut buffer = vec![0; 16 * 1024];
     let end = loop {
@@ -124,13 +125,14 @@ async fn copy<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(mut from: R, mut to: 
             Ok(count) if to.write_all(&buffer[..count]).await.is_err() => break End::Refused,
             Ok(_) if to.flush().await.is_err() => break End::Refused,
             Ok(_) => {}
-            // The server has given up; whether that is an end the client must know from what it has.
+            // The server closed without close_notify; the client must judge from the received bytes whether
+            // that is the end.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => break End::Said,
             Err(_) => break End::Broken,
         }
     };
     if end == End::Said {
-        // One that is gone already needs no end.
+        // If this side is already closed, the shutdown fails, which does not matter.
         let _ended = to.shutdown().await;
     }
     (from, to, end)

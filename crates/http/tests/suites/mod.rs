@@ -1,4 +1,4 @@
-//! What holds with TLS and without: `plain.rs` and `secure.rs` run these.
+//! Tests that hold with and without TLS: `plain.rs` and `secure.rs` run them.
 
 mod http2;
 mod order;

@@ -1,5 +1,5 @@
-//! The order of answers, deferred answers, the gate, and that the cut of the input into reads
-//! changes nothing.
+//! The order of answers, deferred answers, the gate; and the split of the input into reads does not change
+//! the answers.
 
 use crate::common::{Client, TestServer, get, wait_until};
 use forebay_http::Limits;
@@ -30,7 +30,7 @@ fn a_deferred_answer_takes_its_place_and_holds_up_only_what_follows() {
     let requests = ["/echo/a", "/later/2", "/echo/b", "/later/1", "/later/3", "/echo/c"];
     client.send(requests.map(get).concat());
     assert_eq!(client.answer(), "200 GET /echo/a []");
-    // The second one is ready first, and all behind the first were parsed and answered meanwhile.
+    // The second answer is ready first, and all requests after the first were parsed and answered meanwhile.
     wait_until("all six are taken", || server.stats.total().requests >= 6);
     server.signal.send_replace(1);
     assert!(client.has_nothing(&server));
@@ -75,7 +75,7 @@ fn more_deferred_requests_than_the_depth_wait_unread() {
     client.send(get("/later/1").repeat(10) + &get("/echo"));
     wait_until("three are taken", || server.stats.total().requests >= 3);
     assert!(client.has_nothing(&server));
-    // The three of `has_nothing` are counted a moment after they are answered.
+    // The three requests of `has_nothing` are counted a moment after they are answered.
     let others = 3;
     wait_until("the others are counted", || server.stats.total().requests >= 3 + others);
     assert_eq!(server.stats.total().requests, 3 + others, "no more than the depth");
@@ -102,7 +102,7 @@ fn the_gate_holds_what_is_not_passed() {
     server.gate.advance(4);
     for (client, mark) in clients.iter_mut().zip(1..=4) {
         assert_eq!(client.answer(), format!("200 held {mark}"));
-        // What was passed is not held again.
+        // A mark that was passed is not held again.
         client.send(get("/held/2"));
         assert_eq!(client.answer(), "200 held 2");
     }
@@ -152,18 +152,18 @@ fn a_failed_gate_closes_what_it_holds_and_lets_nothing_out() {
     server.gate.advance(11);
     for client in &mut held {
         let mut end = Vec::new();
-        // Closed or reset, but not one byte of the answer.
+        // Closed or reset, but without a single byte of the answer.
         let _closed = std::io::Read::read_to_end(&mut client.stream, &mut end);
         assert_eq!(String::from_utf8_lossy(&end), "");
     }
-    // What needs no mark, or one that was passed, is still answered.
+    // An answer without a mark, or with a mark that was passed, is still sent.
     free.send(get("/echo"));
     assert_eq!(free.answer(), "200 GET /echo []");
     free.send(get("/held/9"));
     assert_eq!(free.answer(), "200 held 9");
 }
 
-/// Many threads' worth of marks against many connections: no wake-up may be lost.
+/// Marks from many threads against many connections: no wake-up may be lost.
 #[test]
 fn no_release_is_lost_under_load() {
     let server = TestServer::start(Limits::default(), 2);
@@ -218,7 +218,7 @@ fn request() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A stream of requests is answered the same whether it arrives at once, byte by byte or in pieces.
+    /// Several requests are answered the same whether they arrive at once, byte by byte or in pieces.
     #[test]
     fn the_cut_into_reads_changes_nothing(
         requests in proptest::collection::vec(request(), 1..6),
@@ -236,7 +236,8 @@ proptest! {
             let mut rest = &stream[..];
             while !rest.is_empty() {
                 let bytes = piece_bytes.or_else(|| cuts.next()).unwrap_or(1).min(rest.len());
-                // After an error the server may have closed already; what it said is compared below.
+                // After an error the server may already have closed the connection; its answers are compared
+                // below.
                 if std::io::Write::write_all(&mut client.stream, &rest[..bytes]).is_err() {
                     break;
                 }

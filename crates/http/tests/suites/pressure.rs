@@ -8,14 +8,14 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client that sends and never reads makes the server stop reading from it; once it reads, it
-/// gets everything.
+/// The server stops reading from a client that sends and never reads; once the client reads, it gets every
+/// answer.
 #[test]
 fn a_client_that_does_not_read_is_not_read_either() {
     let server = TestServer::default();
     let mut client = server.connect();
-    // 4 KB of request for 64 KB of answer: what the socket buffers take of the former would be a
-    // lot of the latter.
+    // 4 KB of request for 64 KB of answer: the requests that fit in the socket buffers would cause many more
+    // bytes of answers.
     let request = get(&format!("/big/65536?{}", "x".repeat(4000)));
     let mut writer = client.stream.try_clone().expect("a live socket");
     writer.set_nonblocking(true).expect("a live socket");
@@ -36,10 +36,10 @@ fn a_client_that_does_not_read_is_not_read_either() {
     writer.set_nonblocking(false).expect("a live socket");
     let sent = sent_bytes / request.len();
     let taken = usize::try_from(server.stats.total().requests).expect("64 bits");
-    // What was answered stands in the output (256 KiB) or in the kernel's buffers (some megabytes at most).
+    // Unread answers are in the output (256 KiB) or in the kernel's buffers (some megabytes at most).
     assert!(taken * 65_536 < 32 << 20, "{taken} answers of 64 KiB are pending");
     assert!(taken < sent, "{taken} of {sent} were taken");
-    // The others do not notice.
+    // Other clients are not affected.
     let mut other = server.connect();
     other.send(get("/echo"));
     assert_eq!(other.answer(), "200 GET /echo []");
@@ -65,7 +65,7 @@ fn a_slow_head_ends_in_408() {
     for before in ["", "GET /echo/first HTTP/1.1\r\nHost: a\r\n\r\n"] {
         let mut client = server.connect();
         client.send(before);
-        // A byte now and then, and a line now and then: neither begins the time anew.
+        // A byte now and then, and a line now and then: neither restarts the deadline.
         let mut writer = client.stream.try_clone().expect("a live socket");
         let trickle = std::thread::spawn(move || {
             let head = "GET /echo HTTP/1.1\r\nHost: a\r\n".bytes().chain("A: b\r\n".bytes().cycle());
@@ -126,7 +126,7 @@ fn an_idle_connection_is_closed_and_a_waiting_one_is_not() {
     assert_eq!(fresh.rest(), "");
     drop((fresh, used));
     wait_until("only those that wait are left", || server.stats.total().connections == 2);
-    // The engine's clock has passed all deadlines: they would be gone by now.
+    // The engine's clock has passed all deadlines: the connections would be closed by now.
     std::thread::sleep(Duration::from_millis(2_500));
     server.signal.send_replace(1);
     server.gate.advance(1);
@@ -188,7 +188,7 @@ fn a_graceful_stop_answers_all_that_was_accepted() {
         client.send(get("/echo/a") + &get("/echo/b"));
     }
     if is_secure() {
-        // A handshake that is not over by the stop has a second.
+        // A handshake that is still in progress at the stop has one second.
         wait_until("the bridge has passed all on", || server.stats.total().requests == 1 + 10 * 3 + 50 * 2);
     }
     server.stop();
@@ -224,7 +224,7 @@ fn a_stop_waits_for_the_rest_of_a_request_that_has_begun() {
     }
     wait_until("all are accepted", || server.stats.total().accepted == 4);
     server.stop();
-    // Closed because it has no request.
+    // Closed because it has no open request.
     assert_eq!(idle.rest(), "");
     for (client, part) in slow.iter_mut().zip([&request[2..], &request[23..], "y"]) {
         client.send(part);
@@ -244,8 +244,7 @@ impl Service for Empty {
     }
 }
 
-/// A stop that comes before the first accept: what the kernel has accepted since bind is answered
-/// all the same.
+/// A stop before the first accept: connections that the kernel has accepted since bind are still answered.
 #[test]
 fn a_stop_answers_what_only_the_kernel_has_accepted() {
     let options = Options {
@@ -267,7 +266,7 @@ fn a_stop_answers_what_only_the_kernel_has_accepted() {
     for client in &mut clients {
         let mut answer = String::new();
         client.read_to_string(&mut answer).expect("an answer, not a reset");
-        // It may have been answered before its worker heard of the stop, so `Connection: close` is
+        // The request may have been answered before its worker received the stop, so `Connection: close` is
         // not certain.
         assert!(
             answer.starts_with("HTTP/1.1 204 No Content\r\n") && answer.ends_with("\r\n\r\n"),
@@ -276,8 +275,8 @@ fn a_stop_answers_what_only_the_kernel_has_accepted() {
     }
 }
 
-/// Clients that send as fast as they are answered see every request answered, the last with
-/// `Connection: close`.
+/// Clients that send as fast as they are answered get an answer to every request, the last with `Connection:
+/// close`.
 #[test]
 fn a_stop_under_load_loses_no_request() {
     let mut server = TestServer::start(Limits::default(), 2);

@@ -1,11 +1,11 @@
-//! What goes over the wire: malformed and smuggling requests with the exact answer each gets,
-//! limits with their statuses, and the forms of well-formed requests.
+//! The bytes on the wire: malformed and smuggling requests with the exact answer to each, limits with their
+//! statuses, and the forms of well-formed requests.
 
 use crate::common::{TestServer, get};
 use forebay_http::Limits;
 
-/// Each input is followed by a request that must not be answered after an error: that would be the
-/// smuggled one.
+/// Each input is followed by this request, which must not be answered after an error: it would be the
+/// smuggled request.
 const FOLLOWER: &str = "GET /echo/follower HTTP/1.1\r\nHost: a\r\n\r\n";
 const FOLLOWED: &str = " | 200 GET /echo/follower []";
 
@@ -19,7 +19,7 @@ fn malformed_and_smuggling_requests() {
     for (input, expected) in include!("malformed.in") {
         check(input, expected);
     }
-    // Bytes that no text can hold.
+    // Bytes that are not valid UTF-8.
     for (head, byte, detail) in [
         ("GET /echo HTTP/1.1\r\nHost: a\r\nA: ", 0x00, "400 a header field value is malformed"),
         ("GET /echo HTTP/1.1\r\nHost: a\r\nA: ", 0x7f, "400 a header field value is malformed"),
@@ -108,13 +108,13 @@ fn expect_continue() {
     assert_eq!(client.answer(), "100");
     client.send("3\r\nabc\r\n0\r\n\r\n");
     assert_eq!(client.answer(), "200 POST /echo [abc]");
-    // Whoever has begun the body does not wait.
+    // A client that has begun the body does not wait.
     client.send(format!("{head}Content-Length: 3\r\n\r\na"));
     client.send("bc");
     assert_eq!(client.answer(), "200 POST /echo [abc]");
     client.send(format!("{head}Content-Length: 0\r\n\r\n"));
     assert_eq!(client.answer(), "200 POST /echo []");
-    // A body that would be refused is refused before it is sent.
+    // A body that is too long is refused before it is sent.
     client.send(format!("{head}Content-Length: 99999999\r\n\r\n"));
     assert_eq!(client.rest(), "413 the request body is too large (close)");
     let other = "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\nContent-Length: 3\r\n\r\n";
@@ -162,19 +162,19 @@ fn limits_and_their_statuses() {
     check(format!("{}Z", "M".repeat(70)), "400 the method is too long (close)");
 }
 
-/// A request line that comes in a first byte and a long rest, neither with a line end.
+/// A request line that arrives as one byte and then a long rest, without a line end.
 #[test]
 fn a_long_target_in_two_reads() {
     let server = TestServer::default();
     let mut client = server.connect();
     client.send("G");
-    // The first byte is read alone: another connection's exchange goes before the rest.
+    // The first byte is read alone: an exchange on another connection precedes the rest.
     assert!(client.has_nothing(&server));
     client.send(format!("ET /{}", "x".repeat(9_000)));
     assert_eq!(client.rest(), "414 the request target is too long (close)");
 }
 
-/// A client that is still sending its large body gets to read the refusal.
+/// A client that is still sending its large body can read the refusal.
 #[test]
 fn a_refusal_is_not_lost_in_a_reset() {
     let server = TestServer::default();

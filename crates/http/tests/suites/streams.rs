@@ -1,5 +1,5 @@
-//! Bodies that come by and by, in both directions, over real sockets: in order, bounded, and never
-//! short without showing it.
+//! Streamed bodies, in both directions, over real sockets: in order, bounded, and never truncated without an
+//! error.
 
 use crate::common::{Client, TestServer, get, wait_until};
 use forebay_http::Limits;
@@ -8,7 +8,7 @@ use std::net::Shutdown;
 
 const MIB: u64 = 1 << 20;
 
-/// One answer as it stands on the wire: head, and everything to the end of the connection behind it.
+/// One answer as it is on the wire: the head, and everything after it to the end of the connection.
 fn raw(server: &TestServer, request: &str) -> (String, Vec<u8>, bool) {
     let mut client = server.connect();
     client.send(request);
@@ -25,13 +25,13 @@ fn raw(server: &TestServer, request: &str) -> (String, Vec<u8>, bool) {
             Err(error) => panic!("{error}"),
         }
     }
-    // One that broke off before anything was sent has no head either.
+    // An answer that broke off before anything was sent has no head either.
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
     let body = bytes.split_off(end);
     (String::from_utf8(bytes).expect("ASCII"), body, reset)
 }
 
-/// The decoded chunks, and whether the last one was there.
+/// The decoded chunks, and whether the last chunk was present.
 fn dechunk(mut body: &[u8]) -> (Vec<u8>, bool) {
     let mut decoded = Vec::new();
     while let Some(line) = body.windows(2).position(|two| two == b"\r\n") {
@@ -143,7 +143,8 @@ fn a_body_that_breaks_off_is_never_taken_for_a_whole_one() {
         let (head, body, reset) = raw(&server, &get(path));
         let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.lines().next());
         let length: usize = length.expect("a length").parse().expect("digits");
-        // Of a body that is longer than was said nobody sees more than was said, and nothing follows it.
+        // If a body exceeds its announced length, nothing beyond that length is sent and no answer follows
+        // it.
         let is_short = body.len() < length || (path.starts_with("/overflows") && body.len() == length);
         assert!(is_short || reset, "{path}: {} of {length}", body.len());
     }
@@ -151,7 +152,7 @@ fn a_body_that_breaks_off_is_never_taken_for_a_whole_one() {
         let (_, body, reset) = raw(&server, &get(path));
         assert!(!dechunk(&body).1 || reset, "{path}");
     }
-    // Without a length or chunks only a reset can say it.
+    // Without a length or chunks only a reset can show that the body broke off.
     let (_, _, reset) = raw(&server, "GET /chunks/5 HTTP/1.0\r\n\r\n");
     assert!(!reset);
     let mut client = server.connect();
@@ -167,7 +168,7 @@ fn a_slow_reader_holds_the_source_back() {
     let mut client = server.connect();
     client.send(get(&format!("/stream/{}", 64 * MIB)));
     let written = || server.stats.total().written_bytes;
-    // The kernel's buffers fill up; then nothing more is taken from the source.
+    // The kernel's buffers fill up; then the source is not polled any more.
     let mut last = 0;
     wait_until("the server waits for the client", || {
         let before = std::mem::replace(&mut last, written());
@@ -183,7 +184,7 @@ fn a_slow_reader_holds_the_source_back() {
     client.send(get("/echo"));
 }
 
-/// Sends a body of `size` bytes in pieces and gives the answer.
+/// Sends a body of `size` bytes in pieces and returns the answer.
 fn upload(client: &mut Client, path: &str, size: u64, chunked: bool) -> String {
     let framing =
         if chunked { "Transfer-Encoding: chunked".into() } else { format!("Content-Length: {size}") };
@@ -220,7 +221,7 @@ fn uploads_of_any_length_are_handed_over_whole() {
         );
         assert_eq!(upload(&mut client, "/upload", size, true), format!("200 ({size}, {size}) None"));
     }
-    // The connection goes on, pipelined requests behind a body too.
+    // The connection continues, with pipelined requests after a body too.
     client.send(format!(
         "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab{}",
         "c".to_owned() + &get("/echo")
@@ -289,7 +290,7 @@ fn bodies_that_are_too_long_or_malformed_are_refused_and_the_connection_ends() {
     assert_eq!(post("/upload-small", &format!("{chunked}3e9\r\n")), "413 too large (close)");
     assert_eq!(post("/upload", &format!("{chunked}3\r\nabcd\r\n")), "400 malformed (close)");
     assert_eq!(post("/upload", &format!("{chunked}x\r\n")), "400 malformed (close)");
-    // A service that does not ask for streams has the limit of all.
+    // A service that does not ask for streams has the limit of all requests.
     assert_eq!(post("/echo", "Content-Length: 9999999\r\n\r\n"), "413 the request body is too large (close)");
 }
 
@@ -303,7 +304,7 @@ fn a_body_that_nobody_reads_ends_the_connection_after_the_answer() {
     client.send("POST /ignore-later/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nabc");
     server.signal.send_replace(1);
     assert_eq!(client.rest(), "200 later 1 (close)");
-    // What came whole with its head is no reason to.
+    // A body that arrived with its head is no reason to close.
     let mut client = server.connect();
     client.send(format!("POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc{}", get("/echo")));
     assert_eq!(client.answer(), "200 ignored");

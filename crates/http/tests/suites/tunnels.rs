@@ -1,11 +1,12 @@
-//! Connections that go on in another protocol: every byte arrives, in both directions, and every end.
+//! Connections that continue in another protocol: every byte arrives, in both directions, and both ends of
+//! input.
 
 use crate::common::{Client, TestServer, get, wait_until};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// The server of the other protocol: a test is its only connection.
+/// The server of the other protocol; the test serves its only connection.
 struct Far {
     listener: TcpListener,
 }
@@ -21,13 +22,13 @@ impl Far {
         stream
     }
 
-    /// A request for a tunnel to here when the signal has reached `signal`.
+    /// A request for a tunnel to this server when the signal has reached `signal`.
     fn request(&self, signal: u64, silence_ms: u64) -> String {
         let port = self.listener.local_addr().expect("bound").port();
         upgrade(&format!("/tunnel/{port}/{signal}/{silence_ms}"))
     }
 
-    /// A tunnel that is open.
+    /// An open tunnel.
     fn join(&self, server: &TestServer) -> (Client, TcpStream) {
         let mut client = server.connect();
         client.send(self.request(0, 60_000));
@@ -64,7 +65,7 @@ fn expect_end(stream: &mut TcpStream) {
     assert_eq!(stream.read(&mut [0; 16]).expect("an end, not a reset"), 0);
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ by position.
 fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
@@ -73,7 +74,7 @@ fn pattern(count: usize) -> Vec<u8> {
 fn what_is_sent_with_the_request_and_after_it_arrives_in_order() {
     let (server, far) = (TestServer::default(), Far::new());
     let mut client = server.connect();
-    // Answers before it leave before it, and what follows it waits for it.
+    // Earlier answers are sent before the tunnel begins, and later input waits for it.
     client.send(get("/later/1") + &far.request(2, 60_000) + "GET /no HTTP/1.1\r\n\r\nmore");
     assert!(client.has_nothing(&server));
     server.signal.send_replace(2);
@@ -122,7 +123,7 @@ fn the_end_of_one_side_is_the_end_for_the_other_and_no_sooner() {
     let mut heard = Vec::new();
     behind.read_to_end(&mut heard).expect("an end");
     assert_eq!(heard, b"last words");
-    // The other direction goes on.
+    // The other direction continues.
     std::thread::scope(|scope| {
         scope.spawn(|| expect_bytes(&mut client.stream, &bytes));
         behind.write_all(&bytes).expect("the client reads");
@@ -156,7 +157,7 @@ fn a_silent_tunnel_is_closed_and_one_that_moves_is_not() {
     client.send(far.request(0, 3_000));
     let mut behind = far.accept();
     expect_101(&mut client.stream);
-    // Longer than its silence altogether, and never that long without a byte.
+    // In total longer than its silence, but never that long without a byte.
     for _ in 0..30 {
         client.send("a");
         expect_bytes(&mut behind, b"a");
@@ -196,7 +197,7 @@ fn a_client_that_can_have_no_tunnel_gets_none() {
         let answer = server.exchange(request.as_bytes());
         assert!(answer.starts_with("200 not upgraded"), "{request}: {answer}");
     }
-    // A service that gives one all the same.
+    // A service that returns a tunnel although the client did not ask for one.
     let forced = get(&format!("/tunnel-always/{port}")) + &get("/echo");
     let shown = server.exchange(forced.as_bytes());
     assert_eq!(shown, "503 this connection cannot change its protocol now | 200 GET /echo []");

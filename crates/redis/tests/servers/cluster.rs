@@ -1,4 +1,4 @@
-//! A cluster of 3 primaries and 3 replicas: routing, resharding while serving, a dead primary.
+//! A cluster of 3 primaries and 3 replicas: routing, resharding under load, a dead primary.
 
 use crate::support::{
     COUNT, FLAVOURS, Load, apply, connect, get, int, keys, name_of, quick, settle, until, up,
@@ -44,7 +44,7 @@ async fn slots_that_move_under_load_lose_and_repeat_nothing() {
             name_of(&local, &client.primaries()[0].address),
             name_of(&local, &client.primaries()[1].address),
         );
-        // Held half-way, so that MOVED, ASK and both kinds of keys are met.
+        // The move is stopped half-way, so that MOVED, ASK and both kinds of keys occur.
         let slot = slot_of(b"key-0");
         let at = client
             .primaries()
@@ -88,7 +88,7 @@ async fn a_dead_primary_loses_nothing_that_all_replicas_had() {
             client.primaries().iter().any(|node| node.address == dead.replicas[0])
         })
         .await;
-        // The promoted one has no replica left: its slots take no writes, those of the others go on.
+        // The promoted primary has no replica left: its slots take no writes, while the other slots do.
         load.progress(500).await;
         local.start(&name_of(&local, &dead.address)).unwrap();
         let key = all

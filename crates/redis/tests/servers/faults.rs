@@ -1,10 +1,10 @@
-//! Durability that cannot be had at the moment: too few replicas, a disk that syncs late.
+//! Durability that is not available at the moment: too few replicas, a disk that syncs late.
 
 use crate::support::{COUNT, FLAVOURS, address, apply, connect, info, int, quick, until, up};
 use forebay_redis::{Address, Client, Durability, Kind, Options, Replicas, slot_of};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 
-// One thread: what is asked for together is sent together, whatever else the machine does.
+// One thread: requests that are made together are sent together, however loaded the machine is.
 #[tokio::test]
 async fn too_few_replicas_is_an_unknown_outcome_and_then_nothing_is_sent() {
     for flavour in FLAVOURS {
@@ -42,7 +42,7 @@ async fn sync_is_what_the_server_can_give() {
         |flavour, persistence| Local::up(Spec::new(Topology::Single).on(flavour).keep(persistence)).unwrap();
     let sync = || Options { durability: Durability::Sync, ..Options::default() };
 
-    // WAITAOF, once for all that is sent together.
+    // WAITAOF, once for all requests of a batch.
     let local = keep(Flavour::Valkey, Persistence::EverySecond);
     let client = connect(&local, sync()).await;
     let link = client.link();
@@ -54,7 +54,7 @@ async fn sync_is_what_the_server_can_give() {
     assert!(one.is_ok() && two.is_ok() && three.is_ok());
     assert_eq!(calls(&client, &node, "cmdstat_waitaof").await, before + 1);
 
-    // appendfsync always needs none.
+    // `appendfsync always` needs no WAITAOF.
     for flavour in FLAVOURS {
         let local = keep(flavour, Persistence::Always);
         let client = connect(&local, sync()).await;

@@ -1,4 +1,4 @@
-//! Hearing of writes: on every primary, and what is said when it may have been missed.
+//! Invalidations: on every primary, and the message when some may have been missed.
 
 use crate::support::{FLAVOURS, PATIENCE, connect, quick, up};
 use forebay_redis::{Command, Invalidation, Invalidations, Script, slot_of};
@@ -12,7 +12,7 @@ async fn next(heard: &mut Invalidations) -> Invalidation {
     timeout(PATIENCE, heard.next()).await.expect("something is heard").expect("as long as it lives")
 }
 
-/// Hears until all keys were heard; whatever else is heard is passed over.
+/// Receives until all wanted keys were reported; other messages are ignored.
 async fn hear_all(heard: &mut Invalidations, mut wanted: HashSet<Vec<u8>>) {
     while !wanted.is_empty() {
         if let Invalidation::Keys(keys) = next(heard).await {
@@ -31,7 +31,7 @@ async fn writes_to_a_prefix_are_heard_from_every_primary() {
             let local = up(topology, flavour);
             let client = connect(&local, quick()).await;
             let mut heard = client.invalidations(b"tag:");
-            // One for each connection that begins: what happened before is not known.
+            // One message for each connection that begins: earlier writes were not seen.
             for _ in client.primaries() {
                 assert_eq!(next(&mut heard).await, Invalidation::Everything);
             }

@@ -1,4 +1,4 @@
-//! Against real servers, Redis and Valkey, in every topology: what is sent, what is known of it
+//! Tests against real servers, Redis and Valkey, in every topology: what is sent, what is known of requests
 //! after faults, what is refused.
 
 mod cluster;

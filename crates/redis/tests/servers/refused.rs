@@ -1,4 +1,4 @@
-//! What is refused at the start, each with one sentence that says what to do.
+//! Refusals at start, each with one sentence that says what to do.
 
 use crate::support::{FLAVOURS, address, apply, connect, quick, up};
 use forebay_redis::{Client, Durability, Error, Kind, Need, Options, Replicas, require};
@@ -27,7 +27,7 @@ async fn sync_without_a_disk_is_refused() {
     says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "has no WAITAOF");
     let local = keep(Flavour::Valkey, Persistence::AppendOnly);
     says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, "appendfsync no");
-    // `appendfsync always` does not sync then while a rewrite or a snapshot is under way.
+    // With this setting `appendfsync always` does not sync while a rewrite or a snapshot is running.
     let postponing = |flavour| {
         let spec = Spec::new(Topology::Single).on(flavour).keep(Persistence::Always);
         Local::up(spec.directive("no-appendfsync-on-rewrite yes")).unwrap()
@@ -43,7 +43,7 @@ async fn sync_without_a_disk_is_refused() {
     assert!(info.contains("cmdstat_waitaof"), "{info}");
 }
 
-/// Whether a server was built without a command, has it under another name, or keeps it from the user.
+/// The server may have been built without a command, may have renamed it, or may forbid it to the user.
 #[tokio::test]
 async fn a_command_that_a_setting_needs_is_named_with_the_setting() {
     let sync = Options { durability: Durability::Sync, ..quick() };
@@ -61,7 +61,7 @@ async fn a_command_that_a_setting_needs_is_named_with_the_setting() {
         };
         let local = without(Topology::Single, Flavour::Valkey, "waitaof");
         says(&refused(&local.url(), sync.clone()).await, &Kind::Unsupported, wait_aof);
-        // A setting that does without it.
+        // A setting that does not need the command.
         Client::connect(&local.url(), quick()).await.unwrap();
         let local = without(Topology::Replicas { replicas: 1 }, Flavour::Redis, "wait");
         says(&refused(&local.url(), replicated.clone()).await, &Kind::Unsupported, wait);

@@ -1,4 +1,4 @@
-//! A primary that Sentinel watches: found by name, followed when it dies, stands still or is handed over.
+//! A primary that Sentinel watches: found by name, followed when it dies, hangs or is handed over.
 
 use crate::support::{FLAVOURS, Load, connect, keys, name_of, quick, settle, until, up};
 use forebay_redis::{Durability, Options, Replicas, Topology as Shape};
@@ -20,7 +20,7 @@ async fn a_failover_is_followed() {
         local.start(&name_of(&local, &dead)).unwrap();
         load.progress(500).await;
         let ledger = load.stop().await;
-        // Both replicas had every write that was answered, whichever of them was promoted.
+        // Both replicas had every answered write, whichever of them was promoted.
         settle(&link, &ledger).await;
     }
 }

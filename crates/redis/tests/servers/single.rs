@@ -1,4 +1,4 @@
-//! One server: batches, scripts, epochs, callers that go away, admin helpers, a server that stands still.
+//! One server: batches, scripts, epochs, dropped calls, admin helpers, a server that hangs.
 
 use crate::support::{
     APPLY, COUNT, EPOCH, FLAVOURS, Load, address, apply, connect, get, info, int, quick, settle, text, up,
@@ -51,7 +51,7 @@ async fn what_arrives_together_is_one_batch() {
         call.await.unwrap().unwrap();
     }
     let after: u64 = info(&client, &node, "stats", "total_reads_processed").await.parse().unwrap();
-    // 500 scripts of 110 bytes are four reads of the server's 16 KiB; the rest is our own INFO.
+    // 500 scripts of 110 bytes are four reads of the server's 16 KiB; the other reads are this test's INFO.
     assert!(after - before < 20, "{} reads for 500 concurrent calls", after - before);
     let count = link.eval_read(slot_of(b"k"), &COUNT, vec![b"k".to_vec()], vec![]).await.unwrap();
     assert_eq!(int(&count), 501);
@@ -114,8 +114,8 @@ async fn the_epoch_is_the_process_and_its_history() {
     local.kill("node-1").unwrap();
     local.start("node-1").unwrap();
     local.wait_ready().unwrap();
-    // The first call may meet the old connection, whose end this runtime has not been told of yet:
-    // that is unknown.
+    // The first call may use the old connection, whose end this runtime has not noticed yet: its outcome is
+    // unknown.
     let mut after = before.clone();
     crate::support::until("the new process answers", async || {
         let Ok(epoch) = link.write(slot_of(b"k"), &EPOCH, vec![], vec![]).await else { return false };
@@ -217,7 +217,7 @@ async fn a_kill_in_flight_is_an_unknown_outcome_and_a_dead_server_is_not_sent() 
     }
     load.progress(100).await;
     let ledger = load.stop().await;
-    // Sync: what was answered has survived every kill.
+    // Sync: every answered write has survived every kill.
     settle(&link, &ledger).await;
 }
 

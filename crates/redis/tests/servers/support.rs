@@ -7,26 +7,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Both servers that must pass.
+/// The servers on which every test must pass.
 pub const FLAVOURS: [Flavour; 2] = [Flavour::Redis, Flavour::Valkey];
 
-/// A failover takes seconds, on a busy machine more.
+/// A failover takes seconds, on a loaded machine longer.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Counts how often an id was applied: what was lost or done twice shows.
+/// Counts how often an id was applied, which shows lost and repeated writes.
 pub static APPLY: Script = Script::new("apply", "return redis.call('HINCRBY', KEYS[1], ARGV[2], 1)");
 
-/// Gives the epoch that the link put in.
+/// Returns the epoch that the link inserted.
 pub static EPOCH: Script = Script::new("epoch", "return ARGV[1]");
 
-/// Reads what [`APPLY`] wrote.
+/// Counts the ids that [`APPLY`] wrote.
 pub static COUNT: Script = Script::new("count", "return redis.call('HLEN', KEYS[1])");
 
 pub fn up(topology: Topology, flavour: Flavour) -> Local {
     Local::up(Spec::new(topology).on(flavour).keep(Persistence::None)).expect("servers")
 }
 
-/// Options with time-outs that make faults quick.
+/// Options with short time-outs, so that faults are noticed quickly.
 pub fn quick() -> Options {
     Options {
         connect_timeout_ms: 1_000,
@@ -61,7 +61,7 @@ pub async fn apply(link: &Link, key: &str, id: &str) -> Result<Value, Error> {
     link.write(slot_of(key.as_bytes()), &APPLY, vec![key.into()], vec![id.into()]).await
 }
 
-/// What each id of a load came to.
+/// The outcome of each id of a load.
 #[derive(Default)]
 pub struct Ledger {
     pub done: Vec<(String, String)>,
@@ -69,7 +69,7 @@ pub struct Ledger {
     pub unknown: Vec<(String, String)>,
 }
 
-/// Writes to all `keys`, several at a time, until it is stopped.
+/// Writes to all `keys`, several at a time, until stopped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     pub ledger: Arc<Mutex<Ledger>>,
@@ -111,7 +111,7 @@ impl Load {
         self.ledger.lock().unwrap().done.len()
     }
 
-    /// Waits until so many more writes were answered well.
+    /// Waits until `more` further writes were answered successfully.
     pub async fn progress(&self, more: usize) {
         let goal = self.done() + more;
         until("writes go on", async || self.done() >= goal).await;
@@ -126,8 +126,8 @@ impl Load {
     }
 }
 
-/// Holds the ledger against the servers: done is there once, not sent is not there, unknown is
-/// there once or not.
+/// Compares the ledger with the servers: a done write was applied once, an unsent one never, an unknown one
+/// at most once.
 pub async fn settle(link: &Link, ledger: &Ledger) {
     let mut found: HashMap<(String, String), i64> = HashMap::new();
     let mut keys: Vec<&String> =
@@ -171,7 +171,7 @@ pub fn int(value: &Value) -> i64 {
     }
 }
 
-/// Tries until it is so.
+/// Repeats the attempt until it returns true.
 pub async fn until(what: &str, mut attempt: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !attempt().await {
@@ -189,7 +189,7 @@ pub async fn info(client: &Client, node: &Address, section: &str, field: &str) -
     text.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default().trim().to_owned()
 }
 
-/// Keys that spread over all slots.
+/// Keys that are distributed over all slots.
 pub fn keys(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("key-{number}")).collect()
 }

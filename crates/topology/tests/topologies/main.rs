@@ -1,5 +1,5 @@
-//! Every topology with the servers that are installed, real processes throughout: up, status, write
-//! and read, a dead primary, down.
+//! Every topology with the installed servers, as real processes: up, status, write and read, a dead primary,
+//! down.
 
 mod refusals;
 mod resharding;
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Every flavour must be there: `scripts/services env` says where.
+/// Every flavour must be installed: `scripts/services env` prints the paths.
 const FLAVOURS: [Flavour; 2] = [Flavour::Redis, Flavour::Valkey];
 
-/// A failover takes seconds, on a busy machine more.
+/// A failover takes seconds, on a loaded machine longer.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn connect(node: &Node) -> RedisResult<Connection> {
@@ -27,7 +27,7 @@ fn node<'a>(local: &'a Local, name: &str) -> &'a Node {
     local.nodes().iter().find(|node| node.name == name).expect("a node of that name")
 }
 
-/// Tries until it gives something.
+/// Repeats the attempt until it returns a value.
 #[track_caller]
 fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -40,7 +40,7 @@ fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Command lines that name this folder.
+/// The command lines that name this folder.
 fn processes_naming(folder: &Path) -> Vec<String> {
     let folder = folder.display().to_string();
     fs::read_dir("/proc")
@@ -63,12 +63,12 @@ fn down(local: Local) {
     assert!(!folder.exists(), "{} is left", folder.display());
 }
 
-/// Sends one command to whoever owns the key, following the redirections of a cluster.
+/// Sends one command to the owner of the key, following the redirections of a cluster.
 fn send<T: redis::FromRedisValue>(local: &Local, key: &str, words: &[&str]) -> RedisResult<T> {
     send_from(&local.nodes()[0], local, key, words)
 }
 
-/// The same, beginning with a node that is a primary now.
+/// As `send`, beginning with a node that is a primary now.
 #[track_caller]
 fn send_to_primary<T: redis::FromRedisValue>(local: &Local, key: &str, words: &[&str]) -> T {
     let primary = local.primaries().expect("a status").remove(0);
@@ -139,7 +139,7 @@ fn replicas_follow_and_a_stopped_one_falls_behind() {
         assert_eq!(local.status().expect("a status").nodes[2].running, Running::Stopped);
         let mut primary = connect(&local.nodes()[0]).expect("a connection");
         cmd("SET").arg("a").arg(1).query::<()>(&mut primary).expect("a write");
-        // The other one has it, however busy the machine is; then nobody else gets it.
+        // The other replica has the write, however loaded the machine is; then no other node gets it.
         let acknowledged: i64 = cmd("WAIT").arg(1).arg(30_000).query(&mut primary).expect("an answer");
         assert_eq!(acknowledged, 1, "{flavour}");
         let acknowledged: i64 = cmd("WAIT").arg(2).arg(300).query(&mut primary).expect("an answer");
@@ -153,7 +153,7 @@ fn replicas_follow_and_a_stopped_one_falls_behind() {
         });
         let status = local.status().expect("a status");
         assert_eq!(status.nodes[2].primary.as_deref(), Some("node-1"));
-        // Down works on what is stopped as well.
+        // `down` also works on stopped nodes.
         local.pause("node-2").expect("a stop");
         down(local);
     }
@@ -174,7 +174,7 @@ fn sentinel_promotes_a_replica() {
         local.wait_ready().expect("all follow the new primary");
         let mut primary = connect(&promoted).expect("a connection");
         assert_eq!(cmd("GET").arg("a").query::<i64>(&mut primary).expect("a read"), 1, "{flavour}");
-        // What was primary comes back as a replica.
+        // The former primary comes back as a replica.
         local.start("node-1").expect("a start");
         local.wait_ready().expect("it follows");
         let status = local.status().expect("a status");
@@ -231,7 +231,8 @@ fn primary_names(local: &Local) -> Vec<String> {
     local.primaries().expect("a status").into_iter().map(|node| node.name).collect()
 }
 
-/// Also one that keeps nothing on disk otherwise, and one whose primary is not the first node any more.
+/// This includes a node that stores nothing on disk otherwise, and one whose primary is no longer the first
+/// node.
 #[test]
 fn a_halted_topology_resumes_with_its_data_and_its_primaries() {
     let sentinel = Topology::Sentinel { replicas: 1 };

@@ -1,4 +1,4 @@
-//! What cannot be brought up, halted or resumed, and what of it is left.
+//! What cannot be brought up, halted or resumed, and what such an attempt leaves behind.
 
 use super::{down, node, processes_naming, up};
 use forebay_topology::{Error, Flavour, Kind, Local, Spec, Topology};
@@ -58,7 +58,7 @@ fn down_finds_what_another_process_left() {
     opened.pause("node-3").expect("a stop");
     drop(opened);
     assert_eq!(processes_naming(&folder).len(), 2);
-    // Somebody's file in the folder stays, and the folder with it.
+    // A foreign file in the folder is not removed, and neither is the folder.
     fs::write(folder.join("notes.txt"), "mine").expect("a file");
     assert!(forebay_topology::down(&folder).expect("it is taken down"));
     assert_eq!(processes_naming(&folder), Vec::<String>::new());
@@ -110,7 +110,7 @@ fn what_contradicts_itself_is_refused() {
     assert_eq!(local.reshard("node-1", "node-1", 1, |_| {}).expect_err("no cluster").kind(), Kind::Node);
 }
 
-/// The environment belongs to the whole process: what depends on it runs in a process of its own.
+/// The environment belongs to the whole process: a test that depends on it runs in a separate process.
 #[test]
 fn a_missing_server_says_what_to_install() {
     if std::env::var_os("FOREBAY_TEST_MISSING").is_some() {

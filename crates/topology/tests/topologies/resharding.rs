@@ -54,7 +54,8 @@ fn a_reshard_under_writes_loses_nothing() {
 #[test]
 fn a_reshard_that_was_interrupted_is_finished() {
     let local = up(Flavour::Redis, Topology::Cluster { masters: 2, replicas: 0 });
-    // In the middle of the first node's slots: "a" is slot 15495 on the second, "b" is 3300 on the first.
+    // In the middle of the first node's slots: "a" is slot 15495 on the second node, "b" is 3300 on the
+    // first.
     send::<()>(&local, "b", &["SET", "1"]).expect("a write");
     local.begin_slot(3300, "node-1", "node-2").expect("a slot opens");
     assert_eq!(local.move_keys(3300, "node-1", "node-2", 10).expect("keys move"), 1);

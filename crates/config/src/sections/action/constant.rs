@@ -1,4 +1,4 @@
-//! `constant`: a table as TOML has it, or a text that is JSON; either way JSON text in the end.
+//! `constant`: a TOML table or a text with JSON; both become JSON text.
 
 use crate::syntax::fields::text;
 use crate::syntax::keys::{ActionKeys, action};
@@ -9,7 +9,7 @@ pub(crate) const CONSTANT: ActionKeys = action! {
     "constant" | "table, or JSON text" | "answers the same every time" => {}
 };
 
-/// The JSON text of a constant: from a table as TOML has it or from a text that is JSON.
+/// The JSON text of a constant: from a TOML table or from a text with JSON.
 pub(crate) fn json(node: &Node) -> Result<String, String> {
     if let Ok(text) = text(node) {
         return match serde_json::from_str::<serde::de::IgnoredAny>(&text) {

@@ -1,64 +1,64 @@
-//! What an action on a hot table says of itself to those who do not run it: checks, explanations, the
-//! description of the routes, the identity of kept answers. Each action says it beside its model.
+//! Facts about an action on a hot table for code that does not run it: checks, explanations, the description
+//! of the routes, the identity of cached answers. Each action defines them next to its model.
 
 use crate::syntax::expr::Expr;
 
-/// What is to be known of an action on a hot table.
+/// Facts about an action on a hot table.
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
     /// The hot table.
     pub table: &'a str,
-    /// What it does, in the config's words: `count orders by status`. Two that do different things for
-    /// the same `values` say so here.
+    /// What it does, in the config's words: `count orders by status`. Two actions that do different things
+    /// with the same `values` must differ here.
     pub does: String,
-    /// The same as a sentence: `Counts rows of orders`.
+    /// `does` as a sentence: `Counts rows of orders`.
     pub summary: String,
-    /// What it needs of memory.
+    /// How it uses memory.
     pub access: Access,
-    /// What its answer shows.
+    /// The content of its answer.
     pub shows: Shows<'a>,
-    /// The status of its answer when nothing else is said.
+    /// The default status of its answer.
     pub status: u16,
-    /// What it computes for each request, and what that must be.
+    /// The values that it computes for each request, and what each must be.
     pub values: Vec<(Wants<'a>, &'a Expr)>,
 }
 
-/// What an action needs of memory.
+/// How an action uses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// A row, which may have to be looked for in the database.
+    /// Reads a row, which may have to be fetched from the database.
     Row,
-    /// What memory knows of the table.
+    /// Reads only memory's state of the table.
     Memory,
-    /// A new row, or a change or the end of one that is there.
+    /// Inserts, changes or deletes a row.
     Write,
 }
 
-/// What an answer shows.
+/// The content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows<'a> {
-    /// The row that was made.
+    /// The row that was inserted.
     NewRow,
-    /// A row that was there; without it the answer is 404.
+    /// An existing row; without it the answer is 404.
     Row,
-    /// Any row; nulls when there is none.
+    /// Any row; nulls when there is no row.
     RowOrNulls,
     /// An array of rows.
     Rows,
-    /// A number of rows, and before it the value of this column that they have.
+    /// A number of rows; with a column, the value of that column precedes it.
     Count(Option<&'a str>),
 }
 
 /// What a value must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wants<'a> {
-    /// The key of a row that is there.
+    /// The key of an existing row.
     Key,
     /// A key, or null.
     KeyOrNull,
     /// A value of this column.
     Column(&'a str),
-    /// A new value of this column; null when it stays as it is.
+    /// A new value of this column; null leaves the column unchanged.
     Change(&'a str),
     /// The value of this column in a new row.
     NewRow(&'a str),

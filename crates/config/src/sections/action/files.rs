@@ -16,11 +16,11 @@ pub(crate) const FILES: ActionKeys = action! {
 pub struct Files {
     /// The folder.
     pub dir: PathBuf,
-    /// The name of the file that stands for a folder.
+    /// The name of the file that is served for a folder.
     pub index: String,
 }
 
-/// The action of an endpoint that has `files`. `None`: noted why not.
+/// Reads the action of an endpoint that has `files`. `None`: the mistakes were recorded.
 pub(crate) fn files(typed: Typed<'_>) -> Option<Files> {
     let dir = typed.own.value.read("files", name).map(PathBuf::from)?;
     let index = typed.fields.read("index", |node| match name(node)? {

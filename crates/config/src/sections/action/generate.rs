@@ -1,4 +1,4 @@
-//! `generate`: a background job that fills a table from nothing.
+//! `generate`: a background job that fills a table with generated rows.
 
 use super::scope::Typed;
 use crate::sections::values::complete;
@@ -14,14 +14,14 @@ pub(crate) const GENERATE: ActionKeys = action! {
     }
 };
 
-/// A background job that fills a table from nothing with generated rows. Answers 202 at once.
+/// A background job that fills a table with generated rows. Answers 202 at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generate {
     /// The table; hot or not.
     pub table: String,
-    /// How many rows, those of `first` among them.
+    /// The number of rows, including those of `first`.
     pub count: Expr,
-    /// (column, value) of every row but the first ones.
+    /// (column, value) for every row except the first ones.
     pub values: Vec<(String, Expr)>,
     /// The first rows: fixed values, completed from `values`.
     pub first: Vec<Vec<(String, Expr)>>,

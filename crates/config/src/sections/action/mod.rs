@@ -1,4 +1,4 @@
-//! Actions: what an endpoint does, from the key that says so.
+//! Actions: what an endpoint does. Each action is named by its key.
 
 pub(crate) mod constant;
 pub(crate) mod facts;
@@ -54,7 +54,7 @@ pub(crate) const HANDLER: ActionKeys =
 
 /// The most actions of an `any_of`.
 const ANY_OF_MAX: usize = 64;
-/// What may stand in `any_of`.
+/// The actions that `any_of` permits.
 const IN_ANY_OF: &[&str] =
     &["sql", "get", "insert", "upsert", "update", "increment", "delete", "random", "count"];
 
@@ -69,9 +69,9 @@ pub enum Action {
     Get(read::Get),
     /// Several rows by their keys.
     GetMany(read::GetMany),
-    /// A new row, or new values for the one that is there.
+    /// A new row, or new values for an existing row.
     Upsert(write::Upsert),
-    /// New values for a row that must be there.
+    /// New values for a row that must exist.
     Update(write::Update),
     /// Adds to a column.
     Increment(write::Increment),
@@ -79,13 +79,13 @@ pub enum Action {
     Delete(write::Delete),
     /// A random row.
     Random(read::Random),
-    /// How many rows there are.
+    /// The number of rows.
     Count(read::Count),
     /// Rows in the order of their keys.
     List(read::List),
-    /// Sends the client to where a row says.
+    /// Redirects the client to a target stored in a row.
     Redirect(read::Redirect),
-    /// One of several actions, each as likely; never nested. At least one.
+    /// One of several actions, each with the same probability; never nested. At least one.
     AnyOf(Vec<Action>),
     /// A background job that fills a table.
     Generate(generate::Generate),
@@ -93,19 +93,19 @@ pub enum Action {
     Handler(String),
     /// Always the same JSON text.
     Constant(String),
-    /// The answer of a server behind.
+    /// The answer of an upstream.
     Proxy(proxy::Proxy),
-    /// A file of a folder.
+    /// A file from a folder.
     Files(files::Files),
     /// The description of all routes.
     OpenApi,
 }
 
-/// The one action of an endpoint; also checks the keys beside it. `common` are those that go with
-/// every action. `None`: noted why not.
+/// Reads the one action of an endpoint; also checks the keys beside it. `common` are the keys that every
+/// action permits. `None`: the mistakes were recorded.
 pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>) -> Option<Action> {
     let is_endpoint = !common.is_empty();
-    // `count` is an action, and a key of `generate`.
+    // `count` is an action, and also a key of `generate`.
     let is_beside = |name: &str| {
         let owns = |other: &&&ActionKeys| other.with.iter().any(|key| key.name == name);
         ACTIONS.iter().filter(owns).any(|other| fields.has(other.action.name))
@@ -163,7 +163,7 @@ pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>
     })
 }
 
-/// What stands for itself: `openapi = true`.
+/// An action without settings: `openapi = true`.
 fn wanted(node: &Node) -> Result<(), String> {
     if flag(node)? { Ok(()) } else { Err("must be true; without it nothing is described".into()) }
 }
@@ -178,7 +178,7 @@ fn any_of(own: Cursor<'_>, scope: &Scope<'_>) -> Action {
     Action::AnyOf(items.into_iter().filter_map(item).collect())
 }
 
-/// Notes every key that goes neither with every endpoint nor with this action.
+/// Records every key that neither every endpoint nor this action permits.
 fn check_keys(fields: Fields<'_>, common: &'static [Key], action: Option<&ActionKeys>) {
     let has = |keys: &[Key], name: &str| keys.iter().any(|key| key.name == name);
     for field in fields.iter() {
@@ -203,7 +203,7 @@ fn check_keys(fields: Fields<'_>, common: &'static [Key], action: Option<&Action
 }
 
 impl Action {
-    /// This action, or those of an `any_of`.
+    /// This action alone, or the actions of an `any_of`.
     pub fn each(&self) -> &[Action] {
         match self {
             Action::AnyOf(actions) => actions,
@@ -211,7 +211,7 @@ impl Action {
         }
     }
 
-    /// What an action says of itself that works on rows of a hot table.
+    /// The facts of an action on a hot table; `None` for other actions.
     pub fn facts(&self) -> Option<Facts<'_>> {
         Some(match self {
             Action::Get(action) => action.facts(),
@@ -236,12 +236,12 @@ impl Action {
         })
     }
 
-    /// The hot table that a client waits for this action to write.
+    /// The hot table whose write the client waits for.
     pub fn written_table(&self) -> Option<&str> {
         self.facts().filter(|facts| facts.access == Access::Write).map(|facts| facts.table)
     }
 
-    /// Why its answers cannot be kept.
+    /// Why answers of this action cannot be cached; `None`: they can.
     pub(crate) fn why_not_kept(&self) -> Option<&'static str> {
         const NOT_KEPT: &str = "answers of this action are not kept; what can be: sql, get, get_many, random, count, list, redirect, constant, proxy";
         match self {
@@ -260,7 +260,7 @@ impl Action {
         }
     }
 
-    /// Every parameter that it refers to.
+    /// Every parameter that the action refers to.
     pub(crate) fn params(&self) -> Vec<&str> {
         let mut names = Vec::new();
         self.each_expr(&mut |expr| expr.each_param(&mut |name| names.push(name)));

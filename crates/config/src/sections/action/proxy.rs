@@ -1,4 +1,4 @@
-//! `proxy`: the servers behind, and how patient one is with them.
+//! `proxy`: the upstreams of an endpoint, time-outs and retries.
 
 use crate::syntax::fields::{Cursor, Fields, bytes, choice, integer, milliseconds, name, text};
 use crate::syntax::keys::{ActionKeys, action};
@@ -11,7 +11,7 @@ const SILENCE_TIMEOUT_MS: u64 = 60_000;
 const TUNNEL_TIMEOUT_MS: u64 = 600_000;
 const RETRIES: u64 = 1;
 const BODY_BYTES: u64 = 1 << 30;
-/// More upstreams than anybody lists in one place.
+/// More upstreams than any real list contains.
 const UPSTREAMS_MAX: usize = 64;
 
 pub(crate) const PROXY: ActionKeys = action! {
@@ -36,32 +36,32 @@ pub(crate) const PROXY: ActionKeys = action! {
     }
 };
 
-/// The servers behind an endpoint, and how patient one is with them.
+/// The upstreams of an endpoint, time-outs and retries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
     /// Scheme, host and port of each, as `http://host:port`; at least one.
     pub upstreams: Vec<String>,
-    /// Authorities of those behind https; `None`: the system's.
+    /// Certificate authorities for https upstreams; `None`: the system's.
     pub ca: Option<PathBuf>,
-    /// The longest that connecting may take, in milliseconds.
+    /// The longest time to connect, in milliseconds.
     pub connect_timeout_ms: u64,
-    /// The longest silence in the middle of an answer, in milliseconds.
+    /// The longest time without a byte in the middle of an answer, in milliseconds.
     pub silence_timeout_ms: u64,
-    /// The longest silence of both sides of an upgraded connection, in milliseconds.
+    /// The longest time without a byte from either side of an upgraded connection, in milliseconds.
     pub tunnel_timeout_ms: u64,
-    /// How often a request is sent again that may be.
+    /// How often a request is sent again, if it may be.
     pub retries: u64,
-    /// The path that health checks ask for.
+    /// The path of health checks.
     pub health: Option<String>,
-    /// Whether they are asked for the host that the client asked for.
+    /// Whether upstreams receive the Host that the client sent.
     pub keeps_host: bool,
-    /// Whether what a request says of where it comes from is believed and added to.
+    /// Whether the forwarding fields of a request are trusted and extended.
     pub trusts_front: bool,
     /// The longest body of a request, in bytes.
     pub body_bytes: u64,
 }
 
-/// The action of an endpoint that has `proxy`. `None`: noted why not.
+/// Reads the action of an endpoint that has `proxy`. `None`: the mistakes were recorded.
 pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
     let servers = match &own.node.data {
         Data::Array(_) => own.items(""),
@@ -102,7 +102,7 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
     Some(proxy)
 }
 
-/// `http://host:port` or `https://host:port`, in that form.
+/// Parses `http://host:port` or `https://host:port`; returns this form.
 fn upstream(node: &Node) -> Result<String, String> {
     let url = text(node)?;
     let wrong = || {

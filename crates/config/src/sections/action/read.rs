@@ -56,7 +56,7 @@ pub(crate) const GET_MANY: ActionKeys = action! {
 pub struct GetMany {
     /// The hot table that is read.
     pub table: String,
-    /// The keys: an array, or a text with commas between them.
+    /// The keys: an array, or a text in which commas separate them.
     pub keys: Expr,
 }
 
@@ -116,12 +116,12 @@ pub(crate) const COUNT: ActionKeys = action! {
     }
 };
 
-/// How many rows there are. Answers with `count`, and before it the column of `by`.
+/// Counts rows. Answers with `count`, preceded by the column of `by`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Count {
     /// The hot table that is read.
     pub table: String,
-    /// Only those that have this value in this (indexed) column.
+    /// Count only rows with this value in this (indexed) column.
     pub by: Option<(String, Expr)>,
 }
 
@@ -147,7 +147,7 @@ impl Count {
     }
 }
 
-/// `by`: one column and its value.
+/// Reads `by`: one column and its value.
 fn counted(by: Cursor<'_>, typed: Typed<'_>, table: &TableConfig) -> Option<(String, Expr)> {
     let [entry] = (match &by.node.data {
         Data::Table(entries) => entries.as_slice(),
@@ -179,9 +179,9 @@ pub(crate) const LIST: ActionKeys = action! {
 pub struct List {
     /// The hot table that is read.
     pub table: String,
-    /// Only rows after this key; null: from the first.
+    /// Only rows after this key; null: from the first row.
     pub after: Expr,
-    /// At most so many.
+    /// The maximum number of rows.
     pub limit: Expr,
 }
 
@@ -217,20 +217,20 @@ pub(crate) const REDIRECT: ActionKeys = action! {
     }
 };
 
-/// Sends the client to where a row says.
+/// Redirects the client to a target stored in a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Redirect {
     /// The hot table that is read.
     pub table: String,
     /// The key of the row.
     pub key: Expr,
-    /// The column that holds the target; a text.
+    /// The text column with the target.
     pub location: String,
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// The bigint column that counts; the answer does not wait for it.
+    /// The bigint column that counts requests; the answer does not wait for the increment.
     pub increment: Option<String>,
-    /// The timestamp column after which the answer is 410.
+    /// The timestamp column with the expiry; after it the answer is 410.
     pub expires: Option<String>,
 }
 
@@ -241,6 +241,6 @@ pub(crate) fn redirect(typed: Typed<'_>) -> Option<Redirect> {
     let location = typed.column("location", table, |ty| matches!(ty, Type::Text { .. }), "text")?;
     let increment = typed.counter("counter", table);
     let expires = typed.column("expires", table, |ty| ty == Type::Timestamp, "timestamp");
-    // `endpoint` puts the status of `reply` in its place.
+    // `endpoint` replaces this status by the status of `reply`.
     Some(Redirect { table: table.name.clone(), key: key?, location, status: 302, increment, expires })
 }

@@ -1,5 +1,5 @@
-//! What an action on a table is read from: its own key, the keys beside it, the tables and
-//! parameters that it can refer to.
+//! The input of an action's reader: its own key, the keys beside it, the tables and parameters that it can
+//! refer to.
 
 use crate::sections::table::TableConfig;
 use crate::sections::values::{self, literal_fits};
@@ -14,7 +14,7 @@ pub(crate) struct Scope<'a> {
     pub tables: &'a [TableConfig],
     /// Parameters of the route.
     pub path: Vec<String>,
-    /// Declared parameters, and those from headers.
+    /// Declared parameters, and parameters from headers.
     pub declared: Vec<String>,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Typed<'a> {
 }
 
 impl<'a> Typed<'a> {
-    /// A value that may be an expression.
+    /// Reads a value that may be an expression.
     pub fn value(self, key: &str) -> Option<Expr> {
         self.fields.read(key, value)
     }
 
-    /// A key that must be there.
+    /// A required key.
     pub fn required(self, key: &str) -> Option<Cursor<'a>> {
         self.fields.required(self.own.key, key)
     }
@@ -58,7 +58,7 @@ impl<'a> Typed<'a> {
         found
     }
 
-    /// The table that the action names, which must be kept in memory.
+    /// The table that the action names, which must be a hot table.
     pub fn hot_table(self) -> Option<&'a TableConfig> {
         let table = self.table()?;
         if !table.hot {
@@ -70,7 +70,7 @@ impl<'a> Typed<'a> {
         Some(table)
     }
 
-    /// `key`, or the parameter of the route that must be meant.
+    /// `key`; without it, the parameter of the route that must be the key.
     pub fn key(self, table: &TableConfig) -> Option<Expr> {
         let key_column = table.columns.as_ref().map(|schema| schema.key_column());
         if let Some(cursor) = self.fields.get("key") {
@@ -98,14 +98,14 @@ impl<'a> Typed<'a> {
         implied.map(|name| Expr::Param(name.clone()))
     }
 
-    /// Values of columns, under this key.
+    /// Reads the values of columns under this key.
     pub fn values_of(self, key: &str, cursor: Cursor<'_>, table: &TableConfig) -> Vec<(String, Expr)> {
         let is_param =
             |name: &str| self.scope.path.iter().chain(&self.scope.declared).any(|known| known == name);
         values::read(key, cursor, table, &is_param)
     }
 
-    /// `values`, and the place to blame for what is missing.
+    /// `values`, and the place to report for missing columns.
     pub fn values(self, table: &TableConfig) -> (Vec<(String, Expr)>, At) {
         match self.fields.field("values") {
             Some(field) => (self.values_of("values", field.value, table), field.at),
@@ -113,7 +113,7 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// `values` of a new row, of which no column may be missing.
+    /// `values` of a new row, in which no required column may be missing.
     pub fn complete_values(self, table: &TableConfig) -> Vec<(String, Expr)> {
         let (values, at) = self.values(table);
         let given = |name: &str| values.iter().any(|(column, _)| column == name);
@@ -121,7 +121,7 @@ impl<'a> Typed<'a> {
         values
     }
 
-    /// The name of a column with a type that fits, under this key; `what` says which types those are.
+    /// The name of a column under this key, whose type must fit; `what` names the permitted types.
     pub fn column(
         self,
         key: &str,
@@ -141,7 +141,7 @@ impl<'a> Typed<'a> {
         Some(column)
     }
 
-    /// The name of a bigint column that is added to, which the key cannot be.
+    /// The name of a bigint column that is incremented; it cannot be the key.
     pub fn counter(self, key: &str, table: &TableConfig) -> Option<String> {
         let column = self.column(key, table, |ty| ty == Type::Bigint, "bigint")?;
         if table.columns.as_ref().is_some_and(|schema| schema.key_column().name == column) {

@@ -1,5 +1,5 @@
-//! `sql`: a statement on the database, and what its words show about it. What it really does, the
-//! database says at start.
+//! `sql`: a statement on the database, and what its words reveal about it. The database reports at start
+//! what the statement really does.
 
 use crate::sections::database::Dialect;
 use crate::syntax::fields::{Cursor, Fields, choice, text};
@@ -17,7 +17,7 @@ pub(crate) const SQL: ActionKeys = action! {
 /// Runs a statement on the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sql {
-    /// What is run, by dialect.
+    /// The statements, by dialect.
     pub statements: Statements,
     /// Which rows are answered.
     pub returns: Returns,
@@ -26,24 +26,24 @@ pub struct Sql {
 /// Which rows of a statement are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Returns {
-    /// The first, as an object; none is a 404.
+    /// The first, as an object; without a row the answer is 404.
     One,
     /// All, as an array.
     Many,
-    /// None: `{"changed":n}`, the number of rows that were written.
+    /// None: `{"changed":n}`, the number of rows written.
     None,
 }
 
-/// A statement, in one dialect or two. At least one is there.
+/// A statement, in one dialect or two. At least one exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statements {
-    /// Good for every database.
+    /// For every database.
     Any(String),
     /// One for each dialect.
     Each {
-        /// What PostgreSQL runs, if anything.
+        /// The statement for PostgreSQL, if there is one.
         postgres: Option<String>,
-        /// What SQLite runs, if anything.
+        /// The statement for SQLite, if there is one.
         sqlite: Option<String>,
     },
 }
@@ -58,7 +58,7 @@ impl Statements {
         }
     }
 
-    /// Refuses a configured database for which there is no statement.
+    /// Returns an error when the configured database has no statement.
     pub(crate) fn check_dialect(&self, dialect: Dialect) -> Result<(), String> {
         match self.in_dialect(dialect) {
             Some(_) => Ok(()),
@@ -69,13 +69,13 @@ impl Statements {
         }
     }
 
-    /// The statements that are there.
+    /// The existing statements.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         Dialect::ALL.into_iter().filter_map(|dialect| self.in_dialect(dialect))
     }
 }
 
-/// The action of an endpoint that has `sql`.
+/// Reads the action of an endpoint that has `sql`.
 pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Sql> {
     let statements = statements(own)?;
     let returns = choice(&[("one", Returns::One), ("many", Returns::Many), ("none", Returns::None)]);
@@ -83,7 +83,7 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Sql> {
     Some(Sql { returns: fields.read("returns", returns).unwrap_or(implied), statements })
 }
 
-/// One statement for all, or one each. `None`: noted why not.
+/// Reads one statement for all databases, or one for each. `None`: the mistakes were recorded.
 pub(crate) fn statements(cursor: Cursor<'_>) -> Option<Statements> {
     let statement = |cursor: Cursor<'_>, name_of: &str| {
         let sql = cursor.read(name_of, text)?;
@@ -115,7 +115,7 @@ pub(crate) fn statements(cursor: Cursor<'_>) -> Option<Statements> {
     }
 }
 
-/// Whether a statement gives rows.
+/// Whether a statement returns rows.
 pub(crate) fn gives_rows(sql: &str) -> bool {
     let first = words(sql).next().unwrap_or_default();
     ["select", "values", "pragma", "explain"].iter().any(|word| first.eq_ignore_ascii_case(word))
@@ -123,7 +123,7 @@ pub(crate) fn gives_rows(sql: &str) -> bool {
         || first.eq_ignore_ascii_case("with") && !writes(sql)
 }
 
-/// Whether a statement is one that writes, from its first word.
+/// Whether the first word of a statement shows that it writes.
 pub(crate) fn begins_writing(sql: &str) -> bool {
     let first = words(sql).next().unwrap_or_default();
     ["insert", "update", "delete", "replace"].iter().any(|verb| first.eq_ignore_ascii_case(verb))

@@ -10,7 +10,7 @@ use crate::syntax::keys::{ActionKeys, action};
 use crate::syntax::tree::Data;
 use forebay_value::KeyKind;
 
-/// How often a drawn value is drawn again when nothing else is said.
+/// The default number of retries for a randomly drawn value.
 const RETRY: u32 = 8;
 
 pub(crate) const INSERT: ActionKeys = action! {
@@ -28,8 +28,8 @@ pub struct Insert {
     pub table: String,
     /// (column, value), in the order of the file.
     pub values: Vec<(String, Expr)>,
-    /// How often a key or unique value that was drawn here, not given by the caller, is drawn again
-    /// on a conflict.
+    /// How often a key or unique value that this server drew at random (not one from the request) is drawn
+    /// again on a conflict.
     pub retry: u32,
 }
 
@@ -67,14 +67,14 @@ pub(crate) const UPSERT: ActionKeys = action! {
     }
 };
 
-/// A new row, or new values for the one that is there. Answers with the row.
+/// A new row, or new values for an existing row. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Upsert {
     /// The hot table that is written.
     pub table: String,
     /// The key of the row.
     pub key: Expr,
-    /// (column, value) without the key, in the order of the file.
+    /// (column, value) except the key, in the order of the file.
     pub values: Vec<(String, Expr)>,
 }
 
@@ -123,15 +123,15 @@ pub(crate) const UPDATE: ActionKeys = action! {
     }
 };
 
-/// New values for a row that must be there. Answers with the row.
+/// New values for a row that must exist. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Update {
     /// The hot table that is written.
     pub table: String,
     /// The key of the row.
     pub key: Expr,
-    /// (column, value) without the key, in the order of the file. An optional parameter that was
-    /// not given leaves its column as it is.
+    /// (column, value) except the key, in the order of the file. An optional parameter that is missing from
+    /// the request leaves its column unchanged.
     pub values: Vec<(String, Expr)>,
 }
 
@@ -185,7 +185,7 @@ pub struct Increment {
     pub key: Expr,
     /// The bigint column that changes.
     pub column: String,
-    /// How much; 1 when the file does not say.
+    /// The amount; 1 by default.
     pub by: Expr,
 }
 
@@ -224,7 +224,7 @@ pub(crate) const DELETE: ActionKeys = action! {
     }
 };
 
-/// Removes a row. Answers with the row as it was.
+/// Deletes a row. Answers with the row as it was.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delete {
     /// The hot table that is written.
@@ -236,11 +236,12 @@ pub struct Delete {
 /// Which row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Pick {
-    /// The one with this key.
+    /// The row with this key.
     Key(Expr),
-    /// Any one, but none of these. None left: as if one had been there, so that a load test sees no errors.
+    /// Any row except those in `except`. If no row is left, the answer is as if a row had existed, so that a
+    /// load test sees no errors.
     Random {
-        /// Keys that are spared.
+        /// Keys that are never deleted.
         except: Vec<Literal>,
     },
 }
@@ -285,7 +286,7 @@ impl Delete {
     }
 }
 
-/// A key that `row = "random"` spares.
+/// Reads a key that `row = "random"` never deletes.
 fn spared(item: Cursor<'_>, table: &TableConfig) -> Option<Literal> {
     item.read("except", |node| {
         let literal = literal(node)?;

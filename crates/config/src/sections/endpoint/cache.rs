@@ -1,4 +1,4 @@
-//! `cache = { … }` of an endpoint: how its answers are kept.
+//! `cache = { … }` of an endpoint: how its answers are cached.
 
 use super::route::{Method, Route};
 use crate::limits::KEPT_BODY_BYTES_MAX;
@@ -10,11 +10,11 @@ use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::check_header_name;
 
-/// How long a 404 is kept when the file does not say.
+/// How long a 404 is cached by default.
 const MISSING_MS: u64 = 1_000;
 /// Default for `largest`: pages and lists, not downloads.
 const UPSTREAM_BYTES: u64 = 1 << 20;
-/// Longest that anything is kept.
+/// The longest lifetime of a cached answer.
 const LIFE_MS_MAX: u64 = 30 * 86_400_000;
 
 pub(crate) const CACHING: Section = Section {
@@ -52,67 +52,67 @@ pub(crate) const CACHING: Section = Section {
     },
 };
 
-/// `cache = { … }`: how answers of an endpoint are kept. Times in milliseconds.
+/// `cache = { … }`: how answers of an endpoint are cached. Times in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caching {
-    /// What clients may count on after a write.
+    /// The consistency that clients see after a write.
     pub consistency: Consistency,
-    /// How long in this process; 0: not.
+    /// How long an answer is cached in this process; 0: it is not.
     pub local_ms: u64,
-    /// How long for all servers; `None`: not.
+    /// How long an answer is cached for all servers; `None`: it is not.
     pub shared_ms: Option<u64>,
-    /// How long a 404 is kept; 0: not.
+    /// How long a 404 is cached; 0: it is not.
     pub missing_ms: u64,
-    /// How much longer while a new answer is fetched.
+    /// How much longer an answer is served while a new one is fetched.
     pub stale_while_revalidate_ms: u64,
-    /// How much longer while no new answer can be had.
+    /// How much longer an answer is served while no new one can be fetched.
     pub stale_if_error_ms: u64,
-    /// The last part of an answer's life, in which a request has a new one fetched.
+    /// The last part of an answer's lifetime, in which a request triggers the fetch of a new one.
     pub refresh_ms: u64,
-    /// How long browsers and proxies may keep it without asking; `None`: they ask every time.
+    /// How long browsers and proxies may cache it without revalidation; `None`: they always revalidate.
     pub max_age_ms: Option<u64>,
-    /// Whether an answer for one identity is kept for others.
+    /// Whether an answer for one identity is served to others.
     pub is_for_all_identities: bool,
-    /// Headers that make another answer.
+    /// Headers whose values distinguish answers.
     pub vary: Vec<String>,
-    /// What it depends on: texts and templates of parameters.
+    /// The tags that an answer depends on: texts and templates of parameters.
     pub tags: Vec<Expr>,
-    /// What answers of a server behind a proxy are kept.
+    /// Which answers of an upstream are cached.
     pub proxied: Proxied,
 }
 
-/// What answers of a server behind a proxy are kept, and what is asked for them.
+/// Which answers of an upstream are cached, and what is sent to fetch them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxied {
-    /// How far what the server says of its answers counts.
+    /// How far the upstream's caching headers are respected.
     pub heed: Heed,
-    /// Whether what it calls private is kept.
+    /// Whether answers that the upstream marks private are cached.
     pub keeps_private: bool,
-    /// Header fields of requests that are left out of what is asked.
+    /// Header fields of requests that are not sent to the upstream.
     pub ignore: Vec<String>,
-    /// Header fields that are taken out of answers.
+    /// Header fields that are removed from answers.
     pub strip: Vec<String>,
-    /// The longest body that is kept, in bytes.
+    /// The longest body that is cached, in bytes.
     pub largest_bytes: u64,
 }
 
-/// How far what a server behind says of its answers counts.
+/// How far an upstream's caching headers are respected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heed {
-    /// It counts; without a word an answer is kept.
+    /// They are respected; an answer without them is cached.
     Always,
-    /// It counts; without a word an answer is not kept.
+    /// They are respected; an answer without them is not cached.
     Explicit,
-    /// It does not count, but for `private`.
+    /// They are ignored, except `private`.
     Never,
 }
 
-/// What clients may count on after a write.
+/// The consistency that clients see after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// Other servers show the older answer until they hear of the write, at most for `local`.
+    /// Other servers serve the older answer until they receive the invalidation, at most for `local`.
     Eventual,
-    /// No request that began after the write was answered sees the older answer.
+    /// No request that began after the write was answered gets the older answer.
     Strict,
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn read(cursor: Cursor<'_>, route: Option<&Route>, action: Option<&Ac
     (cursor.mistakes.count() == before).then_some(caching)
 }
 
-/// The keys that only answers of a server behind have.
+/// Reads the keys that apply only to answers of an upstream.
 fn read_proxied(fields: Fields<'_>, is_proxy: bool) -> Proxied {
     for key in ["upstream", "private", "ignore", "strip", "largest"] {
         if let (false, Some(field)) = (is_proxy, fields.field(key)) {

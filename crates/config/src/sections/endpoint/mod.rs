@@ -1,4 +1,4 @@
-//! `[[endpoint]]`: the route and everything around the action.
+//! `[[endpoint]]`: the route and all settings around the action.
 
 pub(crate) mod cache;
 pub(crate) mod params;
@@ -31,7 +31,7 @@ use forebay_value::Type;
 
 const TIMEOUT_MS: u64 = 30_000;
 const CONCURRENCY: usize = 1000;
-/// Rows of a page of `list` when the client does not say, and at most.
+/// The default number of rows on a page of `list`, and the maximum.
 const LIST_LIMIT: (i64, i64) = (100, 1000);
 
 pub(crate) const ENDPOINT: Section = Section {
@@ -74,81 +74,81 @@ pub(crate) const ENDPOINT: Section = Section {
 /// `[[endpoint]]`: a route and one action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    /// What it is asked with.
+    /// The method of its requests.
     pub method: Method,
     /// The pattern as written: `/codes/{id}`, with `{path...}` for the rest of a path. See
     /// [`Endpoint::path_params`].
     pub route: String,
-    /// Declared parameters, in the order of the file; a computed one or a default may use those
-    /// before it. `list` adds `after` and `limit` when they are not declared. A `$name` that is not
-    /// here is looked for in the path, the JSON body and the query, is required, and has the type
-    /// of the column or SQL parameter that it is used for (else text).
+    /// Declared parameters, in the order of the file; a computed one or a default may use those before it.
+    /// `list` adds `after` and `limit` when they are not declared. A `$name` that is not declared is looked
+    /// up in the path, the JSON body and the query, is required, and has the type of the column or SQL
+    /// parameter that it is used for (else text).
     pub params: Vec<Param>,
-    /// Who may call it; the endpoint's own or that of `[server]`.
+    /// Who may call it; the endpoint's own guard or that of `[server]`.
     pub guard: Option<Guard>,
-    /// What its answers tell browsers.
+    /// Header fields of its answers that address browsers.
     pub answer_headers: AnswerHeaders,
     /// Parameters that come from a header field: (header name, parameter name).
     pub headers: Vec<(String, String)>,
-    /// Whether it takes paths with an encoded slash or backslash; else they are 400.
+    /// Whether it accepts paths with an encoded slash or backslash; else they are answered 400.
     pub takes_encoded_slash: bool,
-    /// How often it may be called; `None`: as often as anybody likes.
+    /// The rate limit; `None`: no limit.
     pub rate: Option<Rate>,
-    /// Longest that a request may take, in milliseconds; then 504.
+    /// The longest duration of a request, in milliseconds; a longer one is answered 504.
     pub timeout_ms: u64,
-    /// Most requests that wait for this endpoint at one time; one more is answered 503.
+    /// Most requests that wait for this endpoint at the same time; one more is answered 503.
     pub concurrency: usize,
-    /// When a write to a hot table is answered; `None`: as the table says.
+    /// When a write to a hot table is answered; `None`: as the table defines.
     pub durability: Option<AnsweredWhen>,
     /// Whether concurrent plain inserts share a transaction.
     pub batch: bool,
-    /// What it does.
+    /// The action that it runs.
     pub action: Action,
-    /// Whether and how its answers are kept.
+    /// How its answers are cached; `None`: they are not.
     pub cache: Option<Caching>,
-    /// Tags that are dropped from all caches before it answers, when it has written.
+    /// Tags that are invalidated in all caches before it answers, when it has written.
     pub invalidates: Vec<Expr>,
     /// Whether its answers have a validator (ETag): a client that sends it back gets 304.
     pub etag: bool,
-    /// Whether answers are compressed for who takes that.
+    /// Whether answers are compressed for clients that accept that.
     pub compress: bool,
-    /// What it answers.
+    /// The shape of its answer.
     pub reply: Reply,
     /// The line of its `[[endpoint]]`.
     pub line: usize,
 }
 
 impl Endpoint {
-    /// The names of the parameters in the route, in order, without the dots of a tail.
+    /// The names of the parameters in the route, in order; a tail parameter without its dots.
     pub fn path_params(&self) -> impl Iterator<Item = &str> {
         route::params(&self.route)
     }
 }
 
-/// An endpoint with the places that later checks blame.
+/// An endpoint with the places that later checks report.
 pub(crate) struct Placed {
     pub endpoint: Endpoint,
     pub route_at: At,
     pub reply_at: At,
 }
 
-/// What of the rest of the file endpoints are read with.
+/// The parts of the rest of the file that endpoints are read with.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub tables: &'a [TableConfig],
     pub auths: &'a [Auth],
-    /// That of `[server]`.
+    /// The guard of `[server]`.
     pub guard: Option<&'a Guard>,
-    /// That of `[server]`.
+    /// The answer headers of `[server]`.
     pub answer_headers: &'a AnswerHeaders,
     pub memory: &'a Memory,
-    /// Whether servers have a Redis or Valkey in common.
+    /// Whether the servers share a Redis or Valkey.
     pub has_shared_store: bool,
-    /// What each endpoint has from a group.
+    /// The keys that each endpoint got from a group.
     pub shared: &'a [Shared],
 }
 
-/// All endpoints.
+/// Reads all endpoints.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, known: Known<'_>) -> Vec<Placed> {
     let Some(cursor) = cursor else { return Vec::new() };
     let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
@@ -236,7 +236,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
     Some(Placed { endpoint, route_at: fields.place("route"), reply_at: fields.place("reply") })
 }
 
-/// Whether method and path go with the action.
+/// Checks that method and path fit the action.
 fn check_route(fields: Fields<'_>, method: Method, path: &str, action: &Action) {
     if method == Method::Any && !matches!(action, Action::Proxy(_)) {
         fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
@@ -284,7 +284,7 @@ fn read_headers(fields: Fields<'_>) -> Vec<(String, String)> {
     headers
 }
 
-/// `invalidates`, and whether it, `etag` and `compress` go with the action.
+/// Reads `invalidates`, and checks whether it, `etag` and `compress` fit the action.
 fn read_invalidates(fields: Fields<'_>, route: Option<&Route>, action: Option<&Action>) -> Vec<Expr> {
     let (keys, what): (&[&str], _) = match action {
         Some(Action::Handler(_)) => {
@@ -310,7 +310,7 @@ fn read_invalidates(fields: Fields<'_>, route: Option<&Route>, action: Option<&A
     tags::read("invalidates", field.value)
 }
 
-/// The parameters `after` and `limit` of a list, unless they are declared.
+/// Adds the parameters `after` and `limit` of a list, unless they are declared.
 fn add_page_params(after: &Expr, limit: &Expr, scope: &Scope<'_>, params: &mut Vec<Param>) {
     let mut add = |expr: &Expr, kind: ParamKind| {
         if let Expr::Param(name) = expr

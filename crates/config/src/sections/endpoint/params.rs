@@ -16,27 +16,27 @@ const OWN_TYPES: &[&str] = &["url", "slug", "slug(n)"];
 /// A declared parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Param {
-    /// Its name in the path, the body or the query.
+    /// The parameter's name in the path, the body or the query.
     pub name: String,
-    /// Where its value comes from.
+    /// The source of its value.
     pub kind: ParamKind,
-    /// Its line; 0 when an action added it.
+    /// The line of its declaration; 0 when an action added it.
     pub line: usize,
 }
 
-/// Where the value of a parameter comes from.
+/// The source of a parameter's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParamKind {
     /// The request.
     Given {
-        /// Its type; `None`: that of the column or SQL parameter that it is used for, else text.
+        /// Its type; `None`: the type of the column or SQL parameter that it is used for, else text.
         ty: Option<ParamType>,
-        /// What stands in when it is missing.
+        /// The value when it is missing from the request.
         default: Option<Expr>,
-        /// Whether it is null when it is missing (and has no default); else that is a 400.
+        /// Whether it is null when it is missing (and has no default); else the answer is 400.
         optional: bool,
     },
-    /// An expression, evaluated once a request.
+    /// An expression, evaluated once per request.
     Computed(Expr),
 }
 
@@ -47,37 +47,37 @@ impl ParamKind {
     }
 }
 
-/// The type of a parameter and what it must satisfy besides.
+/// The type of a parameter and its additional constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamType {
     /// The type of its values.
     pub ty: Type,
-    /// What it must satisfy besides.
+    /// The additional constraint.
     pub constraint: Constraint,
-    /// Whether there are any number of them: the parameter is a JSON array.
+    /// Whether the parameter is a JSON array of such values.
     pub is_array: bool,
 }
 
-/// What a parameter must satisfy besides its type.
+/// The constraint on a parameter in addition to its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constraint {
-    /// Nothing.
+    /// No constraint.
     None,
-    /// `url`: a text that is an absolute http or https URL.
+    /// `url`: the text must be an absolute http or https URL.
     Url,
-    /// `slug`, `slug(n)`: a text of at least one character, all of `[A-Za-z0-9_-]`.
+    /// `slug`, `slug(n)`: the text must have at least one character, all of `[A-Za-z0-9_-]`.
     Slug,
-    /// `bigint a..b`: a whole number between two, both included (`a..` and `..b` end at the limits
+    /// `bigint a..b`: a whole number in this range, both ends included (`a..` and `..b` extend to the limits
     /// of 64 bits).
     Range {
-        /// The least.
+        /// The minimum.
         min: i64,
-        /// The greatest.
+        /// The maximum.
         max: i64,
     },
 }
 
-/// The declared parameters. `path` are those of the route.
+/// Reads the declared parameters. `path` are those of the route.
 pub(crate) fn read(cursor: Option<Cursor<'_>>, path: &[String]) -> Vec<Param> {
     let Some(cursor) = cursor else { return Vec::new() };
     let fields = cursor.table("params");
@@ -114,7 +114,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, path: &[String]) -> Vec<Param> {
     params
 }
 
-/// `type[?] [= default]`, or an expression.
+/// Reads `type[?] [= default]`, or an expression.
 fn kind(node: &Node) -> Result<ParamKind, String> {
     let Data::Text(text) = &node.data else {
         return literal(node).map(|literal| ParamKind::Computed(Expr::Literal(literal)));
@@ -194,7 +194,7 @@ fn param_type(text: &str) -> Result<ParamType, String> {
     }
 }
 
-/// A default: an expression, or a value as it stands.
+/// Reads a default: an expression, or a literal value.
 fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, String> {
     if text.is_empty() {
         return Err("a default is missing after `=`".into());

@@ -7,26 +7,26 @@ use crate::syntax::words::{check_header_name, is_param_name};
 /// How often an endpoint may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
-    /// So many requests; at least 1.
+    /// The number of requests; at least 1.
     pub count: u64,
-    /// In each period of so many milliseconds.
+    /// The period in which they are permitted, in milliseconds.
     pub period_ms: u64,
-    /// Who shares them.
+    /// Which requests are counted together.
     pub per: Per,
-    /// `shared`: all servers count together.
+    /// `shared`: all servers share the count.
     pub is_shared: bool,
 }
 
-/// Who shares a rate.
+/// Which requests are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Per {
-    /// Everybody.
+    /// All requests of the endpoint.
     Endpoint,
     /// `per ip`: each address (IPv6: each network of 64 bits).
     Ip,
     /// `per header NAME`: each value of a header field.
     Header(String),
-    /// `per auth.NAME`: each value of a claim of who is asking.
+    /// `per auth.NAME`: each value of a claim of the client's identity.
     Claim(String),
     /// `per path`: each value of the route's parameters.
     Path,

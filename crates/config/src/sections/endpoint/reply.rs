@@ -17,16 +17,16 @@ pub(crate) const REPLY: Section = Section {
     },
 };
 
-/// What an endpoint answers.
+/// The shape of an endpoint's answer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reply {
-    /// The status; `None`: what the action says (201 for `insert`, 202 for `generate`, else 200).
+    /// The status; `None`: the action's default (201 for `insert`, 202 for `generate`, else 200).
     pub status: Option<u16>,
-    /// The key of an object around the answer.
+    /// The key of an object that wraps the answer.
     pub wrap: Option<String>,
     /// (JSON name, value), in order; `None`: all columns of the answer's row.
     pub fields: Option<Vec<(String, Expr)>>,
-    /// What a 404 says.
+    /// The message of a 404.
     pub not_found: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, action: Option<&Action>) -> Reply
     }
 }
 
-/// `["id", "name"]`, or `{ id = "$id", createdAt = "$created_at" }`.
+/// Reads `["id", "name"]`, or `{ id = "$id", createdAt = "$created_at" }`.
 fn read_fields(cursor: Cursor<'_>) -> Option<Vec<(String, Expr)>> {
     let column = |item: Cursor<'_>| match &item.node.data {
         Data::Text(column) => {

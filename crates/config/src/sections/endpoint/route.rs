@@ -1,4 +1,4 @@
-//! `route = "METHOD /path"`. A path declares parameters: `{name}`, and `{name...}` for the rest of it.
+//! `route = "METHOD /path"`. A path declares parameters: `{name}`, and `{name...}` for the rest of the path.
 
 use crate::syntax::fields::text;
 use crate::syntax::tree::Node;
@@ -7,26 +7,26 @@ use crate::syntax::words::{is_param_name, list};
 /// The method of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// GET, which serves HEAD as well.
+    /// GET, which also serves HEAD.
     Get,
-    /// `POST /path`, that method alone.
+    /// `POST /path`, only this method.
     Post,
-    /// `PUT /path`, that method alone.
+    /// `PUT /path`, only this method.
     Put,
-    /// `PATCH /path`, that method alone.
+    /// `PATCH /path`, only this method.
     Patch,
-    /// `DELETE /path`, that method alone.
+    /// `DELETE /path`, only this method.
     Delete,
-    /// `*`: all, which only a proxy can have.
+    /// `*`: all methods, permitted only for a proxy.
     Any,
 }
 
 impl Method {
-    /// Every one.
+    /// Every method.
     pub const ALL: [Method; 6] =
         [Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete, Method::Any];
 
-    /// As the file has it.
+    /// The name as the file writes it.
     pub fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -39,13 +39,13 @@ impl Method {
     }
 }
 
-/// A route as the file has it.
+/// A route as the file writes it.
 pub(crate) struct Route {
     pub method: Method,
     pub path: String,
 }
 
-/// The names of the parameters in a path, in order, without the dots of a tail.
+/// The names of the parameters in a path, in order; a tail parameter without its dots.
 pub(crate) fn params(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|segment| {
         let name = segment.strip_prefix('{')?.strip_suffix('}')?;
@@ -53,7 +53,7 @@ pub(crate) fn params(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `METHOD /path`
+/// Reads `METHOD /path`.
 pub(crate) fn read(node: &Node) -> Result<Route, String> {
     let text = text(node)?;
     let Some((method, path)) = text.trim().split_once(char::is_whitespace) else {

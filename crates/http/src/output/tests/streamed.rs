@@ -1,6 +1,6 @@
-//! Whole, deferred and streamed answers in any order of events: what a client has got is always the
-//! beginning of what it is to get, no body that broke off looks whole, and no source runs ahead of
-//! its client.
+//! Complete, deferred and streamed answers in any order of events: the bytes that a client has received are
+//! always a prefix of what it must receive, no body that broke off looks complete, and no source runs ahead
+//! of its client.
 
 use super::super::*;
 use super::Narrow;
@@ -11,12 +11,12 @@ use proptest::prelude::*;
 use std::task::Waker;
 
 const FORM: Form = Form { persistence: Persistence::Keep, head_only: false, version: Version::Http11 };
-/// The most that a source gives at once here.
+/// The most that a source produces at once in these tests.
 const GIVEN_BYTES_MAX: usize = PIPE_BYTES / 2;
-/// What stands around a chunk, and behind the last.
+/// The framing around a chunk and after the last one.
 const FRAMING_BYTES_MAX: usize = 20;
 
-/// What a source does when it is asked.
+/// What a source does when it is polled.
 #[derive(Debug, Clone, Copy)]
 enum Does {
     Give(usize),
@@ -24,19 +24,19 @@ enum Does {
     Break,
 }
 
-/// What is said of a body's length.
+/// The announced length of a body, relative to its real length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Says {
     Exactly,
-    /// So many bytes more than will come.
+    /// This many bytes more than will be produced.
     More(usize),
-    /// One byte less, if there is one.
+    /// One byte less, if the body has one.
     Less,
     Chunked,
     Close,
 }
 
-/// A body by script, all of one byte.
+/// A scripted body that repeats one byte.
 struct Source {
     byte: u8,
     script: std::vec::IntoIter<Does>,
@@ -56,7 +56,7 @@ impl BodySource for Source {
     }
 }
 
-/// One answer as the client is to get it.
+/// One answer as the client must receive it.
 #[derive(Debug, Clone)]
 enum Expected {
     Unknown,
@@ -68,23 +68,23 @@ enum Expected {
         head: usize,
         body: usize,
         delimiter: Delimiter,
-        /// Its end may be seen, and something may follow it.
+        /// The client may see its end, and another answer may follow it.
         ends: bool,
     },
 }
 
-/// All answers in their order; the bytes of each are its own.
+/// All answers in their order; each has its own byte.
 #[derive(Default)]
 struct Client {
     answers: Vec<Expected>,
 }
 
 fn byte_of(order: usize) -> u8 {
-    // Above ASCII, so that it is never taken for framing.
+    // Above ASCII, so that it is never mistaken for framing.
     128 + (order % 120) as u8
 }
 
-/// Takes up to so many bytes that must all be this one; whether they were all there.
+/// Consumes up to `count` bytes, which must all equal `byte`; returns whether all were present.
 fn takes(rest: &mut &[u8], byte: u8, count: usize) -> Result<bool, String> {
     let there = count.min(rest.len());
     if let Some(at) = rest[..there].iter().position(|found| *found != byte) {
@@ -94,7 +94,7 @@ fn takes(rest: &mut &[u8], byte: u8, count: usize) -> Result<bool, String> {
     Ok(there == count)
 }
 
-/// The rest of a chunked body of so many bytes; whether the last chunk was there.
+/// Consumes the rest of a chunked body of `body` bytes; returns whether the last chunk was present.
 fn takes_chunks(rest: &mut &[u8], byte: u8, body: usize, ends: bool) -> Result<bool, String> {
     let mut seen = 0;
     loop {
@@ -132,7 +132,7 @@ fn takes_chunks(rest: &mut &[u8], byte: u8, body: usize, ends: bool) -> Result<b
 }
 
 impl Client {
-    /// How many answers are whole in what a client got, none of which may have come before its mark
+    /// The number of complete answers in what a client received; no answer may have arrived before its mark
     /// was passed.
     fn reads(&self, mut rest: &[u8], passed: u64) -> Result<usize, String> {
         for (order, expected) in self.answers.iter().enumerate() {
@@ -220,7 +220,7 @@ struct Run {
     stream: Narrow,
     client: Client,
     open: Vec<(SlotId, usize)>,
-    /// An answer ends with the connection: nothing is answered any more.
+    /// An answer ends with the connection: no further answer is given.
     closes: bool,
     broken: bool,
 }
@@ -301,7 +301,7 @@ impl Run {
         flushed.expect("no error").0
     }
 
-    /// Bytes of answers that were given whole, and of heads: they are not held back.
+    /// The bytes of complete answers and of heads: they are not subject to back-pressure.
     fn whole_bytes(&self) -> usize {
         let bytes = |expected: &Expected| match expected {
             Expected::Unknown => 0,
@@ -318,7 +318,7 @@ impl Run {
         self.client.reads(&self.stream.taken, self.gate.passed()).map_err(TestCaseError::fail)
     }
 
-    /// Everything is there, nothing holds anything back any more.
+    /// Every answer exists and nothing is held any more.
     fn ends(&mut self) -> Result<(), TestCaseError> {
         self.gate.advance(100);
         self.stream.allowances.clear();
@@ -328,7 +328,7 @@ impl Run {
         while !self.broken && self.flush() != Flush::Empty {
             self.pump();
         }
-        // What of a broken one is there may still leave.
+        // The available part of a broken answer may still leave.
         self.flush();
         let whole = self.is_right()?;
         if !self.broken {

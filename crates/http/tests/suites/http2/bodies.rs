@@ -1,4 +1,4 @@
-//! Bodies of requests: handed on as they come, bounded, and never cut short unnoticed.
+//! Request bodies: passed on as they arrive, bounded, and never truncated without an error.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn many_bodies_at_one_time_are_bounded() {
     let server = TestServer::default();
     run(async {
         let (requests, _driving) = connect(&server).await;
-        // Of each there is a megabyte less one byte, and none ends.
+        // Each body has sent a megabyte less one byte, and none ends.
         let mut open = Vec::new();
         for _ in 0..20 {
             let mut requests = requests.clone().ready().await.expect("room");
@@ -157,7 +157,7 @@ fn slow_bodies_and_clients_that_do_not_read_cost_their_stream() {
         send.send_data("abc".into(), false).expect("a window");
         let (head, mut body) = response.await.expect("an answer").into_parts();
         assert_eq!(head.status, 400, "its reader is told that it was cut off");
-        // No room is given for its text.
+        // The window has no room for the error's body.
         let error = body.data().await.expect("something").expect_err("a reset");
         assert_eq!(error.reason(), Some(Reason::CANCEL));
         let (response, _send) =

@@ -1,4 +1,4 @@
-//! Frames that no client library sends: floods, which end their own connection, and broken prefaces.
+//! Frames that no client library sends: floods, which end their connection, and broken prefaces.
 
 use super::*;
 
@@ -21,8 +21,8 @@ fn head_block(path: &str) -> Vec<u8> {
     block
 }
 
-/// Sends what `flood` makes, again and again, until the server ends the connection; gives the reasons of its
-/// GOAWAY frames.
+/// Sends the bytes of `flood` again and again until the server ends the connection; returns the reasons of
+/// its GOAWAY frames.
 fn flooded(server: &TestServer, rounds: u32, mut flood: impl FnMut(u32) -> Vec<u8>) -> Vec<u32> {
     let mut client = server.connect();
     client.send(HELLO);
@@ -36,7 +36,7 @@ fn flooded(server: &TestServer, rounds: u32, mut flood: impl FnMut(u32) -> Vec<u
         }
     });
     let mut bytes = Vec::new();
-    // A reset may cut it off.
+    // A reset may cut the frames off.
     let _end = client.stream.read_to_end(&mut bytes);
     sender.join().expect("no panic");
     let (mut reasons, mut rest) = (Vec::new(), &bytes[..]);
@@ -76,7 +76,7 @@ fn floods_end_their_own_connection() {
     wait_until("they are gone", || server.stats.total().connections == 1);
 }
 
-/// Each reset only when the request was taken.
+/// Each request is reset only after it was accepted.
 #[test]
 fn requests_that_are_reset_one_by_one_are_bounded() {
     let server = TestServer::default();
@@ -111,7 +111,7 @@ fn heads_without_an_end_are_bounded() {
         0 => frame(1, 1, 1, &head_block("/echo")),
         _ => frame(9, 0, 1, &literal.repeat(10)),
     };
-    // GOAWAY with a reason, or the end at once.
+    // GOAWAY with a reason, or an immediate end.
     let reasons = flooded(&server, 10_000, endless);
     assert!(reasons.iter().all(|reason| *reason != 0), "{reasons:?}");
     let empty = |round: u32| match round {
@@ -138,7 +138,7 @@ fn empty_pieces_of_a_body_are_bounded() {
     assert_eq!(flooded(&server, 10_000, flood), [ENHANCE_YOUR_CALM]);
 }
 
-/// A client that takes no answers, with all the room in its windows that there can be.
+/// A client that reads no answers, with the largest possible windows.
 #[test]
 fn answers_that_are_not_taken_are_bounded() {
     let limits = Limits { write_timeout_ms: 500, ..Limits::default() };
@@ -167,7 +167,7 @@ fn only_a_connection_that_begins_so_speaks_http_2() {
     assert_eq!(server.exchange(&late), format!("200 GET /echo [] | {refused}"));
     let other = "PRI * HTTP/2.1\r\n\r\n";
     assert_eq!(server.exchange(other.as_bytes()), refused);
-    // A preface in pieces is one; what follows it need not be HTTP/2.
+    // A preface may arrive in pieces; what follows it need not be HTTP/2.
     let mut client = server.connect();
     for byte in HELLO {
         client.send([*byte]);
@@ -194,8 +194,8 @@ fn a_preface_that_does_not_come_to_its_end_is_ended() {
     wait_until("they are gone", || server.stats.total().connections == 0);
 }
 
-/// WebSocket over HTTP/2 (RFC 8441) is not offered, so that browsers open a connection of HTTP/1.1 for it. A
-/// client that asks all the same has broken the rules (section 3), and is told so on its stream alone.
+/// WebSocket over HTTP/2 (RFC 8441) is not offered, so browsers open an HTTP/1.1 connection for it. A client
+/// that asks anyway breaks the rules (section 3); only its stream is reset.
 #[test]
 fn extended_connect_is_not_offered_and_costs_its_stream() {
     let server = TestServer::default();
@@ -211,8 +211,8 @@ fn extended_connect_is_not_offered_and_costs_its_stream() {
     });
 }
 
-/// All cases of h2spec, the strict ones as well. Without TLS, what is no preface is HTTP/1, which answers
-/// 400.
+/// All cases of h2spec, including the strict ones. Without TLS, bytes that are no preface are HTTP/1, which
+/// answers 400.
 #[test]
 fn h2spec_finds_nothing() {
     let server = TestServer::default();

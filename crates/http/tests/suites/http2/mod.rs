@@ -1,7 +1,7 @@
 //! HTTP/2 as clients speak it: the same answers as in HTTP/1, streams that do not wait for each other, and
-//! endings. Over TLS by ALPN, without by prior knowledge.
+//! endings. Over TLS by ALPN, without TLS by prior knowledge.
 //!
-//! `bodies`: those of requests. `frames`: what no client library sends: floods, broken prefaces, h2spec.
+//! `bodies`: request bodies. `frames`: what no client library sends: floods, broken prefaces, h2spec.
 
 mod bodies;
 mod frames;
@@ -86,7 +86,7 @@ async fn shown(response: Response<RecvStream>) -> String {
     format!("{} {}", head.status.as_u16(), detail.unwrap_or(&body)).trim().to_owned()
 }
 
-/// A body; or how much there was of it, and what broke it.
+/// A body; or its received length and the error that broke it.
 async fn whole(mut body: RecvStream) -> Result<Vec<u8>, (usize, h2::Error)> {
     let mut bytes = Vec::new();
     while let Some(piece) = body.data().await {
@@ -115,7 +115,7 @@ async fn post(requests: &mut SendRequest<Bytes>, request: Request<()>, body: Vec
     let sending = async move {
         while !rest.is_empty() {
             send.reserve_capacity(rest.len());
-            // One that is answered early is not sent to its end.
+            // A body whose request is answered early is not sent to its end.
             let Some(Ok(_)) = std::future::poll_fn(|cx| send.poll_capacity(cx)).await else { return };
             let piece = rest.split_to(send.capacity().min(rest.len()));
             if send.send_data(piece, false).is_err() {
@@ -328,7 +328,8 @@ fn a_stop_under_load_loses_no_request() {
                         Ok(response) => {
                             assert_eq!(shown(response).await, format!("200 GET {path} []"));
                         }
-                        // Sent after the last that the server takes: it may be sent again elsewhere.
+                        // Sent after the last request that the server accepts: it may be sent again
+                        // elsewhere.
                         Err(error) if error.is_go_away() && error.reason() == Some(Reason::NO_ERROR) => break,
                         Err(error) => panic!("{error}"),
                     }
