@@ -1,5 +1,4 @@
-//! Lines of an access log: the combined format of Apache and nginx (the common one as well), and Forebay's
-//! own JSON.
+//! Lines of an access log: the combined and the common format of Apache and nginx, and Forebay's own JSON.
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
@@ -8,23 +7,23 @@ use serde_json::Value;
 /// One request that was logged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logged {
-    /// When, in milliseconds since the epoch.
+    /// The time, in milliseconds since the epoch.
     pub at_ms: i64,
-    /// As the request line has it.
+    /// The method, as in the request line.
     pub method: String,
-    /// Path and query; of a query that the log does not have, the number that it gives.
+    /// Path and query. If the log replaces the query by a number, that number stands for it.
     pub target: String,
     /// The status of the answer.
     pub status: u16,
     /// The bytes of its body.
     pub bytes: u64,
-    /// How long it took, if the log tells.
+    /// The duration, if it is logged.
     pub duration_ms: Option<f64>,
-    /// Whether the log names who asked.
+    /// Whether the log names the user.
     pub is_identified: bool,
 }
 
-/// Reads a line; `None` for one that is no request: another event, or another format.
+/// Reads a line; `None` if the line is not a request: another event, or another format.
 pub fn read(line: &str) -> Option<Logged> {
     if line.starts_with('{') { json(line) } else { combined(line) }
 }
@@ -45,8 +44,9 @@ fn json(line: &str) -> Option<Logged> {
     })
 }
 
-/// `host ident user [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326 "referer" "agent"`, and what
-/// stands behind it; nginx's `$request_time` (seconds) is read there when it is the only number with a point.
+/// `host ident user [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326 "referer" "agent"`, and any
+/// fields behind it; nginx's `$request_time` (seconds) is read there if it is the only number with a decimal
+/// point.
 fn combined(line: &str) -> Option<Logged> {
     let (before, rest) = line.split_once(" [")?;
     let (time, rest) = rest.split_once("] \"")?;
@@ -57,7 +57,7 @@ fn combined(line: &str) -> Option<Logged> {
     let mut words = rest.split(' ');
     let status = words.next()?.parse().ok()?;
     let bytes = words.next().and_then(|bytes| bytes.parse().ok()).unwrap_or_default();
-    // What is quoted may hold anything.
+    // Quoted fields may contain anything.
     let unquoted = rest.split('"').step_by(2).skip(1).flat_map(str::split_whitespace);
     let mut seconds = unquoted.filter(|word| word.contains('.')).filter_map(|word| word.parse::<f64>().ok());
     let duration_ms = seconds.next().filter(|_| seconds.next().is_none()).map(|seconds| seconds * 1e3);

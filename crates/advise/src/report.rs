@@ -1,16 +1,16 @@
-//! What was found, as a config fragment whose comments are the figures.
+//! The findings, as a config fragment whose comments are the figures.
 
 use crate::statements::{Counted, Gain};
 use crate::traffic::{LIVES_S, Route, Traffic};
 use std::fmt::Write;
 
-/// Routes that are shown at most, and statements.
+/// The highest number of routes, and of statements, that are shown.
 const SHOWN_MAX: usize = 20;
 /// A route below this share of all requests is not worth a line.
 const SHARE_MIN: f64 = 0.005;
-/// A cache is worth it when it answers this share of a route's requests.
+/// A cache is suggested when it answers this share of a route's requests.
 const HITS_MIN: f64 = 0.1;
-/// Answers are kept no longer than it takes to answer this share from the cache.
+/// The shortest lifetime that answers this share from the cache is chosen.
 const HITS_ENOUGH: f64 = 0.5;
 
 /// The fragment. `app` is the URL of the application in front of which Forebay would stand.
@@ -87,7 +87,7 @@ fn of_traffic(traffic: Traffic, app: &str, out: &mut String) {
     }
 }
 
-/// The endpoint of a GET; how many requests it saves, and of what time.
+/// Writes the endpoint of a GET. Returns how many requests it saves, and how much time.
 fn cacheable(shown: &str, route: &Route, app: &str, out: &mut String) -> (u64, f64) {
     let share = |hits: u64| hits as f64 / route.requests as f64;
     put(

@@ -1,9 +1,9 @@
-//! The route that a path belongs to: parts that name a row become parameters.
+//! The route of a path: parts that identify a row become parameters.
 
-/// Paths that differ in one part are one route when there are more of them than this.
+/// When more paths than this differ only in one part, they are one route.
 const SIBLINGS_MAX: usize = 20;
 
-/// A part that stands for any, until it has a name.
+/// A placeholder for any part, until it is named.
 const ANY: &str = "{}";
 
 /// The parts of a path, without its query; those that look like an id are parameters.
@@ -18,12 +18,12 @@ fn is_id(part: &str) -> bool {
     let has_digit = part.bytes().any(|byte| byte.is_ascii_digit());
     let is_number = has_digit && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_token = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));
-    // A file's name has a point, and is none.
+    // A file name contains a point, so it is no token and no id.
     is_number || has_digit && is_token && part.len() >= 16
 }
 
-/// Which part of these routes, all as long, is a parameter: more routes than [`SIBLINGS_MAX`] differ in it
-/// alone.
+/// The index of the part that is a parameter in these routes, which have the same number of parts: more
+/// than [`SIBLINGS_MAX`] of them differ only in that part.
 pub fn varying(routes: &[&[String]]) -> Option<usize> {
     let length = routes.first()?.len();
     (0..length).find(|at| {
@@ -39,12 +39,12 @@ pub fn varying(routes: &[&[String]]) -> Option<usize> {
     })
 }
 
-/// The part that stands for any.
+/// The placeholder for any part.
 pub fn any() -> String {
     ANY.to_owned()
 }
 
-/// A route as a config has it: `/items/{id}/parts/{id2}`. `None`: a config cannot have it.
+/// A route as a config has it: `/items/{id}/parts/{id2}`. `None` if a config cannot express it.
 pub fn shown(parts: &[String]) -> Option<String> {
     let (mut out, mut count) = (String::new(), 0);
     for part in parts {

@@ -1,11 +1,11 @@
-//! What `pg_stat_statements` counts of statements, and the action that answers each from memory.
+//! The counts of `pg_stat_statements`, and the action that would answer each statement from memory.
 
 /// The query for [`Counted`], the most expensive first. The column was `total_time` before PostgreSQL 13.
 pub const QUERY: &str = "SELECT query, calls::bigint, total_exec_time::double precision, rows::bigint FROM pg_stat_statements \
      WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) \
      AND query ~* '^\\s*(select|insert|update|delete|with)\\y' ORDER BY total_exec_time DESC LIMIT 200";
 
-/// A statement with what was counted of it.
+/// A statement with its counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counted {
     /// Its text, with `$1` for values.
@@ -14,7 +14,7 @@ pub struct Counted {
     pub calls: u64,
     /// How long all runs took, in milliseconds.
     pub total_ms: f64,
-    /// The rows that all runs gave or changed.
+    /// The rows that all runs returned or changed.
     pub rows: u64,
 }
 
@@ -25,12 +25,12 @@ pub enum Gain {
     Memory(&'static str),
     /// The write is acknowledged from the log, and written with many others.
     Behind(&'static str),
-    /// It stays a statement, and its answer is kept.
+    /// It stays a statement, and its answer is cached.
     Cached,
 }
 
 impl Counted {
-    /// The table and what can be done; `None`: nothing that is known here.
+    /// The table and the gain; `None` if no gain is known for the statement.
     pub fn gain(&self) -> Option<(String, Gain)> {
         let words: Vec<&str> = self
             .query
@@ -65,7 +65,7 @@ impl Counted {
             () if is_many => Gain::Cached,
             () if has("random") && has("order") => Gain::Memory("random"),
             () if has("count") => Gain::Memory("count"),
-            // About one row a run: it is looked for by a key.
+            // About one row a run: the statement looks up a key.
             () if ends_at_one && self.rows <= self.calls => Gain::Memory("get"),
             () => Gain::Cached,
         };

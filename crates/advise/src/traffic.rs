@@ -1,4 +1,4 @@
-//! What was asked, route by route, and what a cache in front would have answered of it.
+//! The requests by route, and how many of them a cache in front would have answered.
 
 use crate::access_log::Logged;
 use crate::route;
@@ -6,48 +6,48 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-/// For how many seconds answers are kept, in the caches that are tried.
+/// The lifetimes of answers in seconds, in the simulated caches.
 pub const LIVES_S: [i64; 3] = [1, 10, 60];
 
-/// What was logged, read line by line in the order of time.
+/// The logged requests, read line by line in the order of time.
 #[derive(Default)]
 pub struct Traffic {
     routes: HashMap<(String, Vec<String>), Route>,
     targets: HashMap<u64, Target>,
     /// Lines that are a request.
     pub requests: u64,
-    /// Lines that are none.
+    /// Lines that are not a request.
     pub others: u64,
     first_ms: Option<i64>,
     last_ms: i64,
 }
 
-/// What is known of one path and query.
+/// The state of one path and query.
 #[derive(Default)]
 struct Target {
-    /// When each of the caches asked for it last; `None`: not yet.
+    /// When each simulated cache last fetched it; `None`: not yet.
     filled_ms: [Option<i64>; LIVES_S.len()],
     second: Option<i64>,
 }
 
-/// What was asked of one route.
+/// The counts of one route.
 #[derive(Debug, Clone, Default)]
 pub struct Route {
-    /// How often it was asked for.
+    /// The number of requests.
     pub requests: u64,
-    /// Those that were answered by 2xx or 304.
+    /// Requests that were answered with 2xx or 304.
     pub good: u64,
-    /// Requests for what another one asked for in the same second.
+    /// Requests for a path and query that an earlier request asked for in the same second.
     pub at_one_time: u64,
-    /// Requests that a cache would have answered, by the life of its answers.
+    /// Requests that a cache would have answered, by the lifetime of its answers.
     pub hits: [u64; LIVES_S.len()],
-    /// Requests of which the log names who asked.
+    /// Requests whose user is logged.
     pub identified: u64,
     /// The bytes of all bodies.
     pub bytes: u64,
-    /// The time of those whose time is logged, and how many they are.
+    /// The summed duration of the requests whose duration is logged.
     pub timed_ms: f64,
-    /// See `timed_ms`.
+    /// The number of requests whose duration is logged.
     pub timed: u64,
     /// The most requests in a second.
     pub peak_per_s: u64,
@@ -87,7 +87,7 @@ impl Traffic {
         routes
     }
 
-    /// Makes one route of those that differ in one part.
+    /// Merges routes that differ in one part.
     fn merge_siblings(&mut self) {
         let kinds: std::collections::HashSet<(String, usize)> =
             self.routes.keys().map(|(method, parts)| (method.clone(), parts.len())).collect();
@@ -144,7 +144,7 @@ impl Route {
         }
     }
 
-    /// Adds what was asked of another one. The peaks of both are taken for one second's.
+    /// Adds the counts of another route. The higher of the two peaks is taken.
     fn merge(&mut self, other: &Route) {
         self.requests += other.requests;
         self.good += other.good;
@@ -157,7 +157,7 @@ impl Route {
         self.peak_per_s = self.peak_per_s.max(other.peak_per_s);
     }
 
-    /// The mean time of a request; `None`: the log does not tell.
+    /// The mean duration of a request; `None` if no duration is logged.
     pub fn mean_ms(&self) -> Option<f64> {
         (self.timed > 0).then(|| self.timed_ms / self.timed as f64)
     }

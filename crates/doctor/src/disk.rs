@@ -1,4 +1,4 @@
-//! The disk of the data folder: what a durable write waits for, measured there.
+//! The disk of the data folder: the latency of a durable write, measured there.
 
 use crate::finding::{Finding, Mend};
 use crate::system::System;
@@ -7,16 +7,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Synced writes; the middle one counts.
+/// Number of synced writes; their median counts.
 const SYNCS: usize = 64;
-/// A write of this length, as a small group of the log.
+/// Length of a write: that of a small group of the log.
 const WRITE_BYTES: usize = 4_096;
-/// Slower than any solid-state disk with a healthy queue.
+/// A sync slower than this is slower than any solid-state disk with a healthy queue.
 const SLOW: Duration = Duration::from_millis(5);
-/// Quicker than any disk: the sync is answered from a cache.
+/// A sync quicker than this is quicker than any disk: it is answered from a cache.
 const TOO_QUICK: Duration = Duration::from_micros(5);
 
-/// The data folder, or where it will be made.
+/// Examines the data folder, or the folder in which it will be created.
 pub(crate) fn examine(system: &System, folder: &Path) -> Vec<Finding> {
     let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
     vec![kind(system, there), sync(there)]
@@ -91,7 +91,7 @@ fn sync(folder: &Path) -> Finding {
     }
 }
 
-/// In a file of its own, as the log writes: appended, then `fdatasync`.
+/// The median time of an append and an `fdatasync`, as the log writes, in a temporary file.
 fn measure(folder: &Path) -> io::Result<Duration> {
     let path = folder.join(format!(".forebay-doctor-{}", std::process::id()));
     let mut file = OpenOptions::new().create_new(true).write(true).open(&path)?;

@@ -1,17 +1,17 @@
-//! What an examination says: one [`Finding`] a subject.
+//! The result of an examination: one [`Finding`] for each subject.
 
-/// One subject that was looked at.
+/// One examined subject, and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at, such as `open files`.
+    /// The examined subject, such as `open files`.
     pub subject: &'static str,
-    /// Whether it is well.
+    /// Whether the subject is well.
     pub state: State,
     /// What was found, with its figures.
     pub found: String,
     /// What a state other than [`State::Well`] costs; empty otherwise.
     pub cost: String,
-    /// What mends it.
+    /// What fixes the finding.
     pub mend: Mend,
 }
 
@@ -20,7 +20,7 @@ pub struct Finding {
 pub enum State {
     /// Nothing to do.
     Well,
-    /// This system does not tell.
+    /// This system does not report it.
     Unknown,
     /// It costs speed.
     Slow,
@@ -28,10 +28,10 @@ pub enum State {
     Wrong,
 }
 
-/// What mends a finding.
+/// What fixes a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mend {
-    /// Nothing is to be mended, or only by other hardware.
+    /// Nothing needs fixing, or only other hardware fixes it.
     Nothing,
     /// A command or setting, for people.
     Command(String),
@@ -39,7 +39,7 @@ pub enum Mend {
     Sysctl {
         /// Its name, such as `net.core.somaxconn`.
         key: &'static str,
-        /// The value that mends it.
+        /// The value that fixes the finding.
         value: String,
     },
 }
@@ -51,7 +51,7 @@ impl Finding {
         Finding { subject, state: State::Well, found, cost, mend }
     }
 
-    /// A subject of which this system tells nothing, and why.
+    /// A subject that this system does not report, and why.
     pub fn unknown(subject: &'static str, why: impl Into<String>) -> Finding {
         Finding { state: State::Unknown, ..Finding::well(subject, why) }
     }

@@ -1,11 +1,12 @@
-//! What of a machine, its database and its memory tier keeps a server from its speed or its promises.
+//! Finds settings of a machine, its database and its memory tier that cost a server speed or break
+//! its promises.
 //!
-//! What it is: [`examine`] looks at the kernel's files, [`stores`] at PostgreSQL, Redis and Valkey; each
-//! subject is one [`Finding`]: what was found, what it costs, what mends it. [`report`] writes them for a
-//! terminal of 80 columns.
+//! What it is: [`examine`] reads the kernel's files, [`stores`] the settings of PostgreSQL, Redis and
+//! Valkey; each subject is one [`Finding`]: what was found, what it costs, what fixes it. [`report`]
+//! writes them for a terminal of 80 columns.
 //!
-//! What it promises: nothing is changed, but for a file in the data folder that is written, synced and
-//! removed. What a system does not tell is [`State::Unknown`], never taken for well.
+//! What it promises: nothing is changed, except for a file in the data folder that is written, synced
+//! and removed. A figure that a system does not report is [`State::Unknown`], never [`State::Well`].
 //!
 //! What it leaves to others: the config, the exit code, and writing files ([`sysctl_file`] is their text).
 
@@ -31,13 +32,13 @@ pub struct Needs<'a> {
     pub connections: u64,
     /// Most memory of hot tables, in bytes.
     pub memory_bytes: u64,
-    /// Whether it asks for huge pages.
+    /// Whether the server requests huge pages.
     pub huge_pages: bool,
-    /// The folder of its log; `None` without a log of its own.
+    /// The folder of the server's log; `None` without one.
     pub data: Option<&'a Path>,
 }
 
-/// Looks at a machine.
+/// Examines a machine.
 pub fn examine(system: &System, needs: &Needs<'_>) -> Vec<Finding> {
     let mut findings = sockets::examine(system, needs.connections);
     findings.extend(network::examine(system));

@@ -1,13 +1,14 @@
-//! Processors, memory and clocks: what the machine, its hypervisor and its control group give.
+//! Processors, memory and clocks, as the machine, its hypervisor and its control group provide
+//! them.
 
 use crate::finding::{Finding, Mend};
 use crate::system::System;
 
 /// Clocks that a program reads without a system call.
 const QUICK_CLOCKS: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
-/// Beside hot tables: connections, the response cache, batches of the drain.
+/// Memory needed besides hot tables: connections, the response cache, batches of the drain.
 const MEMORY_BESIDE_BYTES: u64 = 512 * 1024 * 1024;
-/// Above it the kernel swaps programs out to have more file cache.
+/// Above this value the kernel swaps out programs to have more file cache.
 const SWAPPINESS_MAX: u64 = 10;
 
 pub(crate) fn examine(system: &System, memory_limit_bytes: u64, huge_pages: bool) -> Vec<Finding> {
@@ -56,7 +57,7 @@ fn clock_source(system: &System) -> Finding {
     }
 }
 
-/// Who keeps the clock leaves a trace below `/run`.
+/// A time service creates a file below `/run`.
 fn clock_set(system: &System) -> Finding {
     const SUBJECT: &str = "clock";
     if system.has("run/systemd/timesync/synchronized") {
@@ -74,7 +75,8 @@ fn clock_set(system: &System) -> Finding {
     }
 }
 
-/// The limits of the control group of this process, and of those above it; the smallest count.
+/// The limits of the control group of this process: the smallest of the group's own and its
+/// parents'.
 struct Group {
     cores: Option<f64>,
     memory_bytes: Option<u64>,
@@ -157,7 +159,7 @@ fn pages(system: &System) -> Finding {
     }
 }
 
-/// Only where there is swap.
+/// `None` where there is no swap.
 fn swap(system: &System) -> Option<Finding> {
     const KEY: &str = "vm.swappiness";
     let is_there = system.text("proc/swaps").is_some_and(|text| text.lines().count() > 1);

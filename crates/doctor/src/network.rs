@@ -5,7 +5,7 @@ use crate::system::System;
 use std::collections::BTreeSet;
 
 pub(crate) fn examine(system: &System) -> Vec<Finding> {
-    // A folder `device` is there for cards, not for bridges, tunnels and the loopback.
+    // Cards have a folder `device`; bridges, tunnels and the loopback do not.
     let cards: Vec<String> = system
         .names("sys/class/net")
         .into_iter()
@@ -23,7 +23,7 @@ fn queues(system: &System, card: &str) -> Finding {
     let queues: Vec<String> =
         system.names(&folder).into_iter().filter(|name| name.starts_with("rx-")).collect();
     let cores = system.cores();
-    // A mask of hexadecimal digits and commas; all zero: the core that was interrupted does all.
+    // A mask of hexadecimal digits and commas. All zero: the interrupted core does all the work.
     let steered = |queue: &String| {
         let mask = system.text(format!("{folder}/{queue}/rps_cpus")).unwrap_or_default();
         mask.bytes().any(|digit| !matches!(digit, b'0' | b','))

@@ -8,7 +8,7 @@ const COLUMNS: usize = 80;
 /// Where the text of a finding begins.
 const INDENT: usize = 30;
 
-/// The worst first, and within a state in the order in which they were looked at.
+/// The findings, the worst first, and within a state in the order of examination.
 pub fn report(findings: &[Finding]) -> String {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| std::cmp::Reverse(finding.state));
@@ -34,8 +34,8 @@ pub fn report(findings: &[Finding]) -> String {
     text
 }
 
-/// Words in lines of [`COLUMNS`], behind a head that the first line shows. A word that is longer than a line
-/// is left whole: it may be a command's.
+/// Wraps words into lines of [`COLUMNS`]; the first line begins with `head`. A word that is longer than a
+/// line is not split, because it may be part of a command.
 fn wrap(text: &mut String, head: &str, words: &str) {
     let mut line = format!("{head:<INDENT$}");
     let mut is_empty = true;
@@ -57,7 +57,8 @@ fn wrap(text: &mut String, head: &str, words: &str) {
     text.push('\n');
 }
 
-/// A file of sysctl.d with every kernel setting that a finding wants; `None` when none does.
+/// A file of sysctl.d with every kernel setting that a finding recommends; `None` when there is
+/// none.
 pub fn sysctl_file(findings: &[Finding]) -> Option<String> {
     let mut text = "# Written by `forebay doctor --fix`.\n".to_owned();
     let before = text.len();

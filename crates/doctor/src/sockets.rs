@@ -1,13 +1,13 @@
-//! Files, listeners' queues and ports: what bounds connections.
+//! Open files, listen backlogs and ports, which limit connections.
 
 use crate::finding::{Finding, Mend};
 use crate::system::System;
 
-/// Files beside connections: log, database, upstreams, threads' own.
+/// Files needed besides connections: log, database, upstreams, those of threads.
 const FILES_BESIDE: u64 = 1_024;
-/// Connections that wait to be accepted: what a listener asks the kernel for.
+/// Connections that wait to be accepted: the backlog that a listener requests from the kernel.
 const BACKLOG: u64 = 4_096;
-/// Ports for connections that this machine makes; fewer than the usual range are a mistake.
+/// Ports for outgoing connections; fewer than the usual range is a mistake.
 const PORTS_MIN: u64 = 28_000;
 
 pub(crate) fn examine(system: &System, connections: u64) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! The settings of the database and of the memory tier that a config names, asked of the servers themselves.
+//! The settings of the database and of the memory tier that a config names, queried from the servers.
 
 use crate::finding::{Finding, Mend};
 use forebay_database::{Options, Store};
@@ -6,19 +6,19 @@ use forebay_redis::{Client, Facts, Need, Role, require};
 use forebay_value::Value;
 use std::collections::BTreeMap;
 
-/// What of `pg_settings` is looked at.
+/// The query for the examined rows of `pg_settings`.
 const SETTINGS: &str = "SELECT name::text, setting::text FROM pg_settings WHERE name IN ('fsync', \
      'full_page_writes', 'synchronous_commit', 'shared_buffers', 'max_wal_size', 'max_connections', \
      'wal_level', 'max_slot_wal_keep_size')";
 /// PostgreSQL's own default: 128 MiB, in blocks of 8 KiB.
 const SHARED_BUFFERS_DEFAULT: u64 = 16_384;
-/// MiB of WAL between two checkpoints that a steady drain needs not to cause them.
+/// MiB of WAL between two checkpoints; with less, a steady drain causes checkpoints.
 const WAL_MIB: u64 = 4_096;
 /// Connections that several servers and their drains use.
 const CONNECTIONS: u64 = 50;
 
-/// The settings of PostgreSQL, and the replication slots that servers have left there; nothing for SQLite,
-/// which is opened as Forebay wants it.
+/// Examines the settings of PostgreSQL, and replication slots that servers have left behind. Empty for
+/// SQLite, which Forebay opens with the settings that it needs.
 pub async fn database(url: &str) -> Vec<Finding> {
     if url.starts_with("sqlite:") {
         return Vec::new();
@@ -32,7 +32,7 @@ pub async fn database(url: &str) -> Vec<Finding> {
     }
 }
 
-/// The settings of every Redis or Valkey server of a URL.
+/// Examines the settings of every Redis or Valkey server of a URL.
 pub async fn tier(url: &str, is_durable: bool) -> Vec<Finding> {
     let facts = match Client::connect(url, forebay_redis::Options::default()).await {
         Ok(client) => client.facts().await,
@@ -48,7 +48,7 @@ fn away(subject: &'static str, error: &dyn std::fmt::Display) -> Finding {
     Finding::wrong(subject, error.to_string(), "the server waits for it", Mend::Nothing)
 }
 
-/// The settings, and the slots that no server uses, each in words.
+/// Queries the settings, and a description of each replication slot that no server uses.
 async fn asked(url: &str) -> Result<(BTreeMap<String, String>, Vec<String>), forebay_database::Error> {
     let store = Store::open(url, Options::default())?;
     let statement = store.prepare(SETTINGS).await?;
@@ -61,7 +61,7 @@ async fn asked(url: &str) -> Result<(BTreeMap<String, String>, Vec<String>), for
     Ok((settings, store.idle_slots().await?))
 }
 
-/// Whether what logical decoding keeps has a bound.
+/// Whether the WAL retained for logical decoding has a bound.
 fn kept_wal(settings: &BTreeMap<String, String>) -> Finding {
     let text = |name: &str| settings.get(name).map_or("", String::as_str);
     match (text("wal_level"), text("max_slot_wal_keep_size")) {
@@ -79,7 +79,7 @@ fn kept_wal(settings: &BTreeMap<String, String>) -> Finding {
     }
 }
 
-/// A slot whose server does not run, in words that begin with its name.
+/// A finding for an unused replication slot; `slot` is a description that begins with its name.
 fn idle(slot: &str) -> Finding {
     let name = slot.split(',').next().unwrap_or_default();
     Finding::slow(

@@ -1,4 +1,5 @@
-//! The files by which Linux tells of itself, below a root: `/`, or a folder that a test has made.
+//! The files in which Linux reports its state, below a root: `/`, or a folder that a test has
+//! created.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ impl System {
         System { root: root.into() }
     }
 
-    /// The text of a file, trimmed; `None` when it is not there or not for us.
+    /// The text of a file, trimmed; `None` when it does not exist or is not readable.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
@@ -30,18 +31,18 @@ impl System {
         self.number(Path::new("proc/sys").join(key.replace('.', "/")))
     }
 
-    /// Whether a file is there.
+    /// Whether a file exists.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.root.join(path).exists()
     }
 
-    /// The last name of what a link leads to.
+    /// The file name of a link's target.
     pub fn target(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::canonicalize(self.root.join(path)).ok()?;
         target.file_name()?.to_str().map(str::to_owned)
     }
 
-    /// The names in a folder, in order; none when it is not there.
+    /// The names in a folder, sorted; empty when the folder does not exist.
     pub fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(folder));
         let entries = entries.into_iter().flatten().filter_map(Result::ok);

@@ -1,11 +1,11 @@
-//! Each check against the files of a machine that is well, and of one that is not.
+//! Each check against the files of a machine without problems, and of one with problems.
 
 use crate::{Finding, Mend, Needs, State, System, examine, report, sysctl_file};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A machine of four cores and one card, on which all is well.
+/// A machine of four cores and one network card, without problems.
 const SOUND: &[(&str, &str)] = &[
     (
         "proc/self/limits",
@@ -152,7 +152,7 @@ fn the_disk_is_measured_and_its_kind_is_judged() {
         let of =
             |subject| findings.iter().find(|finding| finding.subject == subject).expect("it is looked at");
         assert_eq!(of("file system").state, state, "{kind}");
-        // How long it takes is the disk's.
+        // The time depends on the disk.
         assert!(of("disk sync").found.contains("ms for 4096 bytes"), "{findings:?}");
     }
     assert_eq!(fs::read_dir(data.path()).expect("the folder").count(), 0, "nothing is left behind");

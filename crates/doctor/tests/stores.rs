@@ -1,4 +1,4 @@
-//! The settings of servers that run. PostgreSQL is the one of `scripts/services`; Redis is started here.
+//! The settings of running servers. PostgreSQL is started by `scripts/services`; Redis is started here.
 
 use forebay_doctor::{Finding, State, stores};
 use forebay_topology::{Local, Persistence, Spec, Topology};

@@ -1,28 +1,28 @@
-//! The way from a command to a running server: its admin listener, whose address stands in the data folder.
+//! A command's connection to a running server: the admin listener, whose address is in the data folder.
 
 use forebay_config::model::{Memory, Tier};
 use forebay_server::ADMIN_FILE;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The admin listener of the server that has a data folder.
+/// A client of a server's admin listener.
 pub struct AdminClient {
     base: String,
     agent: ureq::Agent,
 }
 
 impl AdminClient {
-    /// The server that runs on the data folder of an embedded tier, if one does. A tier on Redis or Valkey
-    /// needs none.
+    /// The server that runs on the data folder of an embedded tier, if there is one. `None` for a tier on
+    /// Redis or Valkey, which commands open themselves.
     pub fn find(memory: &Memory) -> Option<AdminClient> {
         if memory.tier == Tier::Embedded { AdminClient::running(memory) } else { None }
     }
 
-    /// The server of this machine that runs on a data folder, whatever its tier.
+    /// The server of this machine that runs on the data folder, whatever its tier.
     pub fn running(memory: &Memory) -> Option<AdminClient> {
         let address = std::fs::read_to_string(memory.data_dir.join(ADMIN_FILE)).ok()?;
         let client = AdminClient::at(address.trim());
-        // A server that was killed leaves its address behind. Nothing answers there, or another program does.
+        // A killed server leaves its address behind. Nothing may answer there, or another program may.
         client.get("/jobs").is_ok_and(|jobs| jobs.get("jobs").is_some()).then_some(client)
     }
 
@@ -36,7 +36,7 @@ impl AdminClient {
         AdminClient { base: format!("http://{address}"), agent: config.into() }
     }
 
-    /// GET: the JSON answer, or the sentence of a problem.
+    /// GET: the JSON answer, or the text of a problem detail.
     pub fn get(&self, path: &str) -> Result<Value, String> {
         read(self.agent.get(format!("{}{path}", self.base)).call())
     }
@@ -46,7 +46,7 @@ impl AdminClient {
         parse(self.agent.get(format!("{}{path}", self.base)).call())
     }
 
-    /// POST without a body, query parameters given: the JSON answer, or the sentence of a problem.
+    /// POST with query parameters and no body: the JSON answer, or the text of a problem detail.
     pub fn post(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
         read(self.agent.post(format!("{}{path}", self.base)).query_pairs(query.iter().copied()).send_empty())
     }

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The definition of the command line.
 
 pub mod agent;
 pub mod load;
@@ -131,7 +131,7 @@ pub enum Command {
     Redis(redis::Redis),
 }
 
-/// Which config, and what stands above it: the same for every command that needs one.
+/// The config and its overrides: the same for every command that needs a config.
 #[derive(Debug, Clone, Args)]
 pub struct ConfigArgs {
     /// The config; without it, ./forebay.toml.
@@ -168,7 +168,7 @@ pub struct OverrideArgs {
 }
 
 impl OverrideArgs {
-    /// As the config reader takes them.
+    /// The overrides in the form that the config reader takes.
     pub fn to_overrides(&self) -> Overrides {
         Overrides {
             listen: self.listen.clone(),
@@ -192,7 +192,7 @@ pub struct Serve {
     pub new_database: bool,
 }
 
-/// What a server does besides serving clients.
+/// A task of a server besides serving clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Duty {
     /// Writing to the database what is in the queues.
@@ -381,7 +381,7 @@ mod tests {
             let bare = help.lines().any(|line| line.trim() == format!("forebay{path}"));
             assert!(path.is_empty() || bare || !examples.is_empty(), "no example of `forebay{path}`: {help}");
             for example in examples.iter().filter(|line| !line.contains(['\'', '"', '='])) {
-                // What the shell does with the output is not the command's.
+                // A redirection of the output is not part of the command.
                 let words = example.split_whitespace().take_while(|word| *word != ">");
                 Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{example}: {error}"));
             }

@@ -1,11 +1,11 @@
-//! Why a command failed, and the exit codes that say more than that it did.
+//! Why a command failed, and the exit codes for particular failures.
 
 use std::fmt;
 
-/// Exit code for what was typed.
+/// Exit code for wrong arguments.
 pub const ARGUMENTS: u8 = 2;
 
-/// Why a command failed: one sentence, or one a mistake.
+/// Why a command failed: one sentence, or one for each mistake.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -16,7 +16,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Says what an error says.
+    /// A failure with the text of an error.
     pub fn from(error: impl fmt::Display) -> Failure {
         Failure(error.to_string())
     }

@@ -1,6 +1,6 @@
-//! The Rust handlers of the bundled examples: what their configs call by `handler = "name"`.
+//! The Rust handlers of the bundled examples, which their configs call by `handler = "name"`.
 //!
-//! A handler of your own is registered in a `main` of your own (see `docs/handlers.md`); none is added here.
+//! Register your own handlers in your own `main` (see `docs/handlers.md`); none is added here.
 
 mod update_something;
 

@@ -14,8 +14,8 @@ use clap::Parser;
 use forebay_terminal::error;
 use std::process::ExitCode;
 
-/// Rows are many small blocks of many sizes, made on one thread and freed on another: what this allocator is
-/// good at.
+/// Rows are many small blocks of many sizes, allocated on one thread and freed on another; this
+/// allocator is fast at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

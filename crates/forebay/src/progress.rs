@@ -1,5 +1,5 @@
-//! Progress on the terminal: a bar with rate and time left on a terminal, a line now and then where the
-//! output is none.
+//! Progress on the terminal: a bar with rate and time left, or, when the output is no terminal, a line
+//! at an interval.
 
 use crate::failure::Failure;
 use forebay_terminal::say;
@@ -24,7 +24,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins; `rows` is how many there will be, if that is known.
+    /// Begins; `rows` is the total, if it is known.
     pub fn new(label: &str, rows: Option<u64>) -> Progress {
         let template = match rows {
             Some(_) => "{msg} {wide_bar} {human_pos}/{human_len} rows, {per_sec}, {eta} left",
@@ -41,7 +41,7 @@ impl Progress {
         Progress { bar, label: label.to_owned(), started, next_line: started + LINE_EVERY, has_terminal }
     }
 
-    /// So many rows are done.
+    /// `rows` rows are done so far.
     pub fn set(&mut self, rows: u64) {
         self.bar.set_position(rows);
         if !self.has_terminal && Instant::now() >= self.next_line {

@@ -1,5 +1,5 @@
 //! SIGTERM and SIGINT (Ctrl-C): the first ends the work in order, the second ends the process at once.
-//! SIGUSR2 has another process take over.
+//! On SIGUSR2 another process takes over.
 
 use crate::failure::Failure;
 use std::process::exit;
@@ -34,8 +34,8 @@ pub fn on_first(stop: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     is_registered.recv().map_err(Failure::from)?.map_err(Failure::from)
 }
 
-/// Calls `ask` at each SIGUSR2, until it gives true. The signal is caught from the return of this function
-/// on.
+/// Calls `ask` at each SIGUSR2, until it returns true. The signal is caught from the return of this
+/// function on.
 pub fn at_user_signal(mut ask: impl FnMut() -> bool + Send + 'static) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;

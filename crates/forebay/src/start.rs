@@ -1,14 +1,14 @@
-//! What commands begin with: their config, and a runtime.
+//! The start of a command: its config, and a runtime.
 
 use crate::cli::ConfigArgs;
 use crate::failure::Failure;
 use forebay_config::{self as config, Config};
 use std::path::PathBuf;
 
-/// The config of a command that is given none, in the folder that it runs in.
+/// The default config file, in the current folder.
 pub const DEFAULT_FILE: &str = "forebay.toml";
 
-/// The config of a command, with what stands above it.
+/// The config of a command, with the overrides.
 pub fn load_config(args: &ConfigArgs) -> Result<Config, Failure> {
     let (overrides, env) = (args.overrides.to_overrides(), |name: &str| std::env::var(name).ok());
     if let Some(name) = &args.example {

@@ -1,9 +1,10 @@
-//! Listeners that come from a service manager or from the process before, and go to the one that takes over.
+//! Listeners that are inherited from a service manager or from the previous program, and passed to the next
+//! one.
 //!
 //! A service manager passes them as sd_listen_fds(3) says. The program that takes over is executed in this
-//! process, which keeps its id: a service manager sees one service. It is the file that this one was started
-//! from, as it is now. It finds the listeners in one message on a socket that is its standard input (unix(7),
-//! SCM_RIGHTS), and their number in [`COUNT`].
+//! process, which keeps its id: a service manager sees one service. It is the current content of the file
+//! that this program was started from. It finds the listeners in one message on a socket that is its standard
+//! input (unix(7), SCM_RIGHTS), and their number in [`COUNT`].
 
 use crate::failure::Failure;
 use forebay_http::Inherited;
@@ -24,10 +25,10 @@ use std::process::Command;
 /// The variable with the number of listeners, and the process that they are for.
 const COUNT: &str = "FOREBAY_LISTENERS";
 
-/// The kernel passes no more in a message.
+/// The kernel passes at most this many descriptors in a message.
 const LISTENERS_MAX: usize = 253;
 
-/// What this process was given.
+/// The listeners that this process inherited.
 pub fn inherited() -> Result<Inherited, Failure> {
     let given = std::env::var(COUNT).ok();
     let given = given.as_deref().and_then(|given| given.split_once(' '));
@@ -64,7 +65,7 @@ fn receive() -> io::Result<Vec<TcpListener>> {
     Ok(rights.flatten().map(|fd: OwnedFd| TcpListener::from(fd)).collect())
 }
 
-/// The end of a socket at which these are received.
+/// Sends listeners into a socket pair. Returns the end at which they are received.
 fn send(listeners: &[TcpListener]) -> io::Result<OwnedFd> {
     let (near, far) = UnixStream::pair()?;
     let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
@@ -84,7 +85,7 @@ fn program() -> OsString {
 /// Whether the program that would take over can be run.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot.
 pub fn check() -> Result<(), String> {
     let program = program();
     let shown = program.display();

@@ -1,5 +1,5 @@
-//! What is typed wrong on the command line. That this test is here also has `cargo test --workspace` build
-//! the binary for all others, with the features that everything else there has.
+//! Mistakes on the command line. This test also makes `cargo test --workspace` build the binary for all
+//! other tests, with the same features as the rest of the workspace.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -78,7 +78,7 @@ fn a_config_is_named_in_four_ways() {
     }
 }
 
-/// A log is drained by the server that has it: no other process can.
+/// Only the server that has the log open can drain it.
 #[test]
 fn what_only_the_server_of_an_embedded_tier_can_do_is_not_left_to_others() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The load plans of the examples, against their examples: every answer is one that the plan expects.
+//! The load plans of the examples, run against the examples: the plan must expect every answer.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ struct Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended by itself: then the test has failed for that reason.
+        // The server may have ended by itself; the test has then failed for that reason.
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
@@ -35,12 +35,12 @@ fn serve(name: &str, data: &Path) -> Served {
         .by_ref()
         .map_while(Result::ok)
         .find_map(|line| line.split_once("listening on ").map(|(_, url)| url.trim().to_owned()));
-    // What it says from now on is read, so that it never waits for a reader.
+    // Reads the rest of its output, so that the server never waits for a reader.
     std::thread::spawn(move || lines.for_each(drop));
     Served { server, url: url.expect("it listens") }
 }
 
-/// Makes the rows that a plan asks for, and waits until one of them is there.
+/// Generates the rows that a plan requests, and waits until one of them is served.
 fn fill(served: &Served, generate: &str, path: &str) {
     ureq::post(format!("{}{generate}", served.url)).send_empty().expect("it is begun");
     let is_there = || ureq::get(format!("{}{path}", served.url)).call().is_ok();
@@ -52,8 +52,8 @@ fn fill(served: &Served, generate: &str, path: &str) {
     assert!(found, "{path} is not there");
 }
 
-/// Sends two hundred requests of a plan; every endpoint is asked and answers as the plan expects. A plan with
-/// stages gets a rate instead.
+/// Sends two hundred requests of a plan; every endpoint must be requested and answer as the plan expects. A
+/// plan with stages gets a rate instead.
 fn hold(plan: &str, served: &Served) {
     let mut command = forebay();
     command.arg("load");

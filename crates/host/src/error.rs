@@ -1,4 +1,4 @@
-//! Why there is no sample.
+//! Why a sample failed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,13 +10,13 @@ use std::path::Path;
 pub enum Kind {
     /// This system has no `/proc` as Linux has it. Trying again will not help.
     Unsupported,
-    /// The process is gone.
+    /// The process does not exist.
     Gone,
-    /// A file did not hold what it should.
+    /// A file does not have the expected format.
     Malformed,
 }
 
-/// No sample.
+/// The error of a failed sample.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,

@@ -1,13 +1,13 @@
-//! The sending queues of interfaces, as `tc -s qdisc` shows them: what waits, what was dropped,
-//! what was held back.
+//! The sending queues of interfaces, as `tc -s qdisc` shows them: waiting bytes, dropped packets,
+//! and packets held back.
 //!
-//! Asked of the kernel over a netlink socket (rtnetlink(7); needs no privilege). Request:
+//! Queried from the kernel over a netlink socket (rtnetlink(7); needs no privilege). Request:
 //! `nlmsghdr` (16 bytes: length u32, type u16, flags u16, sequence u32, port u32) and `tcmsg` (20
 //! bytes: family u8 and padding, interface i32, handle u32, parent u32, info u32), all in the
 //! machine's byte order. Answer: such messages with attributes (length u16, type u16, value, padded
 //! to 4) until one of type 3. `TCA_STATS2` holds `TCA_STATS_QUEUE`: queued packets, queued bytes,
-//! drops, requeues, over limits, u32 each. Only queues at the root of an interface count: they hold
-//! the figures of those below.
+//! drops, requeues, over limits, u32 each. Only the root queue of an interface counts: its figures
+//! include those of the queues below it.
 
 use crate::Queue;
 use crate::limits::{NETLINK_BYTES, NETLINK_TIMEOUT_MS};
@@ -28,10 +28,11 @@ const ROOT: u32 = 0xFFFF_FFFF;
 const STATS2: u16 = 7;
 const STATS_QUEUE: u16 = 3;
 
-/// The root queues by interface number; empty when the kernel does not tell (a container may forbid it).
+/// The root queues by interface number; empty when the kernel does not answer (a container may forbid
+/// it).
 pub(crate) fn queues() -> HashMap<u32, Queue> {
     let mut found = HashMap::new();
-    // What was read before an error still holds.
+    // Queues that were read before an error stay valid.
     let _ = read(&mut found);
     found
 }
@@ -72,7 +73,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes)
 }
 
-/// Takes the messages of one part; whether the list has ended.
+/// Reads the messages of one part. Returns whether the list has ended.
 fn part(mut bytes: &[u8], found: &mut HashMap<u32, Queue>) -> bool {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = length as usize;

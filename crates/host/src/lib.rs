@@ -1,17 +1,17 @@
 //! What a machine and one process on it have used: CPU, memory, network, TCP, as counters.
 //!
 //! What it is: [`Sampler::sample`] reads `/proc`, `/sys` and the queues of the network interfaces
-//! once and gives a [`Sample`], which is also the JSON of `GET /host` on the admin listener of
+//! once and returns a [`Sample`], which is also the JSON of `GET /host` on the admin listener of
 //! `forebay serve` and of an agent.
 //!
 //! What it promises: a sample costs well under a millisecond of CPU on a small machine and holds no
 //! state, so that any number of readers can take differences of any two samples. Counters only grow
-//! while a machine is up; gauges say so. A figure that a kernel does not offer is missing, never
-//! zero by guess.
+//! while a machine is up; gauges are marked as such. A figure that a kernel does not provide is
+//! missing, never zero.
 //!
 //! What it leaves to others: differences, thresholds and verdicts (`crates/load`), and what only
-//! the server knows ([`Server`]), which the server fills in. Linux only; elsewhere a sample is an
-//! error that says so.
+//! the server knows ([`Server`]), which the server fills in. Linux only; on other systems sampling
+//! returns [`Kind::Unsupported`].
 
 mod error;
 #[cfg(target_os = "linux")]
@@ -25,12 +25,12 @@ pub use sampler::Sampler;
 
 use serde::{Deserialize, Serialize};
 
-/// One look at a machine and a process.
+/// One sample of a machine and a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The machine.
     pub host: Host,
-    /// The process that was asked.
+    /// The process that was sampled.
     pub process: Process,
     /// What a `forebay serve` adds about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,13 +45,13 @@ pub struct Host {
     /// The kernel's id of this boot: two samples with the same one come from the same machine,
     /// whatever its names are.
     pub boot_id: String,
-    /// Milliseconds since boot, sleep counted: what differences are taken over.
+    /// Milliseconds since boot, sleep included. The time base for differences of two samples.
     pub uptime_ms: f64,
     /// CPU time of each core.
     pub cores: Vec<Core>,
     /// From `/proc/meminfo`.
     pub memory: Memory,
-    /// Network interfaces that are up, or have moved anything.
+    /// Network interfaces that are up, or have transferred bytes.
     pub interfaces: Vec<Interface>,
     /// From `/proc/net`, of the process's network namespace.
     pub tcp: Tcp,
@@ -60,7 +60,7 @@ pub struct Host {
     #[serde(default)]
     pub io_stalled_ms: Option<f64>,
     /// Energy that all processors used, in microjoules (RAPL), where this process may read it. Each counter
-    /// begins anew when it is full.
+    /// wraps to zero.
     #[serde(default)]
     pub energy_uj: Option<u64>,
 }
@@ -72,9 +72,9 @@ pub struct Core {
     pub user_ms: f64,
     /// The kernel, interrupts among it.
     pub system_ms: f64,
-    /// Wanted, but given by the hypervisor to another machine.
+    /// Time that was wanted here but given by the hypervisor to another machine.
     pub steal_ms: f64,
-    /// Nothing, or nothing but waiting for a disk.
+    /// Idle, or waiting for a disk.
     pub idle_ms: f64,
 }
 
@@ -83,7 +83,7 @@ pub struct Core {
 pub struct Memory {
     /// `MemTotal`: what the kernel manages, less than what is built in.
     pub total_bytes: u64,
-    /// What programs could still get without swapping.
+    /// Memory that programs could still allocate without swapping.
     pub available_bytes: u64,
 }
 
@@ -92,25 +92,25 @@ pub struct Memory {
 pub struct Interface {
     /// As the kernel calls it: `eth0`, `lo`.
     pub name: String,
-    /// Whether what it sends stays on the machine.
+    /// Whether sent bytes stay on the machine.
     pub loopback: bool,
-    /// What it says it can carry, in megabits a second. Many virtual ones do not know.
+    /// The nominal speed, in megabits a second. Many virtual interfaces report none.
     #[serde(default)]
     pub speed_mbit: Option<u64>,
-    /// Bytes that came.
+    /// Bytes that the interface received.
     pub received_bytes: u64,
-    /// Packets that came.
+    /// Packets that the interface received.
     pub received_packets: u64,
-    /// Bytes that went.
+    /// Bytes that the interface sent.
     pub sent_bytes: u64,
-    /// Packets that went.
+    /// Packets that the interface sent.
     pub sent_packets: u64,
     /// Its sending queue.
     #[serde(default)]
     pub queue: Option<Queue>,
 }
 
-/// What waits to be sent by an interface.
+/// The sending queue of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// Bytes that wait now. A gauge.
@@ -132,8 +132,8 @@ pub struct Tcp {
     pub sent_segments: u64,
     /// Segments sent again.
     pub resent_segments: u64,
-    /// Of them those that the receiver had already: it said so by a duplicate SACK (RFC 2883). 0
-    /// where the kernel does not count them.
+    /// The part of them that the receiver already had, as it reported by a duplicate SACK (RFC
+    /// 2883). 0 where the kernel does not count them.
     #[serde(default)]
     pub spurious_resent_segments: u64,
 }
@@ -145,9 +145,9 @@ pub struct Process {
     pub id: u32,
     /// CPU time of all its threads, ended ones too, in milliseconds.
     pub cpu_ms: f64,
-    /// Memory that is really there. A gauge.
+    /// Resident memory. A gauge.
     pub resident_bytes: u64,
-    /// Its threads; the ones that used most when there are very many.
+    /// Its threads; only those with the most CPU time when there are very many.
     pub threads: Vec<Thread>,
 }
 
@@ -177,10 +177,10 @@ pub struct Server {
     pub waiting: u64,
     /// The database's kind: the scheme of its URL.
     pub database: String,
-    /// Rows of the log that are not in the database yet, as far as they can be told from bytes. A gauge.
+    /// Rows of the log that are not in the database yet, as estimated from bytes. A gauge.
     #[serde(default)]
     pub backlog_rows: Option<u64>,
-    /// Bytes of them. A gauge.
+    /// Bytes of these rows. A gauge.
     pub backlog_bytes: u64,
     /// Bytes that hot tables use. A gauge.
     pub memory_used_bytes: u64,

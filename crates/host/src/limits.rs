@@ -1,11 +1,11 @@
 //! Every limit of this room, and where it comes from.
 
 /// Threads that a sample names: more than any machine has cores to run them on; of more, those that
-/// used most are named.
+/// used the most CPU are named.
 pub(crate) const THREADS_MAX: usize = 256;
 
-/// Interfaces that a sample names: container hosts have hundreds of virtual ones, and a report with more is
-/// not read.
+/// Interfaces that a sample names: container hosts have hundreds of virtual ones, and nobody reads a longer
+/// report.
 pub(crate) const INTERFACES_MAX: usize = 64;
 
 /// Room for one part of the kernel's list of queues; it sends parts of at most this size (netlink's

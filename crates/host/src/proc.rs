@@ -1,7 +1,7 @@
 //! The texts of `/proc`, parsed. Formats: proc(5).
 //!
-//! Every function takes a text and gives what it holds, or `None` when it is not of that format;
-//! reading files is the sampler's.
+//! Every function takes a text and returns its figures, or `None` when it does not have that
+//! format; the sampler reads the files.
 
 use crate::{Core, Interface, Memory, Tcp};
 
@@ -41,7 +41,7 @@ pub(crate) fn resident_bytes(text: &str) -> u64 {
     kibibytes(text, "VmRSS:").unwrap_or(0)
 }
 
-/// A line `Name:  123 kB`, in bytes.
+/// The value of a line `Name:  123 kB`, in bytes.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
@@ -85,7 +85,7 @@ fn counter(text: &str, prefix: &str, wanted: &str) -> Option<u64> {
     pairs.find(|(name, _)| *name == wanted)?.1.parse().ok()
 }
 
-/// In the line that begins with `line`, the number after the word `name`.
+/// The number after the word `name`, in the line that begins with `line`.
 fn after(text: &str, line: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|found| found.strip_prefix(line))?;
     let mut words = rest.split_ascii_whitespace();

@@ -1,4 +1,4 @@
-//! Reads the files and puts a sample together.
+//! Reads the files and builds a sample from them.
 
 use crate::limits::{INTERFACES_MAX, THREADS_MAX};
 use crate::{Error, Host, Interface, Kind, Process, Queue, Sample, Thread, proc};
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Takes samples. Cheap to make, holds nothing open.
+/// Takes samples. Cheap to create; holds no file open.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     proc: PathBuf,
@@ -23,17 +23,17 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// For this machine.
+    /// A sampler of this machine.
     pub fn new() -> Sampler {
         Sampler { proc: "/proc".into(), sys: "/sys".into(), live: true }
     }
 
-    /// For a copy of `/proc` and `/sys` below `root`.
+    /// A sampler of a copy of `/proc` and `/sys` below `root`.
     pub fn of_copy(root: &Path) -> Sampler {
         Sampler { proc: root.join("proc"), sys: root.join("sys"), live: false }
     }
 
-    /// This machine and this process, now.
+    /// Samples this machine and this process.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where there is no `/proc` as Linux has it.
@@ -41,7 +41,7 @@ impl Sampler {
         Ok(Sample { host: self.host()?, process: self.process(std::process::id())?, server: None })
     }
 
-    /// The machine alone.
+    /// Samples the machine without a process.
     ///
     /// # Errors
     /// As [`Sampler::sample`].
@@ -69,12 +69,12 @@ impl Sampler {
         })
     }
 
-    /// A process of this machine.
+    /// Samples a process of this machine.
     ///
     /// # Errors
-    /// [`Kind::Gone`] when there is none of that number.
+    /// [`Kind::Gone`] when there is no process with that number.
     pub fn process(&self, id: u32) -> Result<Process, Error> {
-        // A copy of `/proc` holds one process, under the name that each has for itself.
+        // A copy of `/proc` contains one process, as `self`.
         let folder = self.proc.join(if self.live { id.to_string() } else { "self".into() });
         let stat = folder.join("stat");
         let text = fs::read_to_string(&stat).map_err(|source| Error::read(Kind::Gone, &stat, source))?;
@@ -89,16 +89,17 @@ impl Sampler {
         })
     }
 
-    /// A short text, empty when the kernel has none.
+    /// The text of a file, empty when it does not exist.
     fn text(&self, name: &str) -> String {
         fs::read_to_string(self.proc.join(name)).map(|text| text.trim_end().to_owned()).unwrap_or_default()
     }
 
-    /// Sums the packages. Their parts are counted in them, and the whole platform (`psys`) counts them again.
+    /// Sums the packages. They include the counters of their parts, and the counter of the platform (`psys`)
+    /// includes the packages.
     fn energy_uj(&self) -> Option<u64> {
         let zones = fs::read_dir(self.sys.join("class/powercap")).ok()?.filter_map(Result::ok);
         let of_package = |zone: fs::DirEntry| {
-            // Others tell of the same packages by other registers (`intel-rapl-mmio:0`).
+            // Other zones report the same packages through other registers (`intel-rapl-mmio:0`).
             let is_rapl = zone.file_name().to_str()?.starts_with("intel-rapl:");
             let read = |file: &str| fs::read_to_string(zone.path().join(file)).ok();
             read("name").filter(|name| is_rapl && name.starts_with("package-"))?;
@@ -110,7 +111,7 @@ impl Sampler {
     fn interfaces(&self) -> Vec<Interface> {
         let mut interfaces = proc::interfaces(&self.text("net/dev"));
         interfaces.retain(|interface| interface.received_bytes + interface.sent_bytes > 0);
-        // The busiest first: of very many only they are shown.
+        // The busiest first: when there are very many, only these are shown.
         interfaces
             .sort_by_key(|interface| std::cmp::Reverse(interface.received_bytes + interface.sent_bytes));
         interfaces.truncate(INTERFACES_MAX);
@@ -118,7 +119,7 @@ impl Sampler {
         for interface in &mut interfaces {
             let folder = self.sys.join("class/net").join(&interface.name);
             let number = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<i64>().ok();
-            // 772 is ARPHRD_LOOPBACK; a copy without /sys goes by the name.
+            // 772 is ARPHRD_LOOPBACK; for a copy without /sys the name decides.
             interface.loopback = number("type").map_or(interface.name == "lo", |kind| kind == 772);
             interface.speed_mbit =
                 number("speed").and_then(|speed| u64::try_from(speed).ok()).filter(|s| *s > 0);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A copy of `/proc` as a machine with two cores had it, one of them stolen from.
+/// A copy of `/proc` of a machine with two cores, one of which has stolen time.
 fn copy(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a scratch folder");
     for (name, text) in files {

@@ -1,7 +1,8 @@
-//! One connection: requests out, answers in, and which requests wait. Knows no epoll and counts nothing.
+//! One connection: writes requests, reads answers, and knows which requests wait. Has no access to epoll
+//! and counts nothing.
 //!
-//! It reads into a buffer of its worker's; of its own it has only what an answer in pieces leaves
-//! behind, so that ten thousand of them fit into memory.
+//! A connection reads into its worker's buffer. It stores only the unparsed rest of an incomplete
+//! answer, so that ten thousand connections fit into memory.
 
 use crate::limits::BODY_BYTES_MAX;
 use crate::recorder::Pending;
@@ -16,25 +17,25 @@ use std::time::Instant;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nothing there: made anew when its time has come, or never.
+    /// Not connected. Connected again at `retry_at`, or never.
     Closed,
     /// The socket, or TLS, is being set up.
     Connecting,
     Open,
 }
 
-/// An answer of which the head is there.
+/// An answer whose head has been read.
 struct Current {
     head: Head,
     body: Body,
     bytes: u64,
 }
 
-/// What came back for a request.
+/// The answer to a request, when it is complete.
 pub(crate) struct Answer {
     pub pending: Pending,
     pub head: Head,
-    /// On the wire.
+    /// Bytes of the answer on the wire.
     pub bytes: u64,
 }
 
@@ -42,29 +43,29 @@ pub(crate) struct Connection {
     transport: Option<Transport>,
     pub state: State,
     pub pending: VecDeque<Pending>,
-    /// The server has said that it closes: nothing more is sent.
+    /// The server has announced that it closes: no more requests are sent.
     pub closing: bool,
-    /// Where it stands in its worker's list of those with room.
+    /// Whether the connection is in its worker's list of connections with room.
     pub listed: bool,
-    /// It is watched for room in the socket.
+    /// Whether epoll watches the socket for room to write.
     pub watched_for_room: bool,
     /// When connecting began.
     pub since: Instant,
-    /// Not to be made again before.
+    /// The earliest time to connect again.
     pub retry_at: Instant,
     /// Attempts in a row without an answer.
     pub failures: u32,
-    /// It was open before.
+    /// Whether the connection was open before.
     pub was_open: bool,
     /// Requests not yet written, from `written` on.
     out: Vec<u8>,
     written: usize,
-    /// What came of a head or of a line of a chunked body, when it did not come whole.
+    /// The received part of an incomplete head, or of an incomplete line of a chunked body.
     rest: Vec<u8>,
     current: Option<Current>,
     /// The answer so far, for callbacks that read answers.
     kept: Vec<u8>,
-    /// Replies to what is said first that have not come; `None` before it was said.
+    /// Replies to the hello that are still missing; `None` before the hello was sent.
     greeting: Option<usize>,
 }
 
@@ -90,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Begins to connect. The stream is to be watched for writing.
+    /// Begins to connect. The caller watches the stream for writing.
     pub fn connect(
         &mut self,
         address: SocketAddr,
@@ -103,7 +104,7 @@ impl Connection {
         Ok(self.transport.insert(transport).stream())
     }
 
-    /// Takes connecting a step further; true when it is open, and what is said first was answered.
+    /// Continues connecting. Returns true when the connection is open and the hello was answered.
     pub fn advance(&mut self, buffer: &mut [u8], hello: &Hello) -> io::Result<bool> {
         let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         transport.check_connected()?;
@@ -129,12 +130,13 @@ impl Connection {
         Ok(true)
     }
 
-    /// Says what is said first, and reads the replies: one line each; false while some have not come.
+    /// Sends the hello and reads its replies, one line each. Returns false while replies are missing.
     fn greet(&mut self, buffer: &mut [u8], hello: &Hello) -> io::Result<bool> {
         let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let mut left = match self.greeting {
             Some(left) => left,
-            // Into an empty socket: some hundred bytes go at once, or never.
+            // The socket's buffer is empty: some hundred bytes are written whole, or the connection
+            // is broken.
             None if transport.write(&hello.bytes)? < hello.bytes.len() => {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
@@ -169,7 +171,7 @@ impl Connection {
         self.transport.as_ref().map(Transport::stream)
     }
 
-    /// Closes and forgets all bytes; `pending` is the caller's to account for.
+    /// Closes and discards all bytes. The caller accounts for `pending`.
     pub fn close(&mut self) {
         self.transport = None;
         self.state = State::Closed;
@@ -188,7 +190,8 @@ impl Connection {
         &mut self.out
     }
 
-    /// Writes what it can; true when all is written. The count is of bytes written now.
+    /// Writes what the socket takes. Returns the number of bytes written now, and whether all bytes
+    /// are written.
     pub fn flush(&mut self) -> io::Result<(usize, bool)> {
         let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let count = transport.write(&self.out[self.written..])?;
@@ -201,8 +204,8 @@ impl Connection {
         Ok((count, all && !transport.wants_write()))
     }
 
-    /// Reads once into the worker's buffer, behind what was left from before: where bytes begin and
-    /// end there.
+    /// Reads once into the worker's buffer, behind the unparsed rest. Returns what was received,
+    /// and where the received bytes begin in the buffer.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<(Received, usize)> {
         let transport = self.transport.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let from = self.rest.len();
@@ -214,13 +217,13 @@ impl Connection {
         Ok((received, from))
     }
 
-    /// Keeps what was not understood yet.
+    /// Stores bytes that are not a complete head or line yet.
     pub fn keep(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
     }
 
     /// The next whole answer at the start of `input` from `at` on; `None` when more bytes are
-    /// needed. Interim answers (1xx) are passed over.
+    /// needed. Skips interim answers (1xx).
     pub fn next(
         &mut self,
         input: &[u8],
@@ -259,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// Reads a head; false when it is not there yet.
+    /// Reads a head. Returns false when the head is incomplete.
     fn begin(
         &mut self,
         input: &[u8],
@@ -293,21 +296,21 @@ impl Connection {
         Some(Answer { pending, head, bytes })
     }
 
-    /// The server has closed: an answer that lasts until then is whole.
+    /// Called when the server has closed: an answer framed by the close is now whole.
     pub fn end(&mut self) -> Option<Answer> {
         let ends = self.current.as_ref().is_some_and(|current| current.body == Body::UntilClose);
         if ends { self.end_answer() } else { None }
     }
 
-    /// The answer that [`Connection::next`] has just given, when it was asked to keep it.
+    /// The answer that [`Connection::next`] has just returned, if it was told to store the bytes.
     pub fn kept(&self, head: &Head) -> Response<'_> {
         let (head_bytes, body) = self.kept.split_at(head.head_bytes);
         Response { status: head.status, head: head_bytes, body }
     }
 }
 
-/// Reads heads, and knows the last one again: a server's heads differ by a date once a second, so
-/// that most need no parsing.
+/// Reads heads and compares each with the last one: a server's heads change with the date once a
+/// second, so that most need no parsing.
 pub(crate) struct HeadReader {
     last: Vec<u8>,
     head: Option<Head>,

@@ -1,8 +1,8 @@
 //! `--find-max`: the highest rate of the open model at which a condition holds.
 //!
 //! Rates lie on a grid of steps of [`STEP`]: doubling finds a rate that is too high, halving finds
-//! the last one on the grid that is not. A server of known capacity is met within a step, and two
-//! searches meet at the same one.
+//! the last one on the grid that is not. The result for a server of known capacity is right to one
+//! step, and two searches find the same step.
 
 use crate::results::Results;
 use crate::run::RATE_REACHED;
@@ -27,28 +27,30 @@ pub struct Tried {
     pub rate_per_s: f64,
     /// Whether it holds.
     pub holds: bool,
-    /// Why not, or by what figures.
+    /// The figures of the condition, or why it does not hold.
     pub why: String,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Found {
     /// The highest rate that holds; `None` when not even the lowest does.
     pub rate_per_s: Option<f64>,
-    /// The highest one that was tried holds as well: there may be more.
+    /// Whether the capacity may be higher, because the condition still held at the highest rate
+    /// tried.
     pub is_bounded: bool,
-    /// All that was tried, in order.
+    /// All rates that were tried, in order.
     pub tried: Vec<Tried>,
 }
 
-/// The rate at a place of the grid, to a tenth.
+/// The rate at a step of the grid, rounded to a tenth.
 fn rate_at(step: i32) -> f64 {
     (FIRST_PER_S * STEP.powi(step) * 10.0).round() / 10.0
 }
 
-/// Searches. `trial` drives the server at a rate and says whether the condition holds, and by what
-/// figures. What fails is tried once more: a hiccup of this machine is no limit of the server.
+/// Searches. `trial` drives the server at a rate and returns whether the condition holds, with its
+/// figures. A rate that fails is tried once more, because a short disturbance of this machine is no
+/// limit of the server.
 ///
 /// # Errors
 /// Those of `trial`.
@@ -92,7 +94,7 @@ pub fn search(mut trial: impl FnMut(f64) -> io::Result<(bool, String)>) -> io::R
     Ok(Found { rate_per_s: Some(rate_at(good)), is_bounded: true, tried })
 }
 
-/// Whether a step counts at all: its rate was really sent and answered. Why not, otherwise.
+/// Whether a trial counts: its rate was really sent and answered. The error says why not.
 pub fn reached(results: &Results) -> Result<(), String> {
     let offered = results.requests.offered_per_s.unwrap_or(0.0);
     if !results.complete {

@@ -1,7 +1,7 @@
-//! What was typed, and what it means.
+//! The flags of `forebay load`, and the run that they describe.
 //!
-//! [`Typed`] holds flags as they came; [`Typed::resolve`] puts plan, profile and flags together
-//! (flags win) into a [`Planned`] run. Every mistake is one sentence that names what was typed.
+//! [`Typed`] holds the flags as typed; [`Typed::resolve`] puts plan, profile and flags together
+//! (flags win) into a [`Planned`] run. Every mistake is one sentence that names the flag or value.
 
 use crate::limits::WORKERS_MAX;
 use crate::plan::{Plan, PlannedStage, Requests};
@@ -28,16 +28,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that may be under way in the open model when the plan does not say how many connections or how
 /// much concurrency.
 const CONCURRENCY: u64 = 1000;
-/// SETs to GETs, bytes of a value, and keys when they are not given: those of memtier_benchmark.
+/// The ratio of SETs to GETs when it is not given. This and the next two defaults are those of
+/// memtier_benchmark.
 const RATIO: &str = "1:10";
 const DATA_BYTES: u64 = 32;
 const KEY_MAXIMUM: u64 = 10_000_000;
 /// Requests a second by profile.
 const PROFILES: [(&str, f64); 4] = [("low", 5.0), ("average", 50.0), ("high", 250.0), ("very-high", 1000.0)];
-/// How long a profile lasts, and its long form.
+/// How long a profile lasts, and how long its `-long` form does.
 const PROFILE_TIMES: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(600)];
 
-/// Flags of `forebay load`, as typed: this one definition is parser, help and what is read here.
+/// Flags of `forebay load`, as typed: this definition is the parser and the help.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Typed {
     /// Where to, such as http://localhost:3000/simple or redis://localhost; a plan may have it.
@@ -119,25 +120,25 @@ pub struct Typed {
     pub start_at: Option<String>,
 }
 
-/// A run, ready but for names and certificates.
+/// A checked run. Its name is not resolved and its certificates are not read yet.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// Where to.
+    /// The target of the load.
     pub target: Target,
-    /// How; its address and TLS are filled in by [`Planned::connectable`].
+    /// The settings; address and TLS are filled in by [`Planned::connectable`].
     pub settings: Settings,
-    /// What.
+    /// What is sent.
     pub work: Work,
-    /// `-k`
+    /// `-k`: accept any certificate.
     pub insecure: bool,
 }
 
 impl Planned {
-    /// Looks the name up, once, and reads the machine's root certificates.
+    /// Resolves the name, once, and reads the machine's root certificates.
     ///
     /// # Errors
     /// When the name has no address ([`Unconnectable::NameNotFound`]), there are no certificates,
-    /// or a Redis says no.
+    /// or a Redis refuses.
     pub fn connectable(&self) -> Result<Settings, Unconnectable> {
         let text = |error: io::Error| format!("{}: {error}", self.target.host);
         let named = |error: io::Error| io::Error::new(error.kind(), text(error));
@@ -187,7 +188,7 @@ impl fmt::Display for Unconnectable {
 
 impl std::error::Error for Unconnectable {}
 
-/// A flag read, with its name before what is wrong with it.
+/// Reads a flag; puts its name before the error.
 fn flag<T>(
     name: &str,
     typed: &Option<String>,
@@ -197,7 +198,7 @@ fn flag<T>(
 }
 
 impl Typed {
-    /// Checks everything and says what it means.
+    /// Checks all flags and turns them into a run.
     pub fn resolve(&self) -> Result<Planned, String> {
         let plan = self.plan.as_deref().map(|path| Plan::read(Path::new(path))).transpose()?;
         let of_plan = plan.clone().unwrap_or_default();
@@ -226,7 +227,7 @@ impl Typed {
         Ok(Planned { target, settings, work, insecure: self.insecure })
     }
 
-    /// Whether something was typed that only Redis knows.
+    /// Whether a flag was given that applies to Redis only.
     fn has_commands(&self) -> bool {
         [&self.ratio, &self.data_size, &self.key_maximum, &self.key, &self.read_from]
             .into_iter()
@@ -268,7 +269,8 @@ impl Typed {
         let timeout = flag("--timeout", &self.timeout, units::duration)?.or(plan.timeout).unwrap_or(TIMEOUT);
         let connections = flag("--connections", &self.connections, units::count)?.or(plan.connections);
         let most = flag("--max-concurrency", &self.max_concurrency, units::count)?.or(plan.max_concurrency);
-        // No number is given: an open model that waits for ten connections would be a closed one.
+        // No number is given. An open model limited to the ten default connections would behave as
+        // a closed one.
         let most = match (&pace, connections, most) {
             (Pace::Open(_), None, None) => Some(CONCURRENCY),
             (_, _, most) => most,
@@ -386,12 +388,13 @@ fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
     Ok(Pace::Open(Schedule::Stages(list)))
 }
 
-/// The same load behind a ramp; what of the ramp the warm-up does not cut is added to the duration.
+/// The same load behind a ramp. The part of the ramp that is longer than the warm-up is added to
+/// the duration.
 fn ramped(ramp: Duration, warmup: Duration, pace: Pace, stop: Stop) -> Result<(Pace, Stop), String> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (stop, held_ns) = match stop {
         Stop::After(time) => (Stop::After(time + ramp.saturating_sub(warmup)), nanoseconds(time + warmup)),
-        // The amount ends it.
+        // The amount ends the run.
         Stop::Amount(_) => (stop, u64::MAX / 2),
     };
     let pace = match pace {

@@ -1,4 +1,5 @@
-//! Latencies: a histogram that never quotes more than it was given, and the form in which it travels.
+//! Latencies: a histogram that never reports more than the longest recorded latency, and its
+//! serialised form.
 //!
 //! In JSON it is an object of milliseconds (`count`, `min`, `mean`, `stdev`, `max`, `percentiles`),
 //! for people, and `histogram`, the HdrHistogram V2 compressed form in base64 (nanoseconds), from
@@ -44,7 +45,8 @@ impl Latency {
         Latency { histogram, min_ns: u64::MAX, max_ns: 0 }
     }
 
-    /// Adds one. Above a day it falls into the last bucket, but [`Latency::max_ns`] is exact.
+    /// Adds a latency. One above a day falls into the last bucket, but [`Latency::max_ns`] is
+    /// exact.
     #[inline]
     pub fn record(&mut self, latency_ns: u64) {
         let latency_ns = latency_ns.max(1);
@@ -53,9 +55,9 @@ impl Latency {
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
-    /// Adds one, and what a sender that waited for it could not send meanwhile: latencies one
-    /// interval shorter each, down to the interval (Tene's correction for coordinated omission, for
-    /// samples of a closed model).
+    /// Adds a latency, and one for each request that a waiting sender could not send meanwhile:
+    /// each is one interval shorter, down to the interval (Tene's correction for coordinated
+    /// omission, for samples of a closed model).
     pub fn record_corrected(&mut self, latency_ns: u64, expected_interval_ns: u64) {
         self.record(latency_ns);
         let mut missing = latency_ns;
@@ -72,7 +74,7 @@ impl Latency {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Forgets all samples, keeps the memory.
+    /// Removes all samples but keeps the allocation.
     pub fn clear(&mut self) {
         self.histogram.reset();
         (self.min_ns, self.max_ns) = (u64::MAX, 0);
@@ -123,7 +125,7 @@ impl Latency {
         self.histogram.stdev() / 1e6
     }
 
-    /// How many lay from `low_ns` to `high_ns`, to the precision of the buckets.
+    /// The number of samples from `low_ns` to `high_ns`, to the precision of the buckets.
     pub fn count_between(&self, low_ns: u64, high_ns: u64) -> u64 {
         self.histogram.count_between(low_ns, high_ns)
     }
@@ -133,7 +135,7 @@ impl Latency {
         &self.histogram
     }
 
-    /// At rest: the V2 compressed form.
+    /// The V2 compressed form.
     pub fn pack(&self) -> Packed {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -166,7 +168,7 @@ impl PartialEq for Latency {
     }
 }
 
-/// Latencies at rest: a few hundred bytes instead of tens of thousands.
+/// Latencies in compressed form: a few hundred bytes instead of tens of thousands.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Packed {
     bytes: Vec<u8>,
@@ -175,13 +177,14 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// As samples again; `None` when the bytes are no histogram of this program's bounds.
+    /// Decompresses; `None` when the bytes are no histogram within this program's bounds.
     pub fn unpack(&self) -> Option<Latency> {
         if self.bytes.is_empty() {
             return Some(Latency::coarse());
         }
         let histogram: Histogram<u64> = FromV2::new().deserialize(&mut self.bytes.as_slice()).ok()?;
-        // Read into bounds of our own, so that whatever comes can be merged and recorded into.
+        // Copied into a histogram with this program's bounds, so that any input can be merged and
+        // recorded into.
         let mut latency = Latency::with_digits(histogram.sigfig().clamp(SECOND_DIGITS, LATENCY_DIGITS));
         latency.histogram.add(&histogram).ok()?;
         latency.min_ns = if latency.count() == 0 { u64::MAX } else { self.min_ns };
@@ -189,7 +192,8 @@ impl Packed {
         Some(latency)
     }
 
-    /// Adds every sample of another one; what cannot be read adds nothing and gives false.
+    /// Adds every sample of another one. Returns false, and adds nothing, if the bytes cannot be
+    /// read.
     pub fn merge(&mut self, other: &Packed) -> bool {
         let (Some(mut own), Some(others)) = (self.unpack(), other.unpack()) else { return false };
         own.merge(&others);
@@ -212,7 +216,7 @@ impl Serialize for Packed {
     }
 }
 
-/// What is read back; the figures beside it follow from it.
+/// Only this field is read back; the other figures are computed from it.
 #[derive(Deserialize)]
 struct Written {
     #[serde(default)]

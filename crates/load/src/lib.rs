@@ -2,16 +2,16 @@
 //!
 //! What it is: threads with one epoll set each, N connections over HTTP/1.1 (plain or TLS) with a
 //! pipelining depth. [`run`] and [`run_workers`] drive a server by the closed model (each
-//! connection sends when it was answered) or the open one (requests are due by a schedule, latency
-//! counts from the time a request was due, so that a stalled server shows) and return
-//! [`results::Results`].
+//! connection sends when its last request was answered) or the open one (requests are due by a
+//! schedule, latency counts from the time a request was due, so that a stalled server shows) and
+//! return [`results::Results`].
 //!
 //! What it promises: every answer is parsed strictly, and garbage is an error of its own kind and
 //! never a success; nothing is allocated per request once the buffers have grown; every request
 //! that was sent is an answer, an error by kind, a time-out, or in flight at the end. A run always
 //! ends. Of our crates it knows `host` alone.
 //!
-//! The way of a request: `schedule` says when it is due, `worker` gives it to a `connection`,
+//! The path of a request: `schedule` says when it is due, `worker` gives it to a `connection`,
 //! `traffic` writes it, `response` frames its answer, `recorder` counts it, `series` puts it into
 //! its second, `run` makes one result of all workers.
 

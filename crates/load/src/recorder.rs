@@ -1,10 +1,10 @@
-//! What a worker counts. Knows no sockets and no clock: it is told what happened and when, in
-//! nanoseconds from the start.
+//! What a worker counts. The recorder has no sockets and no clock: the caller reports events with
+//! their time, in nanoseconds from the start.
 //!
-//! A request belongs to the run when its time (due or sent) lies behind the warm-up, whenever its
-//! answer comes; so every request of the run is in exactly one of completed, errors, time-outs, in
-//! flight. Nothing is allocated per request: statuses and kinds are arrays, histograms have their
-//! size from the start, and what a second came to is handed over once a second.
+//! A request belongs to the run when its time (due or sent) is after the warm-up, whenever its
+//! answer comes; so every request of the run counts as exactly one of completed, errors, time-outs,
+//! in flight. Nothing is allocated per request: statuses and kinds are arrays, histograms have a
+//! fixed size, and the counts of a second are handed over once a second.
 
 use crate::latency::Latency;
 use crate::limits::LATE_NS;
@@ -23,27 +23,27 @@ const KINDS: usize = ErrorKind::ALL.len();
 pub struct Pending {
     /// When its latency begins: the time due (open), the time sent (closed).
     pub since_ns: u64,
-    /// When it was given to the socket: what the time-out counts from.
+    /// When the request was given to the socket; the time-out counts from here.
     pub sent_ns: u64,
-    /// Its place in the list of endpoints.
+    /// The request's index in the list of endpoints.
     pub endpoint: u16,
-    /// Its answer has no body.
+    /// Whether the request is HEAD, whose answer has no body.
     pub to_head: bool,
     /// Replies that come before its answer and are not counted.
     pub replies_before: u8,
 }
 
-/// A kind of request: its name, and which answers are those hoped for.
+/// A kind of request: its name, and the expected statuses.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kind {
     /// For reports.
     pub name: String,
-    /// Statuses; empty means 200 to 399.
+    /// Expected statuses; an empty list means 200 to 399.
     pub expected: Vec<u16>,
 }
 
 impl Kind {
-    /// Any status of success.
+    /// Expects any status from 200 to 399.
     pub fn named(name: impl Into<String>) -> Kind {
         Kind { name: name.into(), expected: Vec::new() }
     }
@@ -128,7 +128,7 @@ fn counts<K: Ord>(list: &[u64], key: impl Fn(usize) -> K) -> BTreeMap<K, u64> {
 /// The counts of one worker.
 pub struct Recorder {
     model: Model,
-    /// Where the run begins and the warm-up ends.
+    /// The end of the warm-up, from which requests count.
     measured_ns: u64,
     /// Answers that come later do not count for the rate.
     sending_ends_ns: u64,
@@ -164,8 +164,8 @@ impl Recorder {
         }
     }
 
-    /// Tells the time: what came before belongs to the seconds before. To be called before anything
-    /// that happened at `now_ns`.
+    /// Advances the time and closes the seconds before `now_ns`. Call it before reporting an event
+    /// at `now_ns`.
     #[inline]
     pub fn tick(&mut self, now_ns: u64) {
         if now_ns >= self.tally_ends_ns {
@@ -185,7 +185,7 @@ impl Recorder {
         pending.since_ns >= self.measured_ns
     }
 
-    /// A request was given to a connection, with so many bytes.
+    /// A request of `bytes` bytes was given to a connection.
     #[inline]
     pub fn sent(&mut self, pending: &Pending, bytes: usize) {
         if !self.counts(pending) {
@@ -198,7 +198,7 @@ impl Recorder {
         self.tally.sent += 1;
     }
 
-    /// Its answer came whole, with so many bytes.
+    /// The request was answered completely, with `bytes` bytes.
     #[inline]
     pub fn answered(&mut self, pending: &Pending, status: u16, bytes: u64, now_ns: u64) {
         if !self.counts(pending) {
@@ -218,7 +218,7 @@ impl Recorder {
         self.tally.latency.record(latency_ns);
     }
 
-    /// It will have none.
+    /// The request failed and will get no answer.
     pub fn failed(&mut self, pending: &Pending, kind: ErrorKind) {
         if !self.counts(pending) {
             return;
@@ -230,14 +230,14 @@ impl Recorder {
         }
     }
 
-    /// The run is over and it still has none.
+    /// The run is over and the request is still unanswered.
     pub fn cut(&mut self, pending: &Pending) {
         if self.counts(pending) {
             self.lanes[usize::from(pending.endpoint)].in_flight += 1;
         }
     }
 
-    /// Bytes came.
+    /// Bytes were read.
     #[inline]
     pub fn read(&mut self, bytes: usize, now_ns: u64) {
         if now_ns >= self.measured_ns {
@@ -246,7 +246,7 @@ impl Recorder {
         }
     }
 
-    /// Bytes went.
+    /// Bytes were written.
     #[inline]
     pub fn wrote(&mut self, bytes: usize, now_ns: u64) {
         if now_ns >= self.measured_ns {
@@ -255,7 +255,7 @@ impl Recorder {
         }
     }
 
-    /// A connection was made; `again`: in the place of one that was lost.
+    /// A connection was opened; `again`: it replaces a lost one.
     pub fn connected(&mut self, again: bool) {
         self.connects.made += 1;
         self.connects.reconnects += u64::from(again);
@@ -263,19 +263,19 @@ impl Recorder {
         self.connects.open_max = self.connects.open_max.max(self.open_now);
     }
 
-    /// A connection that was made is no more.
+    /// An open connection was closed or lost.
     pub fn disconnected(&mut self) {
         self.open_now -= 1;
     }
 
-    /// A connection could not be made.
+    /// An attempt to connect failed.
     pub fn not_connected(&mut self, kind: ErrorKind) {
         self.connects.failed += 1;
         self.connect_errors[kind as usize] += 1;
     }
 
-    /// Bytes that were no answer. `unasked`: no request waited for them, so that the error is not
-    /// one of a request.
+    /// Bytes that were no answer. `unasked`: no request waited for them, so the error belongs to no
+    /// request.
     pub fn malformed(&mut self, unasked: bool, describe: impl FnOnce() -> String) {
         self.connect_errors[ErrorKind::Malformed as usize] += u64::from(unasked);
         self.first_malformed.get_or_insert_with(describe);
@@ -302,8 +302,8 @@ impl Recorder {
         (self.connect_errors[most as usize] > 0).then_some(most)
     }
 
-    /// All of it but the seconds, which are in the sink. `sent_until_ns`: when sending ended;
-    /// `now_ns`: when the last answer was waited for; `never_sent`: due, and not sent.
+    /// All counts except the seconds, which are in the sink. `sent_until_ns`: when sending ended;
+    /// `now_ns`: when waiting for answers ended; `never_sent`: requests due but not sent.
     pub fn finish(mut self, sent_until_ns: u64, now_ns: u64, never_sent: u64) -> Results {
         self.turn(now_ns.max(self.measured_ns));
         let seconds_of = |ns: u64| ns.saturating_sub(self.measured_ns) as f64 / SECOND_NS as f64;

@@ -1,4 +1,4 @@
-//! What the workers of a run send, to whichever kind of server.
+//! What the workers of a run send: to HTTP or to Redis servers.
 
 use crate::plan::{PlanTraffic, Requests};
 use crate::recorder::Kind;
@@ -9,7 +9,7 @@ use crate::traffic::Traffic;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Requests or commands; whole in itself, so that it can travel.
+/// Requests or commands. Self-contained, so that it can be sent to agents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Work {
     /// For HTTP.
@@ -31,7 +31,7 @@ impl Work {
         }
     }
 
-    /// Whether it can be sent: it may have come from elsewhere.
+    /// Whether the work is valid: it may have been received from a controller.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
             Work::Requests(requests) => requests.is_sound(),
@@ -48,7 +48,7 @@ impl Work {
     }
 }
 
-/// What workers share travels as itself.
+/// Serialises the content of an `Arc`.
 mod shared {
     use super::{Arc, Requests};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,9 +1,9 @@
 //! The strict reader of answers (RFC 9112): what is not a well-framed HTTP/1.1 (or 1.0) answer is
 //! [`Malformed`].
 //!
-//! It reads heads whole and passes over bodies piece by piece ([`Body`]), so that an answer of any
-//! size needs no memory. Whether a body belongs to the request's method is the caller's knowledge
-//! (`to_head`).
+//! It reads whole heads and skips bodies piece by piece ([`Body`]), so that an answer of any size
+//! needs no memory. The caller says whether the request was HEAD (`to_head`), whose answer has no
+//! body.
 
 use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, LENGTH_DIGITS_MAX};
 use memchr::memchr2;
@@ -11,17 +11,17 @@ use memchr::memchr2;
 /// Why bytes are not an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// Not `HTTP/1.1 ddd reason`; of Redis, not the beginning of a reply.
+    /// Not `HTTP/1.1 ddd reason`; for Redis: not the beginning of a reply.
     StatusLine,
     /// A field without a name, with a character that a name cannot have, or with a line folded into it.
     Field,
     /// A CR or LF on its own.
     LineEnd,
-    /// Content-Length is not a number, stands twice, or beside Transfer-Encoding.
+    /// Content-Length is not a number, occurs twice, or occurs together with Transfer-Encoding.
     Length,
     /// A Transfer-Encoding other than `chunked`.
     TransferEncoding,
-    /// The size of a chunk is not a number, or its end is not where it says.
+    /// The size of a chunk is not a number, or the chunk does not end at that size.
     Chunk,
     /// Larger than the driver reads.
     TooLarge,
@@ -32,11 +32,11 @@ pub enum Malformed {
 /// Where the body of an answer ends (RFC 9112, 6.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
-    /// After so many bytes; 0 for answers without a body.
+    /// After this many bytes; 0 for answers without a body.
     Length(u64),
     /// After the last chunk and its trailer.
     Chunked,
-    /// With the connection.
+    /// When the server closes the connection.
     UntilClose,
 }
 
@@ -65,7 +65,7 @@ pub struct Response<'a> {
 }
 
 impl Head {
-    /// Bytes of body that follow, when the head says it.
+    /// Bytes of body that follow, when the head states the length.
     pub fn body_bytes(&self) -> Option<usize> {
         match self.framing {
             Framing::Length(bytes) => usize::try_from(bytes).ok(),
@@ -93,7 +93,7 @@ impl<'a> Response<'a> {
 /// Reads the head of an answer, as [`parse_head`] does.
 pub type HeadParser = fn(&[u8], bool) -> Result<Option<Head>, Malformed>;
 
-/// Reads the head at the start of `bytes`; `None` when it is not there yet. `to_head`: the request was HEAD.
+/// Reads the head at the start of `bytes`; `None` when it is incomplete. `to_head`: the request was HEAD.
 pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed> {
     let Some(first) = line_end(bytes, 0)? else { return Ok(None) };
     let status = parse_status(&bytes[..first])?;
@@ -120,7 +120,7 @@ pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed
     Ok(Some(Head { status: code, head_bytes: at + 2, framing, close }))
 }
 
-/// Where the line that begins at `from` ends (its CR); `None` when its end has not come.
+/// The index of the CR that ends the line at `from`; `None` when the line is incomplete.
 pub(crate) fn line_end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
     let Some(length) = memchr2(b'\r', b'\n', &bytes[from..]) else {
         return if bytes.len() > HEAD_BYTES_MAX { Err(Malformed::TooLarge) } else { Ok(None) };
@@ -153,7 +153,7 @@ fn parse_status(line: &[u8]) -> Result<Status, Malformed> {
     if !(b'1'..=b'5').contains(&a) || !b.is_ascii_digit() || !c.is_ascii_digit() {
         return Err(Malformed::StatusLine);
     }
-    // The reason may be empty, the space before it may not be missing (RFC 9112, 4).
+    // The reason may be empty, but the space before it is required (RFC 9112, 4).
     if behind.first() != Some(&b' ') {
         return Err(Malformed::StatusLine);
     }
@@ -211,29 +211,29 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Where in a body the reader stands.
+/// The reader's position in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// So many bytes are still to come.
+    /// This many bytes are still to come.
     Length(u64),
     /// A line with the size of a chunk.
     ChunkSize,
-    /// So many bytes of a chunk, and then its line end.
+    /// This many bytes of a chunk, then its line end.
     Chunk(u64),
     /// The line end behind a chunk.
     ChunkEnd,
     /// Fields behind the last chunk, up to an empty line.
     Trailer,
-    /// Whatever comes.
+    /// All bytes until the connection closes.
     UntilClose,
 }
 
 /// One step through a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// So many bytes of content are next.
+    /// The next bytes are content, of this number.
     Content(usize),
-    /// So many bytes of framing were next.
+    /// The next bytes were framing, of this number.
     Framing(usize),
     /// More bytes are needed.
     More,
@@ -251,7 +251,7 @@ impl Body {
         }
     }
 
-    /// Takes one step; the caller passes over the bytes that it names.
+    /// Takes one step. The caller skips the number of bytes that is returned.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
         match self {
             Body::Length(0) => Ok(Step::Done),
@@ -285,7 +285,7 @@ impl Body {
 
     fn chunk_size(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
         let Some(end) = short_line_end(bytes)? else { return Ok(Step::More) };
-        // Extensions behind a semicolon mean nothing to us (RFC 9112, 7.1.1).
+        // Extensions behind a semicolon are ignored (RFC 9112, 7.1.1).
         let line = &bytes[..end];
         let digits = line.split(|byte| *byte == b';').next().unwrap_or(line).trim_ascii_end();
         if digits.is_empty() || digits.len() > 15 {

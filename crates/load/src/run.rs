@@ -1,4 +1,4 @@
-//! A run: its workers begin at the same moment, and what they counted becomes one result.
+//! A run: its workers begin at the same moment, and their counts are merged into one result.
 
 use crate::limits::{FILES_BESIDE, SWEEP_NS};
 use crate::results::{Connects, ErrorKind, Live, Load, Model, Results};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Below this part of the rate asked for, a result says that it was not reached.
 pub const RATE_REACHED: f64 = 0.99;
 
-/// Stops a run from elsewhere, and looks at it while it goes on.
+/// Stops a run from another thread, and reads its state while it runs.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
@@ -72,7 +72,7 @@ impl Handle {
         self.0.gate.as_ref().is_some_and(|gate| gate.is_reached.load(Ordering::Acquire))
     }
 
-    /// A held run begins then; at once when that is past. Said again, it changes nothing.
+    /// Starts a held run at `begins`, or at once if that is past. A second call has no effect.
     pub fn release(&self, begins: Instant) {
         let Some(gate) = &self.0.gate else { return };
         gate.opens.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(begins);
@@ -91,12 +91,13 @@ impl Handle {
         *opens
     }
 
-    /// When the first worker was awake for the first request: [`Handle::started`], and what waking took.
+    /// When the first worker was awake for the first request: [`Handle::started`] plus the time of the
+    /// wake-up.
     pub fn woke(&self) -> Option<Instant> {
         self.0.woke.get().copied()
     }
 
-    /// Ends the run now, with partial results. What waits for an answer is in flight.
+    /// Ends the run now, with partial results. Unanswered requests count as in flight.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
@@ -111,7 +112,7 @@ impl Handle {
         self.0.started.get().copied()
     }
 
-    /// Seconds that are whole, from that one on.
+    /// The complete seconds, from `second` on.
     ///
     /// # Errors
     /// When they cannot be read back.
@@ -119,7 +120,7 @@ impl Handle {
         self.0.sink.get().map_or(Ok(Vec::new()), |sink| sink.seconds_from(second))
     }
 
-    /// How it stands; `None` until the first request is due.
+    /// The state of the run; `None` until the first request is due.
     pub fn live(&self) -> Option<Live> {
         let started = self.0.started.get()?;
         let (sink, settings) = (self.0.sink.get()?, self.0.settings.get()?);
@@ -134,7 +135,7 @@ impl Handle {
             let due_within = |seconds: f64| {
                 settings.share.of_count(schedule.count_within((seconds.max(0.0) * SECOND_NS as f64) as u64))
             };
-            // Sums are of whole seconds, so that what is due is, too.
+            // The sums cover whole seconds, so the due requests do too.
             let whole_s = warmup_s + (elapsed_s - warmup_s).max(0.0).floor();
             let due = due_within(whole_s) - due_within(warmup_s);
             live.overdue = due.saturating_sub(live.sent);
@@ -161,8 +162,8 @@ struct Begin {
 }
 
 impl Meeting<'_> {
-    /// All workers are connected: the moment at which all begin; `None` when no worker has a
-    /// connection, or all was stopped.
+    /// Waits until all workers have connected. Returns the moment at which all begin; `None` when
+    /// no worker has a connection, or the run was stopped.
     fn meet(&self, connected: u64) -> Option<Begin> {
         self.connected.fetch_add(connected, Ordering::Relaxed);
         if self.barrier.wait().is_leader() {
@@ -179,7 +180,7 @@ impl Meeting<'_> {
         }
         self.barrier.wait();
         let begin = self.begin.get().copied().flatten()?;
-        // In steps: a run that is to begin in an hour can be stopped.
+        // Sleeps in steps, so that a run that begins in an hour can be stopped.
         while let Some(wait) = begin.instant.checked_duration_since(Instant::now())
             && !wait.is_zero()
             && !self.handle.is_stopped()
@@ -201,9 +202,9 @@ fn begin_after(wait: Duration) -> Begin {
     Begin { instant: Instant::now() + wait, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(0) }
 }
 
-/// Drives the server until the end, on this thread alone, and reports. Fails when the settings make
-/// no sense, when this machine refuses epoll, or when not one connection could be made; what goes
-/// wrong later is in the results.
+/// Drives the server until the end, on this thread alone, and returns the results. Fails when the
+/// settings are invalid, when this machine refuses epoll, or when no connection could be opened.
+/// Later errors are in the results.
 pub fn run<T: Traffic>(settings: &Settings, traffic: &mut T) -> io::Result<Results> {
     let handle = Handle::new();
     let settings = Settings { workers: 1, ..settings.clone() };
@@ -216,8 +217,8 @@ pub fn run<T: Traffic>(settings: &Settings, traffic: &mut T) -> io::Result<Resul
     Ok(results)
 }
 
-/// As [`run`], on a thread for each worker; `make` gives each its traffic. When not one connection
-/// could be made the results say so: they are not complete, and `connects.made` is 0.
+/// As [`run`], on a thread for each worker; `make` returns the traffic of a worker. When no
+/// connection could be opened the results say so: they are not complete, and `connects.made` is 0.
 pub fn run_workers<T: Traffic + Send>(
     settings: &Settings,
     handle: &Handle,
@@ -257,7 +258,7 @@ fn begin<'a>(settings: &'a Settings, handle: &'a Handle) -> io::Result<Meeting<'
     })
 }
 
-/// So many files may be open; fails when the hard limit is lower.
+/// Raises the limit of open files to `needed`; fails when the hard limit is lower.
 fn raise_file_limit(needed: u64) -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
@@ -279,7 +280,7 @@ fn work<T: Traffic>(meeting: &Meeting<'_>, index: usize, traffic: &mut T) -> io:
     let sink = meeting.handle.0.sink.get().expect("a run begins with it").clone();
     let made = Worker::new(meeting.settings, part, traffic, sink, &meeting.handle.0.stop);
     let connected = made.and_then(|mut worker| Ok((worker.connect_all()?, worker)));
-    // A worker that failed meets the others all the same: they would wait for ever.
+    // A failed worker still passes the barrier; the others would wait for ever without it.
     let begin = meeting.meet(connected.as_ref().map_or(0, |(connected, _)| *connected));
     let (_, mut worker) = connected?;
     if let Some(begin) = begin {
@@ -292,7 +293,7 @@ fn work<T: Traffic>(meeting: &Meeting<'_>, index: usize, traffic: &mut T) -> io:
     Ok(results)
 }
 
-/// Puts the parts together and says what must be said.
+/// Merges the parts and adds the notes.
 fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Result<Results> {
     let mut whole: Option<Results> = None;
     for part in parts {
@@ -326,7 +327,7 @@ fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Resul
     Ok(results)
 }
 
-/// The results of a run that cannot even begin: each of its connections failed for that reason.
+/// The results of a run that could not begin: all of its connections failed with `kind`.
 pub fn not_begun(settings: &Settings, kind: ErrorKind, why: String) -> Results {
     let failed = settings.connections as u64;
     Results {
@@ -369,7 +370,7 @@ pub(crate) fn load_of(settings: &Settings, workers: usize) -> Load {
     }
 }
 
-/// What a reader must know to read the figures right.
+/// The notes that a reader needs to understand the figures.
 pub(crate) fn notes(results: &Results) -> Vec<String> {
     let mut notes = Vec::new();
     let requests = &results.requests;

@@ -1,8 +1,8 @@
 //! When requests are due: arithmetic alone, no clock.
 //!
-//! Request `i` (from 0) is due at the first nanosecond at which the curve of the rate has brought
-//! `i` requests. Nothing that happens while the run goes on moves a time due: a generator that
-//! pauses sends late, and its latencies count from the time due.
+//! Request `i` (from 0) is due at the first nanosecond at which the integral of the rate reaches
+//! `i`. Nothing that happens during the run moves a time due: a generator that pauses sends late,
+//! and its latencies count from the time due.
 
 use crate::limits::RATE_PER_S_MAX;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::fmt;
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// Requests a second, kept in thousandths, so that times due are computed in integers.
+/// Requests a second, stored in thousandths, so that times due are computed in integers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Rate {
     per_1000_s: u64,
@@ -38,7 +38,7 @@ impl Rate {
         u64::try_from(exact).unwrap_or(u64::MAX)
     }
 
-    /// How many come within a time.
+    /// How many requests are due within `ns` nanoseconds.
     fn count_within(self, ns: u64) -> u64 {
         let exact = u128::from(ns) * u128::from(self.per_1000_s);
         u64::try_from(exact.div_ceil(1000 * u128::from(SECOND_NS))).unwrap_or(u64::MAX)
@@ -51,7 +51,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A stretch of time in which the rate goes from one to another in a straight line.
+/// A period in which the rate changes linearly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stage {
     /// At its beginning.
@@ -118,7 +118,8 @@ impl Schedule {
         match self {
             Schedule::Constant(rate) => rate.count_within(ns),
             Schedule::Stages(_) => {
-                // The first index that is due too late, by halving: times due rise with the index.
+                // Binary search for the first index that is due too late: times due rise with the
+                // index.
                 let (mut low, mut high) = (0, self.total().unwrap_or(u64::MAX));
                 while low < high {
                     let middle = low + (high - low) / 2;
@@ -164,7 +165,7 @@ impl Schedule {
 }
 
 /// The part of one schedule that one worker sends: every `of`th request, beginning with `first`.
-/// All parts together are the whole, with every time due as it would be with one sender.
+/// All parts together are the whole schedule, with the same times due as with one sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// From 0.
@@ -177,7 +178,7 @@ impl Share {
     /// All of it.
     pub const WHOLE: Share = Share { first: 0, of: 1 };
 
-    /// The part of this part that worker `index` of `workers` sends.
+    /// The part of this share that worker `index` of `workers` sends.
     pub fn part(self, index: u64, workers: u64) -> Share {
         Share { first: self.first + self.of * index, of: self.of * workers }
     }
@@ -200,7 +201,8 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// `amount`: of all requests of the schedule, only so many; `duration_ns`: only those due before.
+    /// `amount`: only this many of all requests of the schedule; `duration_ns`: only those due
+    /// before.
     pub fn new(schedule: Schedule, share: Share, amount: Option<u64>, duration_ns: Option<u64>) -> Arrivals {
         let mut end = amount.unwrap_or(u64::MAX).min(schedule.total().unwrap_or(u64::MAX));
         if let Some(ns) = duration_ns {
@@ -220,7 +222,7 @@ impl Arrivals {
         self.next_ns
     }
 
-    /// Takes the next one if it is due by then: its time due.
+    /// Takes the next request if it is due by `now_ns`; returns its time due.
     pub fn take(&mut self, now_ns: u64) -> Option<u64> {
         let due = self.next_ns.filter(|due| *due <= now_ns)?;
         self.index = self.index.saturating_add(self.share.of);
@@ -228,13 +230,13 @@ impl Arrivals {
         Some(due)
     }
 
-    /// How many have not been taken although they are due by then.
+    /// How many requests are due by `now_ns` and have not been taken.
     pub fn overdue(&self, now_ns: u64) -> u64 {
         let due = self.schedule.count_within(now_ns.saturating_add(1)).min(self.end);
         self.share.of_count(due).saturating_sub(self.share.of_count(self.index))
     }
 
-    /// Those that are due at `since_ns` or later, and by `now_ns`, and have not been taken.
+    /// How many requests are due from `since_ns` to `now_ns` and have not been taken.
     pub fn overdue_since(&self, since_ns: u64, now_ns: u64) -> u64 {
         let before = self.schedule.count_within(since_ns).min(self.end).max(self.index);
         let due = self.schedule.count_within(now_ns.saturating_add(1)).min(self.end);

@@ -1,8 +1,7 @@
-//! The run by the second: what workers hand over once a second, and where it comes together.
+//! The run by the second: the counts that workers hand over once a second, and how they are merged.
 //!
-//! A tally has its histogram from the start and is emptied and used again. A second that is whole
-//! goes through a thread of its own into a file, so that neither memory grows nor a worker waits
-//! for the disk.
+//! A tally's histogram is allocated once; tallies are cleared and reused. A separate thread writes
+//! complete seconds to a file, so that memory does not grow and no worker waits for the disk.
 
 use crate::latency::Latency;
 use crate::results::{Bytes, Live, Second};
@@ -13,11 +12,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A second that some worker has not told of is closed when another is this much ahead: a worker
-/// that hangs holds no other up.
+/// A second that some worker has not reported is closed when another worker is this many seconds
+/// ahead, so that a hanging worker delays no other.
 const SECONDS_OPEN_MAX: u64 = 3;
 
-/// What one second came to at one worker.
+/// The counts of one second at one worker.
 pub struct Tally {
     /// As [`Second::second`].
     pub second: u64,
@@ -36,7 +35,7 @@ pub struct Tally {
     pub reconnects: u64,
     /// Of its answers.
     pub latency: Latency,
-    /// How many workers it is of.
+    /// How many workers' counts are merged in it.
     parts: usize,
 }
 
@@ -58,7 +57,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Forgets all, keeps the memory.
+    /// Resets all counts but keeps the allocation.
     fn clear(&mut self) {
         self.latency.clear();
         (self.sent, self.completed, self.errors, self.timeouts) = (0, 0, 0, 0);
@@ -93,25 +92,25 @@ impl Tally {
     }
 }
 
-/// Where the seconds of all workers come together.
+/// Merges the seconds of all workers.
 struct Series {
     workers: usize,
     open: BTreeMap<u64, Tally>,
-    /// Before it all seconds are closed.
+    /// All seconds before this one are closed.
     first_open: u64,
     live: Live,
-    /// Where closed ones go; `None` when it is over.
+    /// Takes closed seconds to the writer thread; `None` after the end.
     closed: Option<Sender<Tally>>,
     spare: Vec<Tally>,
 }
 
-/// Seconds that are whole, and what went wrong with the others.
+/// The stored complete seconds, and the first error in storing one.
 struct Kept {
     seconds: Spool<Second>,
     failure: Option<io::Error>,
 }
 
-/// A series that several threads fill.
+/// A handle to a series that several threads fill.
 #[derive(Clone)]
 pub struct Sink(Arc<Shared>);
 
@@ -122,10 +121,10 @@ struct Shared {
 }
 
 impl Sink {
-    /// For so many workers.
+    /// A series for `workers` workers.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When the thread cannot be started.
     pub fn new(workers: usize) -> io::Result<Sink> {
         let (closed, to_keep) = channel();
         let series = Series {
@@ -157,13 +156,13 @@ impl Sink {
         tally.clear();
     }
 
-    /// Sums so far, and the figures of the last second that is whole. Times and rates due are the
-    /// caller's to fill in.
+    /// Sums so far, and the figures of the last complete second. The caller fills in times and due
+    /// rates.
     pub fn live(&self) -> Live {
         lock(&self.0.series).live.clone()
     }
 
-    /// The seconds that are whole, from that one on.
+    /// The complete seconds, from `second` on.
     ///
     /// # Errors
     /// When they cannot be read back.
@@ -174,7 +173,7 @@ impl Sink {
     /// All seconds, without gaps; to be called when every worker is done.
     ///
     /// # Errors
-    /// When one could not be kept, or cannot be read back.
+    /// When a second could not be stored, or cannot be read back.
     pub fn finish(&self) -> io::Result<Vec<Second>> {
         {
             let mut series = lock(&self.0.series);
@@ -191,7 +190,7 @@ impl Sink {
             return Err(failure);
         }
         let mut seconds = kept.seconds.from(0)?;
-        // The last one is there for what came after the end; without anything it is no second of the run.
+        // The last second holds events after the end; without any it is not part of the run.
         if seconds.last().is_some_and(|last| last.sent + last.completed + last.errors + last.timeouts == 0) {
             seconds.pop();
         }
@@ -199,13 +198,13 @@ impl Sink {
     }
 }
 
-/// A panic of another worker ends the run anyway; its counts are whole.
+/// A panic of another worker ends the run anyway; the counts are consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// Keeps a second that is whole, or adds what came late to one that is kept; its memory is used again.
+    /// Stores a complete second, or adds late counts to a stored one. The tally's memory is reused.
     fn keep(&self, mut tally: Tally) {
         let mut kept = lock(&self.kept);
         if let Err(error) = kept.add(&tally) {
@@ -225,7 +224,7 @@ impl Kept {
             second.merge(&tally.to_second());
             return self.seconds.replace(own, &second);
         }
-        // No worker had counts for those between.
+        // No worker had counts for the seconds between.
         for missing in self.seconds.len()..own {
             self.seconds.push(&Second { second: missing as u64, ..Second::default() })?;
         }
@@ -294,7 +293,7 @@ mod tests {
         assert_eq!(sink.live().completed, 0, "half of a second is not shown");
         sink.take(&mut tally(0, &[3_000_000, 3_000_000]));
         assert_eq!((sink.live().completed, sink.live().rate_per_s), (3, 3.0));
-        // The second worker has nothing to tell for 1 and 2, and then comes late.
+        // The second worker reports nothing for seconds 1 and 2, and then reports late.
         sink.take(&mut tally(5, &[2_000_000]));
         sink.take(&mut tally(1, &[4_000_000]));
         let seconds = sink.finish().unwrap();

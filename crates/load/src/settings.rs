@@ -1,4 +1,4 @@
-//! What a run is to be, checked: past this no flag and no file is looked at.
+//! The settings of a run, checked. No flag and no file is read after this.
 
 use crate::limits::{CONNECTIONS_MAX, PIPELINING_MAX, WORKERS_MAX};
 use crate::redis::{Hello, Node};
@@ -13,14 +13,14 @@ use std::time::{Duration, SystemTime};
 /// When requests are sent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Pace {
-    /// When the one before was answered.
+    /// When the previous request was answered.
     Closed,
-    /// When they are due, answered or not.
+    /// When requests are due, whether or not earlier ones were answered.
     Open(Schedule),
 }
 
 impl Pace {
-    /// Open, at one rate, to a thousandth of a request a second; what is no rate becomes 0, which
+    /// Open, at one rate, to a thousandth of a request a second. An invalid rate becomes 0, which
     /// [`Settings::check`] refuses.
     pub fn rate(per_s: f64) -> Pace {
         Pace::Open(Schedule::Constant(Rate::per_s(per_s).unwrap_or(Rate::ZERO)))
@@ -40,14 +40,14 @@ impl Pace {
 pub enum Stop {
     /// After this time, counted from the end of the warm-up.
     After(Duration),
-    /// After so many requests, those of the warm-up not counted.
+    /// After this many requests, those of the warm-up not counted.
     Amount(u64),
 }
 
 /// What happens when the server closes a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum OnClose {
-    /// It is made anew.
+    /// The connection is opened again.
     Reconnect,
     /// It stays closed; the run ends when none is left.
     Stay,
@@ -58,14 +58,14 @@ pub enum OnClose {
 pub struct Settings {
     /// The server.
     pub address: SocketAddr,
-    /// Several servers, as those of a cluster: of every worker, connection `c` goes to node
-    /// `c % nodes`. Without any, all go to the address. Does not travel, as TLS.
+    /// Several servers, as those of a cluster: of every worker, connection `c` goes to node `c %
+    /// nodes`. Without nodes, all connections go to the address. Not serialised, like TLS.
     #[serde(skip)]
     pub nodes: Vec<Node>,
-    /// What every connection says first. Does not travel, as TLS.
+    /// What every connection sends first. Not serialised, like TLS.
     #[serde(skip)]
     pub hello: Hello,
-    /// By TLS. Does not travel: who reads settings makes it anew.
+    /// TLS, when used. Not serialised: the receiver of settings creates it.
     #[serde(skip)]
     pub tls: Option<Tls>,
     /// Connections, at least 1, over all workers.
@@ -78,25 +78,25 @@ pub struct Settings {
     pub pace: Pace,
     /// How long.
     pub stop: Stop,
-    /// Not part of the results.
+    /// Time before measuring begins; not part of the results.
     pub warmup: Duration,
-    /// Closed model: connections are made one after the other, evenly over this time. An open model has
-    /// it in its schedule.
+    /// Closed model: connections are opened one after the other, evenly over this time. In the open
+    /// model the schedule contains the ramp.
     pub ramp: Duration,
-    /// How long an answer may take; past it the connection is given up.
+    /// How long an answer may take; the connection is closed after that.
     pub timeout: Duration,
     /// How long connecting may take, TLS included.
     pub connect_timeout: Duration,
-    /// How long answers, and requests that are overdue, are waited for when sending has ended.
+    /// How long answers and overdue requests are waited for when sending has ended.
     pub grace: Duration,
-    /// Open model: most requests under way over all connections. When it is more than the
-    /// connections can carry, more of them are made as they are needed.
+    /// Open model: most requests under way over all connections. When this is more than the
+    /// connections can carry, more connections are opened as needed.
     pub max_concurrency: Option<usize>,
-    /// After a lost connection.
+    /// What follows a closed or lost connection.
     pub on_close: OnClose,
-    /// The part of the schedule that this process sends, of several that run at the same time.
+    /// The part of the schedule that this process sends, when several send at the same time.
     pub share: Share,
-    /// When the first request is due; at once when this is past or not given.
+    /// When the first request is due; at once when this time is past or not given.
     pub start_at: Option<SystemTime>,
 }
 
@@ -125,7 +125,7 @@ impl Settings {
         }
     }
 
-    /// Fails with a sentence when something in it makes no sense.
+    /// Fails with a sentence when a setting is invalid.
     pub fn check(&self) -> io::Result<()> {
         let counts = [
             ("connections", self.connections, CONNECTIONS_MAX),
@@ -153,7 +153,7 @@ impl Settings {
         }
     }
 
-    /// Connections that there may be: more than at the start when concurrency asks for them.
+    /// The highest number of connections: more than at the start when the concurrency needs them.
     pub(crate) fn places(&self) -> usize {
         let needed = self.max_concurrency.map_or(0, |most| most.div_ceil(self.pipelining));
         match self.pace {
@@ -167,7 +167,7 @@ fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// The part of `whole` that falls to place `index` of `of`: parts differ by at most one and add up.
+/// The part of `whole` for worker `index` of `of` workers: parts differ by at most one and add up.
 pub(crate) fn part(whole: usize, index: usize, of: usize) -> usize {
     whole / of + usize::from(index < whole % of)
 }

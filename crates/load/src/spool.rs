@@ -1,7 +1,8 @@
-//! Entries that wait for the report in a file without a name: a run's memory does not grow with its length.
+//! Stores entries for the report in an unnamed temporary file, so that a run's memory does not grow with
+//! its length.
 //!
-//! An entry is a length of 4 bytes and JSON. What the disk does not take (it is full, or there is
-//! none) stays in memory.
+//! An entry is a length of 4 bytes and JSON. Entries that the disk does not take (it is full or
+//! missing) stay in memory.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,13 +14,13 @@ use std::os::unix::fs::FileExt;
 /// Bytes of an entry's length.
 const LENGTH_BYTES: usize = 4;
 
-/// A list of entries, of which 8 bytes each are in memory.
+/// A list of entries in a file; 8 bytes for each entry are in memory.
 #[derive(Debug)]
 pub(crate) struct Spool<T> {
-    /// `None` when no file could be made.
+    /// `None` when no file could be created.
     file: Option<File>,
     written_bytes: u64,
-    /// What comes after the file's bytes.
+    /// The bytes after those in the file.
     tail: Vec<u8>,
     /// Where each entry begins.
     begins: Vec<u64>,
@@ -48,7 +49,7 @@ impl<T: Serialize + DeserializeOwned> Spool<T> {
         Ok(())
     }
 
-    /// Puts another one in the place of an entry that is there.
+    /// Replaces an existing entry.
     pub fn replace(&mut self, index: usize, entry: &T) -> io::Result<()> {
         self.begins[index] = self.append(entry)?;
         Ok(())
@@ -64,7 +65,7 @@ impl<T: Serialize + DeserializeOwned> Spool<T> {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// All from that one on.
+    /// All entries from `first` on.
     pub fn from(&self, first: usize) -> io::Result<Vec<T>> {
         (first..self.len()).map(|index| self.get(index)).collect()
     }

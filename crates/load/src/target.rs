@@ -1,4 +1,4 @@
-//! Where the load goes: a URL, taken apart, and its addresses.
+//! The target of the load: a parsed URL, and its addresses.
 
 use crate::redis::Login;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// What is spoken there.
+/// The protocol of the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Protocol {
     /// HTTP/1.1
@@ -21,17 +21,17 @@ pub enum Protocol {
 /// An `http://`, `https://`, `redis://`, `rediss://`, `redis-cluster://` or `rediss-cluster://` URL.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
-    /// What is spoken there.
+    /// The protocol of the target.
     pub protocol: Protocol,
     /// By TLS.
     pub tls: bool,
     /// The name or address; IPv6 in brackets.
     pub host: String,
-    /// As in the URL, else the protocol's own: 80, 443 or 6379.
+    /// The port in the URL, else the protocol's default: 80, 443 or 6379.
     pub port: u16,
     /// Path and query, beginning with `/`.
     pub path: String,
-    /// Redis: who the load is. It stands in no report.
+    /// Redis: the user of the load. No report shows it.
     pub login: Option<Login>,
 }
 
@@ -39,7 +39,7 @@ const SCHEMES: &str =
     "must begin with http://, https://, redis://, rediss:// (TLS), redis-cluster:// or rediss-cluster://";
 
 impl Target {
-    /// Takes a URL apart; the error is a sentence that names it.
+    /// Parses a URL; the error is a sentence that names it.
     pub fn parse(url: &str) -> Result<Target, String> {
         let wrong = |why: &str| Err(format!("URL `{url}`: {why}"));
         let Some((scheme, rest)) = url.split_once("://") else {
@@ -64,7 +64,7 @@ impl Target {
             }
             Some((login, authority)) => match Login::parse(login) {
                 Ok(login) => (Some(login), authority),
-                // Without the URL: there may be a password in it.
+                // Omits the full URL, which may contain a password.
                 Err(why) => return Err(format!("URL `{scheme}://…@{authority}`: {why}")),
             },
         };
@@ -93,7 +93,7 @@ impl Target {
         Ok(Target { protocol, tls, host: host.to_owned(), port, path, login })
     }
 
-    /// For the Host field: the port stands there when it is not the scheme's own.
+    /// The value of the Host field, with the port unless it is the scheme's default.
     pub fn authority(&self) -> String {
         match (self.protocol, self.tls, self.port) {
             (Protocol::Http, false, 80) | (Protocol::Http, true, 443) => self.host.clone(),
@@ -101,8 +101,8 @@ impl Target {
         }
     }
 
-    /// Asks for its addresses, once. Of several, the first that takes a connection within the time
-    /// is used; the first of all when none does, so that the run says why.
+    /// Resolves the name, once. Of several addresses, the first that accepts a connection within
+    /// the time is used; when none does, the first one, so that the run reports why.
     pub fn resolve(&self, connect_timeout: Duration) -> io::Result<SocketAddr> {
         let bare = self.host.trim_start_matches('[').trim_end_matches(']');
         let found: Vec<SocketAddr> = (bare, self.port).to_socket_addrs()?.collect();

@@ -1,4 +1,4 @@
-//! TLS to the server: rustls, HTTP/1.1 by ALPN where that is spoken, the name by SNI.
+//! TLS to the server: rustls, with HTTP/1.1 by ALPN for HTTP servers, and the name by SNI.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -23,9 +23,9 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// To the server of that name, which is offered these protocols. Unless `insecure`, its
-    /// certificate is checked against the roots of this machine (`SSL_CERT_FILE` names others);
-    /// fails when there are none, or when the name can be no server's.
+    /// TLS to the server of that name, which is offered these ALPN protocols. Unless `insecure`,
+    /// its certificate is checked against the roots of this machine (`SSL_CERT_FILE` names others);
+    /// fails when there are none, or when the name is not a valid server name.
     pub fn new(host: &str, insecure: bool, protocols: &[&str]) -> io::Result<Tls> {
         let invalid = |why: String| io::Error::new(Io::InvalidInput, why);
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -43,7 +43,7 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), name })
     }
 
-    /// With a full handshake for every connection, whatever tickets the server gives.
+    /// Makes a full handshake for every connection, whatever tickets the server sends.
     pub fn without_resumption(mut self) -> Tls {
         Arc::make_mut(&mut self.config).resumption = Resumption::disabled();
         self

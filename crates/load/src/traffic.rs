@@ -1,60 +1,61 @@
-//! What is sent, and who looks at what comes back.
+//! The traits for what is sent and for reading the answers.
 
 use crate::recorder::Kind;
 use crate::response::{HeadParser, Response, parse_head};
 
-/// Makes requests and may look at answers. Connections are numbered from 0; on each of them answers
+/// Writes requests and may read answers. Connections are numbered from 0; on each of them answers
 /// come in the order of the requests.
 pub trait Traffic {
     /// Appends one whole request (head and body) to `out`. Called once for each request, on the hot
     /// path: allocate nothing.
     fn request(&mut self, connection: usize, out: &mut Vec<u8>);
 
-    /// Of which kind the request was that was written last: a place in [`Traffic::kinds`].
+    /// The kind of the last written request: an index in [`Traffic::kinds`].
     fn kind(&self) -> usize {
         0
     }
 
-    /// The kinds of requests, counted apart. At least one; asked for once, at the start.
+    /// The kinds of requests, which are counted separately. At least one; called once, at the
+    /// start.
     fn kinds(&self) -> Vec<Kind> {
         vec![Kind::named("all")]
     }
 
-    /// How many replies come before the answer to the request that was written last, and are not counted.
+    /// How many uncounted replies come before the answer to the last written request.
     fn replies_before(&self) -> u8 {
         0
     }
 
-    /// Whether the next request may go to this connection. One that takes none is asked again when
-    /// another was sent.
+    /// Whether the next request may go to this connection. A connection that refuses is asked again
+    /// after the next request was sent elsewhere.
     fn takes(&mut self, connection: usize) -> bool {
         let _ = connection;
         true
     }
 
-    /// Reads what answers begin with: HTTP/1.1, unless said otherwise.
+    /// The reader of answers' heads: HTTP/1.1 by default.
     fn head_parser(&self) -> HeadParser {
         parse_head
     }
 
-    /// Whether [`Traffic::response`] is to be called. Then answers are held until they are whole;
-    /// otherwise they are only passed over.
+    /// Whether [`Traffic::response`] is to be called. Then answers are buffered until they are
+    /// complete; otherwise they are skipped.
     fn reads_answers(&self) -> bool {
         true
     }
 
-    /// Called for every answer, but not for [`Traffic::replies_before`] one.
+    /// Called for every answer except the replies of [`Traffic::replies_before`].
     fn response(&mut self, connection: usize, response: &Response<'_>) {
         let _ = (connection, response);
     }
 
-    /// A connection was lost with requests on it that will never be answered; it begins anew with none.
+    /// A connection was lost with `unanswered` requests, which will never be answered.
     fn lost(&mut self, connection: usize, unanswered: usize) {
         let _ = (connection, unanswered);
     }
 }
 
-/// The same bytes every time.
+/// Sends the same bytes every time.
 #[derive(Clone, Debug)]
 pub struct Fixed(Vec<u8>);
 
@@ -96,8 +97,8 @@ impl<F: FnMut(usize, &mut Vec<u8>)> Traffic for Generated<F> {
     }
 }
 
-/// Appends a request: Host, and for a body its length and type. For use by [`Traffic`] of other
-/// crates too, through [`Fixed`].
+/// Appends a request: Host, and for a body its length and type. Other crates use it through
+/// [`Fixed`].
 fn write_request(out: &mut Vec<u8>, method: &str, target: &str, body: Option<&[u8]>) {
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
@@ -109,7 +110,7 @@ fn write_request(out: &mut Vec<u8>, method: &str, target: &str, body: Option<&[u
             format!("Content-Type: application/json\r\nContent-Length: {length}\r\n").as_bytes(),
         );
     } else if !matches!(method, "GET" | "HEAD" | "DELETE" | "OPTIONS") {
-        // A method that expects a body says that there is none (RFC 9110, 8.6).
+        // A method that expects a body states that it has none (RFC 9110, 8.6).
         out.extend_from_slice(b"Content-Length: 0\r\n");
     }
     out.extend_from_slice(b"\r\n");

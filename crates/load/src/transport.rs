@@ -8,13 +8,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// What a read came to.
+/// The outcome of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Received {
     Bytes(usize),
     /// The server has closed its side.
     End,
-    /// Nothing there now.
+    /// No bytes are available now.
     Nothing,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Begins to connect. The stream is to be watched for writing.
+    /// Begins to connect. The caller watches the stream for writing.
     pub fn connect(address: SocketAddr, tls: Option<&Tls>) -> io::Result<Transport> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -48,7 +48,7 @@ impl Transport {
         self.tls.is_some()
     }
 
-    /// Whether connecting has succeeded; TLS may still be shaking hands.
+    /// Whether connecting has succeeded; the TLS handshake may still be in progress.
     pub fn check_connected(&self) -> io::Result<()> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error);
@@ -60,12 +60,13 @@ impl Transport {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether bytes wait for the socket although nothing was given to write: TLS has its own.
+    /// Whether bytes wait for the socket although the caller wrote none: TLS sends records itself.
     pub fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Writes what it can of `bytes`: how many. Less than all means that the socket takes no more now.
+    /// Writes as much of `bytes` as possible; returns how many. Fewer than all means that the socket
+    /// takes no more now.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return write_some(&mut &self.stream, bytes) };
         let mut taken = 0;
@@ -87,7 +88,8 @@ impl Transport {
         }
     }
 
-    /// Reads once. By TLS, to be repeated until there is nothing: what it has decrypted causes no wake-up.
+    /// Reads once. With TLS, call it until nothing is left: bytes that are already decrypted cause no
+    /// wake-up.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let Some(tls) = &mut self.tls else { return read_once(&mut &self.stream, buffer) };
         loop {
@@ -95,8 +97,8 @@ impl Transport {
                 Ok(0) => return Ok(Received::End),
                 Ok(count) => return Ok(Received::Bytes(count)),
                 Err(error) if error.kind() == Io::WouldBlock => {}
-                // The socket ended without TLS's own goodbye: some servers do that, and framing
-                // shows whether it hurt.
+                // The socket ended without TLS's close_notify. Some servers do that; the framing
+                // shows whether the answer is complete.
                 Err(error) if error.kind() == Io::UnexpectedEof => return Ok(Received::End),
                 Err(error) => return Err(error),
             }
@@ -139,11 +141,11 @@ fn read_once(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<Received> 
     }
 }
 
-/// What an error while connecting, or on a connection that was made, is called.
+/// The kind of an error while connecting, or on an open connection.
 pub(crate) fn kind_of(error: &io::Error, connected: bool) -> ErrorKind {
     match error.kind() {
         Io::InvalidData => return ErrorKind::Tls,
-        // Said by the server, not by the kernel.
+        // This error comes from the server, not from the kernel.
         Io::PermissionDenied if error.raw_os_error().is_none() => return ErrorKind::Server,
         _ => {}
     }

@@ -7,7 +7,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     let (number, factor) = scaled(text);
     let digits = number.replace('_', "");
     let whole = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    // `1.5k` is a whole number, too.
+    // `1.5k` is also a whole number.
     let fraction = || digits.parse::<f64>().ok().map(|number| number * factor as f64);
     let exact = |number: &f64| number.fract() == 0.0 && (0.0..=9e15).contains(number);
     whole
@@ -32,7 +32,7 @@ fn scaled(text: &str) -> (&str, u64) {
     }
 }
 
-/// A time: `500ms`, `20s`, `10m`, `1h`, `1.5s`; a number alone is of seconds.
+/// A time: `500ms`, `20s`, `10m`, `1h`, `1.5s`; a number alone means seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
@@ -45,7 +45,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         _ => f64::NAN,
     };
     let parsed = number.parse::<f64>().map_or(f64::NAN, |number| number * seconds);
-    // A year: more is a slip of the keyboard.
+    // At most a year: more is a typing error.
     if (0.0..=3.2e7).contains(&parsed) {
         Ok(Duration::from_nanos((parsed * 1e9).round() as u64))
     } else {
@@ -53,7 +53,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The known word that is meant, when one is close.
+/// The known word closest to `word`, if one is close enough.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let distance = |known: &&str| strsim::damerau_levenshtein(known, &word);

@@ -1,5 +1,5 @@
-//! Agents and their controller over real sockets: what adds up, what starts together, what a broken
-//! one leaves behind.
+//! Agents and their controller over real sockets: merged results, the common start, and what a
+//! failed agent leaves behind.
 
 mod servers;
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const TOKEN: &str = "of these tests";
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Agents on threads, each with a clock that is so far off and a folder of its own.
+/// Agents on threads, each with its own folder and a clock that is off by the given nanoseconds.
 fn agents(folder: &Path, clocks_off_by_ns: &[i64]) -> String {
     let one = |(index, offset_ns): (usize, &i64)| {
         let own = folder.join(index.to_string());
@@ -41,7 +41,7 @@ fn run(agents: &str, planned: &Planned) -> Result<Results, Error> {
     drive(&Controller::parse(agents, TOKEN).unwrap(), planned, &Handle::new(), |_, _| {})
 }
 
-/// A server, how many requests it answered, and when the first one of each connection came.
+/// A server, how many requests it answered, and when the first request of each connection arrived.
 fn counting() -> (SocketAddr, Arc<AtomicU64>, Arc<Mutex<Vec<Instant>>>) {
     let (count, firsts) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (counted, seen) = (count.clone(), firsts.clone());
@@ -58,8 +58,7 @@ fn counting() -> (SocketAddr, Arc<AtomicU64>, Arc<Mutex<Vec<Instant>>>) {
     (address, count, firsts)
 }
 
-/// What many agents say is put together for the terminal now and then, not whenever one of them says
-/// something.
+/// The reports of many agents are merged for the terminal at an interval, not at each report.
 #[test]
 fn what_is_shown_does_not_grow_with_the_agents() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +94,7 @@ fn four_agents_are_one_tester() {
     assert_eq!((results.load.connections, results.load.amount, results.load.workers), (8, Some(1002), 4));
     assert_eq!((results.connects.made, results.status(200)), (8, 1002));
     assert_eq!(results.seconds.iter().map(|second| second.completed).sum::<u64>(), 1002);
-    // Bucket for bucket what the agents themselves have kept.
+    // The merged histogram equals the agents' own files, bucket for bucket.
     let mut all = Latency::new();
     for index in 0..4 {
         let files = kept(&folder.path().join(index.to_string()), "json");
@@ -128,8 +127,8 @@ fn clocks_that_are_seconds_apart_start_together() {
         (typed.duration, typed.connections) = (Some("300ms".into()), Some("4".into()))
     });
     let mut spreads = Vec::new();
-    // A machine on which everything else runs at the same time may wake a thread late: one start of
-    // ten must be on time.
+    // A machine on which everything else runs at the same time may wake a thread late: one of ten
+    // starts must be on time.
     for _ in 0..10 {
         firsts.lock().unwrap().clear();
         let results = run(&places, &planned).unwrap();
@@ -137,7 +136,7 @@ fn clocks_that_are_seconds_apart_start_together() {
         let mut apart = offsets.iter().zip([0.0, 5_000.0, -5_000.0, 500.0]);
         let is_known = apart.all(|(offset, expected)| (offset - expected).abs() < 100.0);
         let firsts = firsts.lock().unwrap();
-        // Who was awake only when the time was over has sent nothing.
+        // An agent that woke after the end of the time has sent nothing.
         if !is_known || firsts.len() < 4 {
             continue;
         }
@@ -164,7 +163,7 @@ fn who_cannot_take_part_is_named_before_anything_is_sent() {
     assert!(error.contains(&good) && error.contains("wrong token"), "{error}");
     let error = run(&format!("{good},{nobody}"), &planned).unwrap_err().to_string();
     assert!(error.contains(&nobody) && error.contains("forebay agent"), "{error}");
-    // A web server that is taken for an agent.
+    // A web server under the address of an agent.
     let error = run(&format!("{good},{server}"), &planned).unwrap_err().to_string();
     assert!(error.contains(&server.to_string()), "{error}");
     let mut unreachable = planned;
@@ -184,7 +183,7 @@ fn a_busy_agent_says_so_and_a_stopped_run_gives_what_there_is() {
         let running = scope.spawn(|| {
             let mut was_busy = false;
             drive(&controller, &endless, &handle, |live, _| {
-                // Seconds have come: another controller comes, and then the end.
+                // Seconds have arrived: another controller connects, and then the run is stopped.
                 if live.completed > 0 && !was_busy {
                     was_busy = true;
                     let error = run(&places, &endless).unwrap_err().to_string();

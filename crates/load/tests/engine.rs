@@ -1,4 +1,4 @@
-//! The driver against small servers that behave, or do not.
+//! The load engine against small servers, correct and faulty.
 
 use forebay_load::{ErrorKind, Fixed, Generated, OnClose, Pace, Response, Settings, Stop, Traffic, run};
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Serves each connection on a thread of its own until the client closes.
+/// Serves each connection on its own thread until the client closes.
 fn serve(connection: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -19,7 +19,7 @@ fn serve(connection: impl Fn(TcpStream) + Send + Sync + Copy + 'static) -> Socke
     address
 }
 
-/// Reads requests without a body; calls back with how many came whole.
+/// Reads requests without a body; calls back with the number of complete ones.
 fn each_request(stream: &mut TcpStream, mut answer: impl FnMut(&mut TcpStream, &[u8]) -> bool) {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
@@ -39,7 +39,7 @@ fn each_request(stream: &mut TcpStream, mut answer: impl FnMut(&mut TcpStream, &
 
 const HI: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
-/// No time-out but where one is the point: a busy machine takes longer than anybody would wait.
+/// A long time-out except where a test is about time-outs, because a busy machine may be very slow.
 fn settings(address: SocketAddr, stop: Stop) -> Settings {
     Settings { connections: 4, timeout: Duration::from_secs(60), ..Settings::new(address, stop) }
 }
@@ -268,7 +268,7 @@ fn connections_of_a_ramp_come_one_after_the_other() {
     let report = run(&settings, &mut Fixed::new("GET", "/", None)).unwrap();
     assert!(report.is_clean(), "{report}");
     assert_eq!((report.connects.made, report.connects.open_max, report.load.ramp_s), (8, 8, 0.8));
-    // A busy machine makes them later, never earlier.
+    // A busy machine makes the connections later, never earlier.
     for (place, at) in accepted.try_iter().enumerate() {
         assert!(at >= began + ramp * place as u32 / 8, "connection {place}: {:?}", at - began);
     }

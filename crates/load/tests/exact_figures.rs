@@ -1,5 +1,5 @@
-//! Figures computed beforehand, in time that is simulated: schedule, recorder and histogram say
-//! exactly what they must.
+//! Figures computed beforehand, in simulated time: schedule, recorder and histogram must return
+//! them exactly.
 
 use forebay_load::results::{Model, Results};
 use forebay_load::schedule::{Arrivals, Rate, SECOND_NS, Schedule, Share, Stage};
@@ -33,7 +33,8 @@ fn golden_histogram() {
     assert_eq!(corrected.max_ns(), 100 * SECOND_NS);
 }
 
-/// A server that answers everything 1 ms after it came, but nothing from 40 s to 50 s.
+/// A server that answers each request after 1 ms, except from 40 s to 50 s, when it answers
+/// nothing.
 fn stalling(at_ns: u64) -> u64 {
     let stall = 40 * SECOND_NS..50 * SECOND_NS;
     if stall.contains(&at_ns) { stall.end + MS } else { at_ns + MS }
@@ -116,7 +117,8 @@ fn ten_thousand_a_second_are_100_us_apart() {
         assert_eq!(schedule.due_ns(index), Some(index * 100_000));
     }
     assert_eq!(schedule.count_within(SECOND_NS), 10_000);
-    // A third of a request a second is kept to a thousandth: due to the nanosecond of that rate.
+    // A third of a request a second is stored to a thousandth; times due are exact for the stored
+    // rate.
     assert_eq!(Schedule::Constant(rate(0.333)).due_ns(333), Some(1000 * SECOND_NS));
 }
 

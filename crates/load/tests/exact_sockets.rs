@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A tenth of the time that the formulas were written for.
+/// The scale of the times: a tenth of those that the formulas were written for, unless
+/// FOREBAY_LOAD_LONG is set.
 fn scale() -> u32 {
     if std::env::var_os("FOREBAY_LOAD_LONG").is_some() { 10 } else { 1 }
 }
 
-/// The formula has the backlog of a stall answered at once; a server of threads needs a while, that
-/// much less the fewer there are.
+/// The formula assumes that the backlog of a stall is answered at once. A server of threads needs
+/// some time for it: less when fewer requests wait.
 fn stall_rate_per_s() -> f64 {
     if scale() == 1 { 250.0 } else { 1000.0 }
 }
@@ -37,8 +38,8 @@ fn near(found: f64, expected: f64, part: f64) {
     assert!((found - expected).abs() <= expected * part, "{found} is not within {part} of {expected}");
 }
 
-/// Answers at once, but for one stall, beginning at the first request after `from`; the stall as it
-/// really was is in the answer.
+/// Answers at once, except for one stall that begins at the first request after `from`. The
+/// measured length of the stall is returned.
 fn stalling(from: Duration, stall: Duration) -> (std::net::SocketAddr, Arc<Mutex<Option<Duration>>>) {
     let seen: Arc<Mutex<Option<Duration>>> = Arc::default();
     let (shared, began) = (seen.clone(), Arc::new(Mutex::new(None::<Instant>)));
@@ -68,17 +69,19 @@ fn a_stall_in_the_open_model() {
         for p in [0.95, 0.99, 0.999] {
             let expected = stalled_ms * (1.0 - (1.0 - p) / part);
             let found = results.latency_ms.percentile_ms(p * 100.0);
-            // Whatever else a machine does only adds to what the stall alone makes of it, so that
-            // this holds every time: but for the precision of the histogram and the interval
-            // between two requests.
+            // Other load on the machine only adds to the latency that the stall causes, so this
+            // bound always holds, to the precision of the histogram and the interval between two
+            // requests.
             let interval_ms = 1000.0 / stall_rate_per_s();
             assert!(found >= expected * 0.99 - interval_ms, "{p}: {found} is below {expected}");
-            // What waited has to be worked off as well: by a server of threads in some ms.
+            // The waiting requests also have to be answered, which takes a server of threads some
+            // ms.
             if found > expected * 1.01 + BACKLOG_MS {
                 above.push(format!("{p}: {found} is above {expected}"));
             }
         }
-        // From the time really sent the same run looks harmless: only those on the wire waited.
+        // Measured from the time of sending, the same run looks harmless: only the requests on the
+        // wire waited.
         let from_sent_ms = results.latency_from_sent_ms.as_ref().unwrap().percentile_ms(99.0);
         if from_sent_ms >= stalled_ms / 4.0 {
             above.push(format!("from sending: {from_sent_ms}"));
@@ -87,10 +90,11 @@ fn a_stall_in_the_open_model() {
     });
 }
 
-/// The formula has what waited answered at once; 1 % of the long form's 10 s is more than this.
+/// The formula assumes that the waiting requests are answered at once; 1 % of the long form's 10 s
+/// is more than this.
 const BACKLOG_MS: f64 = 50.0;
 
-/// The run, and how long the server really stood still, in milliseconds.
+/// The run, and the measured length of the server's stall, in milliseconds.
 fn stalled_run() -> (Results, f64) {
     let (time, stall) = (Duration::from_secs(10) * scale(), Duration::from_secs(1) * scale());
     let (address, seen) = stalling(time * 4 / 10, stall);
@@ -115,7 +119,7 @@ fn the_same_stall_in_the_closed_model() {
     let settings =
         Settings { connections: 10, ..Settings::new(address, Stop::After(Duration::from_secs(4))) };
     let results = run(&settings, &mut get()).unwrap();
-    // Nothing else takes nearly as long: two seconds are more than a busy machine keeps anybody waiting.
+    // Nothing else takes nearly as long: two seconds are longer than the delays of a busy machine.
     let stalled_ns = seen.lock().unwrap().unwrap().as_nanos() as u64;
     assert_eq!(results.latency_ms.count_between(stalled_ns * 9 / 10, u64::MAX), 10, "{results}");
     assert!(results.latency_ms.percentile_ms(99.0) < stalled_ns as f64 / 4e6, "{results}");
@@ -140,8 +144,8 @@ fn twice_the_capacity() {
         assert!(results.requests.rate_per_s <= 505.0, "{results}");
         let flagged = results.notes.iter().any(|note| note.contains("the rate was not reached"));
         assert!(flagged, "{:?}", results.notes);
-        // Half of them are due in the first half of the time, and answered until its end: never
-        // less, and more when the server was kept from its work.
+        // Half of the requests are due in the first half of the time and are answered by the end:
+        // never fewer, and the latency is higher when the server was delayed.
         let (expected, found) = (1000.0 * f64::from(scale()), results.latency_ms.percentile_ms(50.0));
         assert!(found >= expected * 0.99, "{found} is below {expected}");
         if found <= expected * 1.05 { Ok(()) } else { Err(format!("{found} is above {expected}")) }
@@ -181,11 +185,11 @@ fn pipelined_requests_are_timed_alone() {
     once_of_five(|| {
         let results = run(&settings, &mut get()).unwrap();
         conserved(&results);
-        // Little's law: what is under way is rate by time. The first three on each connection find
-        // less before them: 0.3 % in 25 s.
+        // Little's law: requests under way are rate times latency. The first three on each
+        // connection wait behind fewer requests: 0.3 % in 25 s.
         let under_way = results.requests.rate_per_s * results.latency_ms.mean_ms() / 1000.0;
         near(under_way, 12.0, 0.01);
-        // Four turns of 50 ms, however late each of them wakes.
+        // Four turns of 50 ms, however late each thread wakes.
         let found = results.latency_ms.percentile_ms(50.0);
         if (found - 200.0).abs() <= 4.0 { Ok(()) } else { Err(format!("{found} is not 200")) }
     });
@@ -202,11 +206,12 @@ fn nothing_is_lost_from_the_count_when_connections_are() {
             own += 1;
             match own % 10 {
                 7 => {
-                    // Half an answer, and then the end.
+                    // An incomplete answer, and then the connection ends.
                     let _ = stream.write_all(&HI[..HI.len() - 1]);
                     false
                 }
-                // Counted before: the run may be over before this thread goes on behind the write.
+                // Counted before the write, because the run may be over before this thread
+                // continues after it.
                 _ => {
                     counts.1.fetch_add(1, Ordering::SeqCst);
                     stream.write_all(HI).is_ok()
@@ -246,7 +251,7 @@ fn a_request_cut_by_the_deadline_is_counted() {
 
 #[test]
 fn a_server_that_goes_away_ends_the_run() {
-    // One connection is taken, answered once, and then nobody listens.
+    // One connection is accepted and answered once; then the listener is closed.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! `--find-max` on servers of known capacity: simulated, to the step; and real, as often as a busy
-//! machine wants.
+//! `--find-max` on servers of known capacity: simulated, exact to the step; and real, with retries
+//! for a busy machine.
 
 mod servers;
 
@@ -14,8 +14,8 @@ fn outcome(results: &Results) -> (bool, String) {
     find::reached(results).map_or_else(|why| (false, why), |()| (true, String::new()))
 }
 
-/// Ten seconds at a rate before a server that takes so many a second, one after the other, in time
-/// that is simulated.
+/// Ten seconds at a rate against a server with this capacity a second, which answers one request
+/// after the other, in simulated time.
 fn simulated(rate_per_s: f64, capacity_per_s: f64) -> Results {
     let (end_ns, service_ns) = (10 * SECOND_NS, (SECOND_NS as f64 / capacity_per_s).round() as u64);
     let mut recorder = Recorder::new(Model::Open, vec![Kind::named("all")], 0, Sink::new(1).unwrap());
@@ -41,8 +41,8 @@ fn a_capacity_is_found_to_the_step_and_twice_the_same() {
         assert!((rate - capacity).abs() <= 0.02 * capacity, "{capacity}: {rate}");
         assert_eq!(search(), found);
         for tried in &found.tried {
-            // A queue that only grows: what is answered in time is the capacity's part of the rate,
-            // but for one request.
+            // The queue only grows: the part that is answered in time is capacity / rate, to one
+            // request.
             let part = (capacity / tried.rate_per_s).min(1.0);
             let one = 1.0 / (10.0 * tried.rate_per_s);
             assert!(
@@ -74,7 +74,7 @@ fn the_capacity_of_a_real_server() {
         })
     };
     let mut all: Vec<f64> = Vec::new();
-    // A busy machine only takes from the capacity. Two of six searches must meet, where they should.
+    // A busy machine only lowers the capacity. Two of six searches must find the right step.
     for _ in 0..6 {
         let rate = search().unwrap().rate_per_s.unwrap();
         assert!(rate <= 1.02 * capacity, "{rate} of {capacity}");

@@ -1,9 +1,9 @@
-//! The verdict of real runs: each limit made for real, on however busy a machine, and the word that
-//! came of it.
+//! The verdict of real runs: each limit is really caused, also on a busy machine, and its verdict
+//! is checked.
 //!
-//! The server is this test binary, started again as a process of its own ([`helper_server`]), so
-//! that its CPU is not the tester's. What a busy machine would change (connections, an idle server)
-//! is in `monitor_verdict.rs`.
+//! The server is this test binary, started again as a separate process ([`helper_server`]), so that
+//! its CPU is not the tester's. Cases that a busy machine would change (connections, an idle
+//! server) are in `monitor_verdict.rs`.
 
 use forebay_load::agent::Agent;
 use forebay_load::monitor::Monitor;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Not a test: the server, when it was told where. `/host` is the machine's sample, `/burn` costs
-/// two milliseconds of CPU, anything else is 32 KB. It ends with its standard input.
+/// Not a test: the server, when the environment names an address. `/host` is the machine's sample,
+/// `/burn` costs two milliseconds of CPU, anything else is 32 KB. It ends with its standard input.
 #[test]
 fn helper_server() {
     let Ok(address) = std::env::var("FOREBAY_TEST_SERVER") else { return };
@@ -52,7 +52,8 @@ fn answer(mut stream: TcpStream) {
                 }
                 _ => vec![b'x'; 32 * 1024],
             };
-            // In one write: a body that waits for the ACK of its head (Nagle) waits 40 ms for a delayed one.
+            // In one write: with two, the body would wait for the ACK of the head (Nagle), which may be
+            // delayed by 40 ms.
             let mut answer =
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
             answer.extend_from_slice(&body);
@@ -64,7 +65,7 @@ fn answer(mut stream: TcpStream) {
     }
 }
 
-/// CPU time, not time: a thread that has to wait for a core has burnt nothing.
+/// Burns CPU time, not wall-clock time: a thread that waits for a core burns nothing.
 fn burn(time: Duration) {
     let used = || {
         let clock = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -84,7 +85,8 @@ struct Server {
 }
 
 impl Server {
-    /// Here, or with `["ip", "netns", "exec", name]` before it elsewhere.
+    /// Starts the server here, or in a network namespace with `["ip", "netns", "exec", name]` as
+    /// `before`.
     fn start(before: &[&str], address: &str) -> Server {
         let own = std::env::current_exe().expect("this binary");
         let mut command = match before.split_first() {
@@ -109,7 +111,7 @@ impl Server {
         Server { process, address }
     }
 
-    /// Through its own `/host`, or not watched.
+    /// Sends a load; the server is watched through its own `/host`, or not at all.
     fn load(&self, path: &str, change: impl FnOnce(&mut Settings), watched: bool) -> Results {
         let servers: Vec<String> = watched.then(|| format!("http://{}", self.address)).into_iter().collect();
         self.load_watched(path, change, &servers)
@@ -134,7 +136,8 @@ impl Drop for Server {
     }
 }
 
-/// One at a time: the tests of this binary are one process, and what one burns would be seen by another.
+/// Runs one test at a time: the tests of this binary share a process, and one test would see the CPU
+/// time of another.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,7 +147,8 @@ fn alone() -> MutexGuard<'static, ()> {
 fn check(results: &Results, expected: Limit) {
     let verdict = results.verdict.as_ref().expect("a verdict");
     if verdict.limit == Limit::StolenCpu {
-        // True of the machine that this runs on, and it hides what was made; the table has that case.
+        // This verdict is true of the machine and hides the caused limit; the table of
+        // `monitor_verdict.rs` covers that case.
         eprintln!("{}", verdict.why);
         return;
     }
@@ -179,7 +183,7 @@ fn a_server_without_cpu() {
     assert_eq!(results.hosts[0].name, results.hosts[1].name, "one machine");
 }
 
-/// A server that knows nothing of `/host`, and an agent beside it.
+/// A server without `/host`, and an agent beside it.
 #[test]
 fn a_server_of_another_make_without_cpu() {
     let _alone = alone();
@@ -192,7 +196,7 @@ fn a_server_of_another_make_without_cpu() {
     let results = server.load_watched("/burn", |settings| settings.connections = 16, &[place]);
     check(&results, Limit::ServerCpu);
     let watched = results.hosts.iter().find(|host| host.role == Role::Server).expect("it was watched");
-    // The process that was named: it burns, and this one hardly does.
+    // The named process: it burns CPU, and this process hardly does.
     let used: f32 = watched.seconds.iter().map(|second| second.process_cpu_percent).sum();
     let own: f32 = results.hosts[0].seconds.iter().map(|second| second.process_cpu_percent).sum();
     assert!(used > own, "the server {used}, the tester {own}");
@@ -252,7 +256,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Its links go with it.
+        // Deleting the namespace deletes its links.
         let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
     }
 }

@@ -1,4 +1,4 @@
-//! The verdict, by table: what was seen, and the word that must come of it.
+//! The verdict, by table: figures of a run, and the verdict that must follow from them.
 
 use forebay_load::Latency;
 use forebay_load::monitor::{between, verdict};
@@ -25,7 +25,7 @@ fn closed() -> Results {
     results
 }
 
-/// The same at an open rate, of which `answered` came in time.
+/// The same in the open model; `answered` of the requests were answered in time.
 fn open(answered: u64) -> Results {
     let mut results = closed();
     results.model = Model::Open;
@@ -34,7 +34,7 @@ fn open(answered: u64) -> Results {
     results
 }
 
-/// A machine of four cores, a tenth busy, changed second by second.
+/// A machine of four cores, a tenth busy; `change` alters each second.
 fn host(role: Role, change: impl Fn(u64, &mut HostSecond)) -> Host {
     let second = |number| {
         let mut second = HostSecond {
@@ -98,7 +98,7 @@ fn cpu_of_the_server() {
         Limit::ServerCpu,
         "thread node of the server (server) used 99 %",
     );
-    // A few seconds of it are not what limits a run.
+    // A few such seconds do not limit a run.
     let short = host(Role::Server, |number, second| {
         second.cpu_percent = if number < 3 { 400.0 } else { 100.0 };
     });
@@ -125,7 +125,7 @@ fn cpu_of_the_tester() {
     let worker = host(Role::Tester, extra(&[("thread.load-0", 97.0)]));
     check(closed(), vec![worker.clone()], Limit::TesterCpu, "load-0 used 97 %");
     check(closed(), vec![worker.clone(), idle(Role::Server)], Limit::TesterCpu, "--agents");
-    // Both at their end: then the figures are the server's all the same.
+    // Both are used up: the figures are still the server's.
     let server = host(Role::Server, extra(&[("thread.http-0", 99.0)]));
     check(closed(), vec![worker, server], Limit::ServerCpu, "http-0");
 }
@@ -154,7 +154,7 @@ fn network() {
 fn segments_that_were_sent_again_needlessly_are_no_full_network() {
     let seen =
         |change: &dyn Fn(u64, &mut HostSecond)| vec![host(Role::Tester, change), host(Role::Server, change)];
-    // Tail-loss probes on a busy loopback: the duplicate SACK of some comes in the second after.
+    // Tail-loss probes on a busy loopback: some of their duplicate SACKs arrive in the next second.
     let probes = |number: u64, second: &mut HostSecond| {
         let late = if number == 0 { 0.0 } else { 110.0 };
         extra(&[
@@ -164,7 +164,7 @@ fn segments_that_were_sent_again_needlessly_are_no_full_network() {
         ])(number, second);
     };
     check(closed(), seen(&probes), Limit::Connections, "100 connections");
-    // One bad second, with few segments, is not the run.
+    // One bad second with few segments does not decide the verdict of the run.
     let once = |number: u64, second: &mut HostSecond| {
         let (sent, resent) = if number == 3 { (1_000.0, 50.0) } else { (5_000.0, 0.0) };
         extra(&[("sent_segments_per_s", sent), ("resent_segments_per_s", resent)])(number, second);
@@ -295,7 +295,8 @@ fn what_cannot_be_seen_is_said() {
     check(few, vec![idle(Role::Tester), disk], Limit::Unknown, "disk 80 % of the time");
 }
 
-/// A path of 100 Mbit/s and 10,000 packets a second, each way, and a load of so many bits and packets.
+/// A path of 100 Mbit/s and 10,000 packets a second, each way, and a load of the given bits and
+/// packets a second.
 fn over_a_path(read_bits_per_s: u64, packets_per_s: u64) -> (Results, Host) {
     let mut results = closed();
     results.bytes.read = read_bits_per_s / 8 * 10;
@@ -317,7 +318,7 @@ fn the_network_as_it_was_before_the_run() {
     let (results, tester) = over_a_path(95_000_000, 0);
     check(results.clone(), vec![tester.clone()], Limit::Network, "read 95 Mbit/s, 95 % of what the network");
     check(results.clone(), vec![tester.clone()], Limit::Network, before);
-    // What is used up hides the network: a slow end was slow in the probe as well.
+    // A used-up machine hides the network: it was slow in the probe as well.
     let full = host(Role::Server, |_, second| second.cpu_percent = 400.0);
     check(results, vec![tester, full], Limit::ServerCpu, before);
     let (results, tester) = over_a_path(80_000_000, 9_500);

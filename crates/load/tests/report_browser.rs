@@ -1,7 +1,7 @@
-//! The page in a real browser: headless Chromium opens it, and says what it laid out, asked for and
-//! complained about.
+//! The page in a real browser: headless Chromium opens it and reports its layout, its requests and
+//! its errors.
 //!
-//! `FOREBAY_SCREENSHOTS=folder` leaves pictures of it there.
+//! `FOREBAY_SCREENSHOTS=folder` writes screenshots there.
 
 mod report_support;
 
@@ -11,7 +11,7 @@ use report_support::run;
 use std::path::Path;
 use std::process::Command;
 
-/// Chromium with a profile of its own. What it printed on standard output, and on standard error.
+/// Runs Chromium with its own profile. Returns its standard output and standard error.
 fn chromium(profile: &Path, arguments: &[String]) -> (String, String) {
     let output = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
@@ -35,8 +35,8 @@ fn full_page() -> String {
     page(&now, &Extras { comparison: Some(&comparison), thresholds: &checked })
 }
 
-/// The report in a frame of so many pixels, measured by a script outside of it (the page itself
-/// runs none), which writes down what it found.
+/// The report in a frame of `width` pixels, with a script outside of the frame (the page itself
+/// runs none) that measures it and writes the result.
 fn measured(html: &str, width: u32) -> String {
     let escaped = html.replace('&', "&amp;").replace('"', "&quot;");
     format!(
@@ -83,7 +83,7 @@ fn the_page_fits_draws_and_asks_for_nothing() {
     }
 }
 
-/// Whatever it would ask for, from styles to pictures, would stand in the text.
+/// Anything that the page requested, from styles to pictures, would be named in its text.
 #[test]
 fn the_page_names_no_other_file() {
     let html = full_page();
@@ -112,8 +112,8 @@ fn the_network_log_is_empty() {
     let text = std::fs::read_to_string(&log).expect("the browser's log of the network");
     let log: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let events = log["events"].as_array().expect("events").iter();
-    // The browser's own errands are not the page's; those name an initiator that is a file, which
-    // is "null" as an origin.
+    // Requests of the browser itself do not count. Requests of the page have a file as initiator,
+    // whose origin is "null".
     let asked: Vec<_> = events
         .filter(|event| {
             event["params"]["initiator"].as_str().is_some_and(|who| who == "null" || who.starts_with("file"))

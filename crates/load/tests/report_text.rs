@@ -170,7 +170,7 @@ fn whatever_was_typed_is_escaped() {
     results.notes = vec!["<b>".into()];
     let html = page(&results, &Default::default());
     assert!(!html.contains("<script") && !html.contains("<img") && !html.contains("<b>"));
-    // And a run without anything is a page all the same.
+    // An empty run gives a page too.
     let empty = page(&Results::default(), &Default::default());
     assert!(empty.ends_with("</html>\n") && !empty.contains("NaN"), "{empty}");
     assert!(!tables(&Results::default(), None, &[]).contains("NaN"));

@@ -1,10 +1,10 @@
-//! How many machines of a kind it takes, and which of their parts is used up first.
+//! How many machines of a kind a load needs, and which of their parts is used up first.
 
 use crate::prices::{Machine, Prices};
 use crate::wanted::Wanted;
 use std::fmt;
 
-/// Of a machine's memory, what is left to the kernel and to everything that is not a row.
+/// The part of a machine's memory that is left to the kernel and to everything that is not a row.
 const MEMORY_IDLE: f64 = 0.2;
 const GIB: f64 = 1_073_741_824.0;
 
@@ -13,7 +13,7 @@ const GIB: f64 = 1_073_741_824.0;
 pub enum Part {
     /// Its processors.
     Cpu,
-    /// What its network card sends.
+    /// The bandwidth of its network card.
     Network,
     /// Memory for rows.
     Memory,
@@ -29,24 +29,24 @@ impl fmt::Display for Part {
     }
 }
 
-/// Machines of one kind that do what is wanted.
+/// A fleet: machines of one kind that carry the wanted load.
 #[derive(Debug, Clone)]
 pub struct Fleet<'a> {
     /// Their kind.
     pub machine: &'a Machine,
-    /// How many, spare ones among them.
+    /// Number of machines, spare ones included.
     pub count: f64,
-    /// How many each part alone would take, most first: the first one runs out first.
+    /// How many machines each part alone would need, the most first: the first part runs out first.
     pub by_part: [(Part, f64); 3],
-    /// All machines.
+    /// Cost of all machines.
     pub dollars_a_month: f64,
-    /// All answers, if they leave the provider; `None`: the file has no price.
+    /// Cost of all answers, if they leave the provider; `None`: the file has no price.
     pub egress_dollars_a_month: Option<f64>,
-    /// Machines alone.
+    /// Dollars for 1,000,000 requests, machines alone.
     pub dollars_a_million: f64,
 }
 
-/// How many machines of this kind it takes.
+/// The fleet of this kind of machine for the wanted load.
 pub fn of<'a>(wanted: &Wanted, machine: &'a Machine, prices: &Prices) -> Fleet<'a> {
     let mut by_part = [
         (Part::Cpu, wanted.busy_cores() / (machine.cores * wanted.utilisation)),
@@ -75,7 +75,8 @@ pub fn all<'a>(wanted: &Wanted, prices: &'a Prices) -> Vec<Fleet<'a>> {
     fleets
 }
 
-/// What each core must answer a second when this many cores, busy to that part, answer so many requests.
+/// The requests a second that each busy core must answer, when `cores` cores that are busy to the part
+/// `utilisation` answer `rate_per_s`.
 pub fn per_core_per_s(rate_per_s: f64, cores: f64, utilisation: f64) -> f64 {
     rate_per_s / (cores * utilisation)
 }

@@ -1,14 +1,14 @@
 //! From a measured request to machines and dollars, by arithmetic that is shown.
 //!
-//! What it is: [`fleet`] divides what is wanted ([`Wanted`]) by what machines of [`Prices`] have; [`scaling`]
-//! fits the Universal Scalability Law to a sweep over workers; [`shared`] says what is left of it on a
-//! machine that carries the tester as well; [`odds`] knows users, identifiers and rows; [`measured`] reads
-//! what a request took from the JSON of `forebay load`.
+//! What it is: [`fleet`] divides the wanted load ([`Wanted`]) by the capacity of the machines of [`Prices`];
+//! [`scaling`] fits the Universal Scalability Law to a sweep over workers; [`shared`] computes the rate on a
+//! machine that also carries the tester; [`odds`] computes with users, identifiers and rows; [`measured`]
+//! reads the cost of a request from the JSON of `forebay load`.
 //!
-//! What it promises: no figure of a price is in the code; what is extrapolated beyond what was measured is
-//! said to be.
+//! What it promises: no price is in the code; figures extrapolated beyond the measurements are marked as
+//! such.
 //!
-//! What it leaves to others: measuring, and what is typed.
+//! What it leaves to others: measuring, and the command line.
 
 pub mod fleet;
 pub mod measured;

@@ -1,4 +1,4 @@
-//! What a request took, out of the JSON of `forebay load`.
+//! The cost of a request, from the JSON of `forebay load`.
 
 use crate::shared::Tester;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub struct Measured {
     pub tester: Option<Tester>,
     /// Whether the server's workers could have done more than the rate of the run.
     has_idle_workers: bool,
-    /// Why the figures do not say what the server can do, when the report says so.
+    /// Why the figures do not show the server's capacity, if the report says so.
     pub doubt: Option<String>,
 }
 
@@ -65,8 +65,8 @@ impl Measured {
         })
     }
 
-    /// Requests a second of so many workers that have a core each: by the CPU of a request when the run left
-    /// them idle for a part of the time, else the rate of the run.
+    /// Requests a second of `workers` workers with a core each: computed from the CPU of a request when the
+    /// run left the workers idle for a part of the time, else the rate of the run.
     pub fn capacity_per_s(&self, workers: f64) -> f64 {
         match self.cpu_us {
             Some(cpu_us) if self.has_idle_workers => self.rate_per_s.max(workers * 1e6 / cpu_us),
@@ -75,11 +75,11 @@ impl Measured {
     }
 }
 
-/// The machines that a report has watched.
+/// The machines that were watched in a report.
 struct Machines<'a> {
     servers: Vec<&'a Value>,
     testers: Vec<&'a Value>,
-    /// Whole seconds of the run; the one that it ended in is idle for a part.
+    /// Whole seconds of the run; the second in which it ended is partly idle and does not count.
     seconds: f64,
 }
 
@@ -94,13 +94,13 @@ impl Machines<'_> {
         Machines { servers: of("server"), testers: of("tester"), seconds }
     }
 
-    /// The mean over all seconds, of all servers together; 100 is one core.
+    /// The mean over all seconds, summed over all servers; 100 is one core.
     fn servers_cpu_percent(&self) -> Option<f64> {
         let servers = self.servers.iter();
         servers.filter_map(|host| self.cpu_percent(host)).reduce(|sum, percent| sum + percent)
     }
 
-    /// Of all servers together; `None` when one of them does not say.
+    /// Watts of all servers together; `None` when one of them does not report any.
     fn servers_watts(&self) -> Option<f64> {
         let watts: Option<Vec<f64>> =
             self.servers.iter().map(|host| self.mean(host, "/extra/watts")).collect();
@@ -121,8 +121,9 @@ impl Machines<'_> {
         (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
     }
 
-    /// Cores of the one machine on which both ran, and what of them the tester used. The monitor gives two
-    /// hosts of one boot id one name; cores and memory tell apart two machines that happen to have one.
+    /// The cores of the machine on which both server and tester ran, and the tester's CPU per cent. The
+    /// monitor gives two hosts of one boot id the same name; cores and memory distinguish two machines
+    /// that happen to have the same name.
     fn shared(&self) -> Option<(f64, f64)> {
         let (&[server], &[tester]) = (self.servers.as_slice(), self.testers.as_slice()) else { return None };
         let is_same = |key: &str| server.get(key).is_some() && server.get(key) == tester.get(key);
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_a_request_took() {
-        // The last second is not whole and does not count.
+        // The last second is incomplete and does not count.
         let expected = Measured {
             rate_per_s: 10_000.0,
             answer_bytes: 200.0,
@@ -190,7 +191,7 @@ mod tests {
         let shared = REPORT.replace("\"two\"", "\"one\"");
         assert_eq!(read(&shared).capacity_per_s(2.0), 20_000.0);
         assert_eq!(read(&shared.replace("server_cpu", "unknown")).capacity_per_s(2.0), 20_000.0);
-        // What waits for a database does not get faster by more CPU; what used more than a worker is there.
+        // A server that waits for the database does not get faster by more CPU.
         assert_eq!(read(&shared.replace("server_cpu", "database")).capacity_per_s(2.0), 10_000.0);
         assert_eq!(read(&tester).capacity_per_s(0.5), 10_000.0);
         assert_eq!(read(&tester.replace("\"server\"", "\"other\"")).capacity_per_s(2.0), 10_000.0);

@@ -1,4 +1,4 @@
-//! What machines and rivals cost: one dated file.
+//! The prices of machines and of other services: one dated file.
 
 use toml::de::{DeTable, DeValue};
 
@@ -8,13 +8,13 @@ const BUILT_IN: &str = include_str!("../prices.toml");
 /// The prices of one day.
 #[derive(Debug, Clone)]
 pub struct Prices {
-    /// The day that they are of.
+    /// The day of the prices.
     pub date: String,
     /// Machines by the month.
     pub machine: Vec<Machine>,
     /// Traffic that leaves a provider.
     pub egress: Vec<Egress>,
-    /// What is billed by the request.
+    /// Services that are billed by the request.
     pub rival: Vec<Rival>,
 }
 
@@ -27,7 +27,7 @@ pub struct Machine {
     pub cores: f64,
     /// Memory in GiB.
     pub memory_gib: f64,
-    /// What its network carries at length, in Gb/s; bursts not counted.
+    /// Sustained network bandwidth in Gb/s; bursts not counted.
     pub network_gbit: f64,
     /// Dollars for 730 hours.
     pub dollars_a_month: f64,
@@ -37,7 +37,7 @@ pub struct Machine {
     pub verified: bool,
 }
 
-/// What a provider asks for traffic to others.
+/// A provider's price for traffic that leaves it.
 #[derive(Debug, Clone)]
 pub struct Egress {
     /// The first word of its machines' names.
@@ -53,7 +53,7 @@ pub struct Egress {
 /// A service that is paid by the request.
 #[derive(Debug, Clone)]
 pub struct Rival {
-    /// What it is.
+    /// The name of the service.
     pub name: String,
     /// Dollars for 1,000,000 requests.
     pub dollars_a_million: f64,
@@ -64,7 +64,7 @@ pub struct Rival {
 }
 
 impl Prices {
-    /// Reads a file; `None` takes the one that is built in.
+    /// Reads the text of a file; `None` takes the built-in one.
     ///
     /// # Errors
     /// One line that names what is wrong.
@@ -117,7 +117,7 @@ impl Prices {
     }
 }
 
-/// Every `[[name]]`, which has exactly so many keys.
+/// Reads every `[[name]]`, each of which must have exactly `keys` keys.
 fn entries<T>(
     table: &DeTable<'_>,
     name: &str,
@@ -153,7 +153,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Above 0: what costs nothing or has none of something is a mistake here.
+    /// A number above 0: a price or an amount of zero is a mistake here.
     fn number(&self, key: &str) -> Result<f64, String> {
         let number = match self.0.get(key).map(toml::Spanned::get_ref) {
             Some(DeValue::Float(number)) => number.as_str().replace('_', "").parse().ok(),

@@ -1,4 +1,4 @@
-//! A plan as text of 80 columns, with the sums that led to it.
+//! A plan as text of 80 columns, with the calculation that led to it.
 
 use crate::fleet::{self, Fleet, Part};
 use crate::odds;
@@ -10,10 +10,10 @@ use std::fmt::Write;
 
 /// Fleets that are shown; the others cost more.
 const FLEETS: usize = 5;
-/// Beside a price that was not compared with the provider's page.
+/// The mark of a price that was not compared with the provider's page.
 const UNVERIFIED: &str = "*";
 
-/// Another program that does the same, as it was measured.
+/// Another program that does the same, with its measured cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Other {
     /// What it is called.
@@ -58,7 +58,7 @@ fn line(text: &mut String, what: &str) {
     text.push('\n');
 }
 
-/// What is wanted, in the units of machines.
+/// The wanted load, in the units of machines.
 fn sums(wanted: &Wanted) -> String {
     let mut text = String::new();
     let peak = wanted.peak_per_s();
@@ -117,7 +117,8 @@ fn sums(wanted: &Wanted) -> String {
     text
 }
 
-/// What stands behind the servers. It is no part of a machine above, and may run out before them.
+/// The memory tier and the database behind the servers. They are not part of the machines above,
+/// and may run out before them.
 fn behind(wanted: &Wanted) -> String {
     let mut text = String::new();
     let (behind, percent) = (wanted.behind, wanted.utilisation * 100.0);
@@ -187,8 +188,8 @@ fn notes(fleets: &[Fleet<'_>], prices: &Prices) -> String {
     text
 }
 
-/// A fitted sweep: what was measured, and apart from it what is extrapolated. With the tester on the server's
-/// machine also what that machine does with both.
+/// A fitted sweep: the measured range and, separately, the extrapolated figures. If the tester ran on the
+/// server's machine, also the rate of that machine with both.
 pub fn scaling(law: &Law, tester: Option<Tester>, wanted: &[f64]) -> String {
     let mut text = format!(
         "one worker {}/s, serial part {:.2} %, pairs {:.4} %\nmeasured from {} to {} workers",
@@ -226,7 +227,7 @@ fn beside_tester(text: &mut String, law: &Law, tester: Tester, wanted: &[f64]) {
     }
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with thousands separators.
 fn whole(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
@@ -239,7 +240,7 @@ fn whole(number: f64) -> String {
     text
 }
 
-/// Three digits that count.
+/// A number with three significant digits.
 fn figure(number: f64) -> String {
     match number {
         _ if number >= 100.0 => whole(number),
@@ -279,7 +280,7 @@ mod tests {
     fn known_arithmetic() {
         assert_eq!((CODES.network_bits_per_s() / 1e9).round(), 260.0);
         assert_eq!(fleet::per_core_per_s(1e6, 192.0, 0.7).floor(), 7_440.0);
-        // 134.4 µs a request are 7,440 a second of a core.
+        // 134.4 µs a request is 7,440 requests a second for each core.
         let prices = Prices::read(None).expect("the built-in prices");
         let large = prices.machine.iter().find(|machine| machine.cores == 192.0).expect("192 cores");
         let fleet = fleet::of(&CODES, large, &prices);

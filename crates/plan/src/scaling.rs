@@ -1,15 +1,16 @@
 //! The Universal Scalability Law (Gunther, 1993) over a sweep: X(N) = λN / (1 + σ(N−1) + κN(N−1)).
 //!
-//! λ is what one worker does alone, σ the part that only one can do at a time, κ what each pair costs. The
-//! law is linear in N/X(N), so that the fit is an ordinary one of least squares; neither σ nor κ may be
-//! negative. Fewer points than coefficients leave the higher ones 0: such a prediction is an upper bound.
+//! λ is the rate of one worker alone, σ the part of the work that only one worker can do at a time, κ the
+//! cost of each pair of workers. N/X(N) is linear in the coefficients, so the fit is ordinary least
+//! squares; neither σ nor κ may be negative. Fewer points than coefficients leave the higher ones 0: such
+//! a prediction is an upper bound.
 
 /// A measured point of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Workers, cores or machines.
     pub workers: f64,
-    /// What they did a second.
+    /// Their requests a second.
     pub rate_per_s: f64,
 }
 
@@ -18,9 +19,9 @@ pub struct Point {
 pub struct Law {
     /// Requests a second of one worker alone.
     pub lambda_per_s: f64,
-    /// The part that only one can do at a time.
+    /// The part of the work that only one worker can do at a time.
     pub sigma: f64,
-    /// What each pair costs.
+    /// The cost of each pair of workers.
     pub kappa: f64,
     /// The fewest and the most workers that were measured.
     pub measured: (f64, f64),
@@ -30,7 +31,7 @@ impl Law {
     /// Fits a sweep.
     ///
     /// # Errors
-    /// When no point is left, or one is not positive.
+    /// When there is no point, or one is not positive, or the points do not fit the law.
     pub fn fit(points: &[Point]) -> Result<Law, String> {
         if let Some(point) = points.iter().find(|point| !(point.workers >= 1.0 && point.rate_per_s > 0.0)) {
             return Err(format!("{}={} is no point of a sweep", point.workers, point.rate_per_s));
@@ -41,7 +42,8 @@ impl Law {
         let (Some(first), Some(last)) = (counts.first(), counts.last()) else {
             return Err("a sweep needs a point".into());
         };
-        // Which of σ and κ are fitted: the whole law, then those without one of them.
+        // The coefficients that are fitted: the whole law, then without κ, without σ, and without
+        // both.
         let candidates = [vec![0, 1, 2], vec![0, 1], vec![0, 2], vec![0]];
         let fitted =
             candidates.iter().filter(|columns| columns.len() <= counts.len()).filter_map(|columns| {
@@ -54,19 +56,19 @@ impl Law {
         Ok(Law { lambda_per_s: 1.0 / a, sigma: b / a, kappa: c / a, measured: (*first, *last) })
     }
 
-    /// Requests a second of so many workers.
+    /// Requests a second of `workers` workers.
     pub fn rate_per_s(&self, workers: f64) -> f64 {
         let contention = self.sigma * (workers - 1.0);
         let coherence = self.kappa * workers * (workers - 1.0);
         self.lambda_per_s * workers / (1.0 + contention + coherence)
     }
 
-    /// Whether so many workers are beyond what was measured.
+    /// Whether this number of workers is outside the measured range.
     pub fn is_extrapolated(&self, workers: f64) -> bool {
         workers < self.measured.0 || workers > self.measured.1
     }
 
-    /// How many workers do most; `None`: each more does more.
+    /// The number of workers with the highest rate; `None`: each additional worker raises the rate.
     pub fn peak_workers(&self) -> Option<f64> {
         (self.kappa > 0.0 && self.sigma < 1.0).then(|| ((1.0 - self.sigma) / self.kappa).sqrt())
     }
@@ -81,7 +83,7 @@ fn residual(points: &[Point], law: &[f64; 3]) -> f64 {
     let miss = |point: &Point| {
         let terms = terms(point.workers);
         let fitted: f64 = terms.iter().zip(law).map(|(term, coefficient)| term * coefficient).sum();
-        // Relative, so that points of many workers do not outweigh those of one.
+        // Relative errors, so that points of many workers do not outweigh those of one.
         (fitted * point.rate_per_s / point.workers - 1.0).powi(2)
     };
     points.iter().map(miss).sum()

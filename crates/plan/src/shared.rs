@@ -1,18 +1,19 @@
-//! What a machine does that carries the tester as well: both share its cores.
+//! The rate of a machine that also carries the tester: both share its cores.
 
 use crate::scaling::Law;
 
 /// A tester on the server's machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tester {
-    /// Of the machine.
+    /// Cores of the machine.
     pub cores: f64,
     /// Microseconds of a core that the tester took for a request.
     pub cpu_us: f64,
 }
 
 impl Tester {
-    /// The mean of several runs; `None` when one had no tester beside it, or another number of cores.
+    /// The mean of several runs; `None` when one run had no tester on the server's machine, or the
+    /// numbers of cores differ.
     pub fn of_all(testers: &[Option<Tester>]) -> Option<Tester> {
         let testers = testers.iter().copied().collect::<Option<Vec<Tester>>>()?;
         let cores = testers.first()?.cores;
@@ -21,8 +22,8 @@ impl Tester {
         is_one_size.then_some(Tester { cores, cpu_us })
     }
 
-    /// Requests a second of so many workers beside it, and whether the cores are what runs out: each request
-    /// takes what the law says of the server, and the tester's time. The tester is taken to have as many
+    /// Requests a second of `workers` workers beside the tester, and whether the cores run out: each request
+    /// takes the server's time by the law, and the tester's time. The tester is assumed to have as many
     /// threads as it needs.
     pub fn rate_per_s(&self, law: &Law, workers: f64) -> (f64, bool) {
         let apart_per_s = law.rate_per_s(workers);
@@ -44,7 +45,8 @@ mod tests {
             let (rate_per_s, are_cores_full) = Tester { cores, cpu_us }.rate_per_s(&law, workers);
             (rate_per_s.round(), are_cores_full)
         };
-        // 10 µs of either: each of two cores spends half of its time on the tester.
+        // Each request takes 10 µs of the server and 10 µs of the tester: each of two cores spends
+        // half of its time on the tester.
         assert_eq!(of(2.0, 10.0, 2.0), (100_000.0, true));
         // One worker has a core to itself, and so has the tester.
         assert_eq!(of(2.0, 9.0, 1.0), (100_000.0, false));

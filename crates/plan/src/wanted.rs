@@ -1,11 +1,11 @@
-//! What a fleet must do.
+//! The load that a fleet must carry.
 
 /// The mean month of the Gregorian calendar.
 pub(crate) const SECONDS_A_MONTH: f64 = 365.2425 * 86_400.0 / 12.0;
-/// Milliseconds of a day would be too fine: retention is told in days.
+/// Seconds of a day: retention is given in days.
 const SECONDS_A_DAY: f64 = 86_400.0;
 
-/// The load, what a request takes, and how much stays idle.
+/// The load, the cost of a request, and how much stays idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wanted {
     /// Requests a second now.
@@ -20,23 +20,23 @@ pub struct Wanted {
     pub cpu_us: f64,
     /// The part of a machine that may be busy: 0.7.
     pub utilisation: f64,
-    /// Of all requests, the part that adds a row.
+    /// The part of all requests that adds a row.
     pub write_share: f64,
-    /// Bytes of memory a row takes, indexes included: `/tables` of a running server says.
+    /// Bytes of memory that a row takes, indexes included, as `/tables` of a running server shows.
     pub row_bytes: f64,
     /// How long a row stays in memory.
     pub retention_days: f64,
     /// Copies of a row: 1, and one for each replica.
     pub copies: u32,
-    /// Machines beyond those that are needed, so that as many may fail.
+    /// Spare machines: this many may fail.
     pub spare: u32,
-    /// What else must keep up.
+    /// The stores behind the servers, which must keep up.
     pub behind: Behind,
-    /// What the processors use.
+    /// The power of the processors.
     pub power: Power,
 }
 
-/// What stands behind the servers, as far as it was said.
+/// The stores behind the servers, as far as their figures were given.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Behind {
     /// Microseconds of the memory tier (Redis or Valkey) that a request takes.
@@ -52,7 +52,7 @@ pub struct Behind {
 pub enum Power {
     /// By the processors' own counters: joules for 1,000,000 requests.
     Counted(f64),
-    /// By a model: watts of a core that is busy, and nothing for one that is not.
+    /// By a model: watts of a busy core, and nothing for an idle one.
     Model(f64),
 }
 
@@ -85,7 +85,7 @@ impl Wanted {
         self.peak_per_s() * self.write_share
     }
 
-    /// Rows in memory when the first ones leave.
+    /// Rows in memory when the first ones reach the end of their retention.
     pub fn rows(&self) -> f64 {
         self.rows_per_s() * self.retention_days * SECONDS_A_DAY
     }

@@ -1,4 +1,4 @@
-//! `forebay agent`: what can be typed.
+//! `forebay agent`: its arguments.
 
 use clap::Args;
 

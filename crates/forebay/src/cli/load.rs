@@ -1,4 +1,4 @@
-//! `forebay load`: what can be typed. What it means is decided in the load tester.
+//! `forebay load`: its arguments. The load tester interprets them.
 
 use clap::Args;
 use forebay_load::Typed;

@@ -1,4 +1,4 @@
-//! `forebay plan`: what can be typed.
+//! `forebay plan`: its arguments.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ pub fn number(text: &str) -> Result<f64, String> {
     if number.is_finite() && number >= 0.0 { Ok(number * factor) } else { Err("must not be negative".into()) }
 }
 
-/// More than nothing.
+/// A number above 0.
 fn positive(text: &str) -> Result<f64, String> {
     match number(text)? {
         number if number > 0.0 => Ok(number),
@@ -97,7 +97,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Of a hundred; more than nothing.
+/// A percentage above 0 and at most 100.
 fn percent(text: &str) -> Result<f64, String> {
     match number(text)? {
         share if share > 0.0 && share <= 100.0 => Ok(share),

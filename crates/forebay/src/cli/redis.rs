@@ -1,9 +1,9 @@
-//! What can be typed after `forebay redis`.
+//! `forebay redis`: its subcommands and arguments.
 
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Where a topology lies unless told otherwise.
+/// The default folder of a topology.
 const FOLDER: &str = "forebay-redis";
 
 /// What to do with a local topology.

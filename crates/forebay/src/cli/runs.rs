@@ -1,4 +1,4 @@
-//! `forebay runs`: what can be typed.
+//! `forebay runs`: its arguments.
 
 use clap::Args;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `forebay advise`: what an application that is there already could gain.
+//! `forebay advise`: what an existing application could gain.
 
 use crate::cli::Advise;
 use crate::failure::Failure;
@@ -63,7 +63,7 @@ async fn statements(url: &str) -> Result<Vec<Counted>, Error> {
                 rows: rows.unsigned_abs(),
             })
         }
-        // A text that others may not see is NULL.
+        // The text of a statement that this user may not see is NULL.
         _ => None,
     };
     Ok(rows.iter().filter_map(counted).collect())

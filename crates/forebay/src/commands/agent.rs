@@ -8,10 +8,11 @@ use forebay_terminal::{answer, say};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Where the token is when it was not typed: other users of a machine see what is typed.
+/// The environment variable of the token. Other users of a machine can see a token in the
+/// arguments.
 const TOKEN: &str = "FOREBAY_AGENT_TOKEN";
 
-/// The token typed, or that of the environment; empty when there is none.
+/// The token from the arguments, or from the environment; empty when there is none.
 pub fn token(typed: Option<&str>) -> String {
     typed.map_or_else(|| std::env::var(TOKEN).unwrap_or_default(), str::to_owned)
 }

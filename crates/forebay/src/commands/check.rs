@@ -1,5 +1,5 @@
-//! `forebay check`: explains a config, or every mistake in it; then asks its database, when that can be
-//! reached, what it enforces that memory cannot judge. Makes nothing.
+//! `forebay check`: explains a config, or every mistake in it; then lists the constraints of its
+//! database, if reachable, that memory cannot check. Creates nothing.
 
 use crate::cli::Check;
 use crate::failure::Failure;

@@ -51,7 +51,7 @@ struct Demonstration<'a> {
     acknowledged: Acknowledged,
 }
 
-/// What the database holds of what was acknowledged.
+/// How many acknowledged rows the database contains.
 struct Verdict {
     acknowledged: usize,
     missing: usize,

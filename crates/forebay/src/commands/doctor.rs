@@ -1,4 +1,5 @@
-//! `forebay doctor`: what of this machine and of the stores that a config names costs speed or promises.
+//! `forebay doctor`: finds settings of this machine, and of the stores that a config names, that cost
+//! speed or break promises.
 
 use crate::cli::Doctor;
 use crate::failure::Failure;
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 /// Where `--fix` writes.
 const SYSCTL_FILE: &str = "/etc/sysctl.d/60-forebay.conf";
 
-/// A machine without a config (of a tester, say) is judged by the defaults.
+/// A machine without a config (such as a tester's) is judged by the defaults.
 const DEFAULTS: Needs<'_> =
     Needs { connections: 16_384, memory_bytes: 1 << 30, huge_pages: true, data: None };
 

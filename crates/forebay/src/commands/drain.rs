@@ -1,5 +1,5 @@
-//! `forebay drain`: by the server that runs on the data folder, or by this process when none does; of a tier
-//! on Redis or Valkey always by this process, beside all others.
+//! `forebay drain`: by the server that runs on the data folder, or by this process if no server does. A tier
+//! on Redis or Valkey is always drained by this process, beside all others.
 
 use crate::admin_client::AdminClient;
 use crate::cli::Drain;
@@ -34,7 +34,7 @@ pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
     if args.replay { replay_letters(&config, args.new_database) } else { Ok(drained) }
 }
 
-/// Dead letters that are named one by one; of more, only their number is said.
+/// The highest number of dead letters that are listed; of more, only their number is printed.
 const REFUSED_SHOWN: usize = 20;
 
 fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
@@ -65,8 +65,8 @@ fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failu
     }
 }
 
-/// Has memory show what was replayed: that of the running server, or of a tier on Redis. Without either, the
-/// next start loads it.
+/// Refreshes the replayed rows in the memory of the running server, or of a tier on Redis. Without either,
+/// the next start loads them.
 fn refresh(
     config: &Config,
     new_database: bool,

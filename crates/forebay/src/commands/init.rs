@@ -1,4 +1,5 @@
-//! `forebay init`: a commented config for the tables of a database. Makes nothing in it.
+//! `forebay init`: a commented config for the tables of a database. Creates nothing in the
+//! database.
 
 use crate::cli::Init;
 use crate::failure::Failure;
@@ -33,7 +34,7 @@ pub fn run(args: &Init) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A SQLite file stands in the config with its whole path: a relative one would be looked for in the data
+/// The config names a SQLite file by its absolute path: a relative one would be resolved in the data
 /// folder.
 fn absolute(url: &str) -> Result<String, Failure> {
     let Some(path) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
@@ -50,7 +51,7 @@ async fn tables(url: &str) -> Result<Vec<Found>, Error> {
     for name in store.tables().await? {
         let schema = match store.describe(&name).await {
             Ok(Some(schema)) => Ok(schema),
-            // It went while the others were read.
+            // The table was dropped while the others were read.
             Ok(None) => continue,
             Err(error) if error.may_retry() => return Err(error),
             Err(error) => Err(error.to_string()),
@@ -60,7 +61,7 @@ async fn tables(url: &str) -> Result<Vec<Found>, Error> {
     Ok(tables)
 }
 
-/// Writes a file that is not there.
+/// Writes a new file; an existing one is an error.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {

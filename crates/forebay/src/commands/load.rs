@@ -1,7 +1,7 @@
-//! `forebay load`: what was typed goes to the load tester, what it measured to the terminal and into files.
+//! `forebay load`: passes the arguments to the load tester, and its results to the terminal and into files.
 //!
-//! Exit codes: 0; 1 when the run could not be made; 2 for what was typed; 3 when a threshold is broken; 130
-//! when it was interrupted, with the results up to there.
+//! Exit codes: 0; 1 when the run failed; 2 for wrong arguments; 3 when a threshold is broken; 130 when the
+//! run was interrupted, with the results up to that moment.
 
 use super::agent;
 use crate::cli::load::Load;
@@ -24,16 +24,16 @@ use std::time::Duration;
 
 const THRESHOLD_BROKEN: u8 = 3;
 
-/// How often the screen is looked after.
+/// How often the screen is updated.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A step of `--find-max`, when it is not given.
+/// The duration of a step of `--find-max`, when it is not given.
 const STEP_TIME: Duration = Duration::from_secs(5);
 
-/// All that was typed, understood.
+/// The parsed arguments.
 struct Task {
     planned: Planned,
-    /// Who sends the load, when it is not this machine.
+    /// The agents that send the load; `None` when this machine does.
     agents: Option<Controller>,
     thresholds: Vec<Threshold>,
     find_max: Option<Vec<Threshold>>,
@@ -69,7 +69,7 @@ fn understand(args: &Load) -> Result<Task, String> {
             Stop::After(time) if said => Stop::After(time),
             _ => Stop::After(STEP_TIME),
         };
-        // As many connections as an open model without -c has.
+        // The concurrency of an open model without -c.
         if args.run.connections.is_none() && planned.settings.max_concurrency.is_none() {
             planned.settings.max_concurrency = Some(1000);
         }
@@ -99,7 +99,7 @@ fn labels(args: &Load) -> Result<BTreeMap<String, String>, String> {
 }
 
 fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
-    // Agents look names up themselves, and watch their own machines.
+    // Agents resolve names themselves, and watch their own machines.
     let token = agent::token(args.token.as_deref());
     let (settings, monitor) = match &task.agents {
         None => match task.planned.connectable() {
@@ -129,7 +129,7 @@ fn drive(args: &Load, task: &Task) -> Result<ExitCode, Failure> {
     conclude(args, task, results, interrupt.is_caught())
 }
 
-/// Shows and writes what came of it, and says it with the exit code.
+/// Prints and writes the results, and returns the exit code.
 fn conclude(
     args: &Load,
     task: &Task,
@@ -153,12 +153,12 @@ fn conclude(
     })
 }
 
-/// What was typed, for reports that others read.
+/// The command line without its secrets, for reports that other people read.
 fn without_secrets(typed: impl Iterator<Item = String>) -> Vec<String> {
     let mut is_token = false;
     let hide = |word: String| {
         let was_flag = std::mem::replace(&mut is_token, word == "--token");
-        // A URL's user and password.
+        // Removes a URL's user and password.
         if let Some((scheme, rest)) = word.split_once("://").filter(|(scheme, _)| scheme.starts_with("redis"))
             && let Some((_, place)) = rest.rsplit_once('@')
         {
@@ -175,7 +175,7 @@ fn without_secrets(typed: impl Iterator<Item = String>) -> Vec<String> {
 
 fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Result<(), Failure> {
     let comparison = task.before.as_ref().map(|before| Comparison::of(before, results));
-    // Standard output is the JSON's when it was asked for there.
+    // With `--json -`, standard output is reserved for the JSON.
     if args.json.as_deref() != Some("-") {
         answer!("{}", report::tables(results, comparison.as_ref(), checked).trim_end());
     }
@@ -192,7 +192,7 @@ fn tell(args: &Load, task: &Task, results: &Results, checked: &[Checked]) -> Res
     Ok(())
 }
 
-/// One run, shown while it goes on.
+/// One run, with a live view.
 fn once(
     task: &Task,
     settings: &Settings,
@@ -233,7 +233,7 @@ fn once(
     results.map_err(Failure::from)
 }
 
-/// Runs at several rates; the results are those of the last one that held.
+/// Runs at several rates; returns the results of the highest rate that held.
 fn search(
     task: &Task,
     conditions: &[Threshold],
@@ -307,7 +307,7 @@ impl Interrupt {
         Ok(Interrupt(shared))
     }
 
-    /// From now on, that run.
+    /// The signal stops this run from now on.
     fn stops(&self, handle: &Handle) {
         let mut caught = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if caught.is_caught {

@@ -57,9 +57,9 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A load tester needs some megabytes, for ever the same. In huge pages (2 MiB) they were ten times as many,
-/// and grew for half an hour, as the kernel put small pages together.
+/// A load tester needs some megabytes, and the amount does not grow. With huge pages (2 MiB) it needed ten
+/// times as much, and grew for half an hour while the kernel collapsed small pages into huge ones.
 fn refuse_huge_pages() {
-    // A kernel that has none refuses this, and all is well.
+    // A kernel without huge pages returns an error; the memory then is in small pages anyway.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

@@ -1,4 +1,4 @@
-//! `forebay openapi`: the routes of a config as OpenAPI 3.1. Serves nothing and makes nothing.
+//! `forebay openapi`: the routes of a config as OpenAPI 3.1. Serves nothing and creates nothing.
 
 use crate::cli::Openapi;
 use crate::failure::Failure;

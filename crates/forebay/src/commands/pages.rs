@@ -1,4 +1,4 @@
-//! `forebay pages`: completions and man pages, made from the definition of the command line.
+//! `forebay pages`: completions and man pages, generated from the definition of the command line.
 
 use crate::cli::{Cli, Pages};
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ fn write_man(folder: &Path) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure(format!("cannot write man pages to {}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(failed)?;
-    // The helps of `help` would be pages that repeat the others.
+    // The subcommands of `help` would get pages that repeat the others.
     let command = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(command, folder).map_err(failed)
 }

@@ -32,7 +32,7 @@ pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Flags win over what was measured.
+/// Flags override the measured figures.
 fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Wanted, Failure> {
     let lacks = |what: &str, flag: &str| Failure(format!("{what} is not known: give {flag}, or a report"));
     let rate = args.rate.or_else(|| args.users.map(|users| odds::requests_per_s(users, args.every)));
@@ -80,7 +80,8 @@ fn read_report(path: &Path) -> Result<Measured, Failure> {
     Ok(measured)
 }
 
-/// One `--beside`: microseconds that were typed, or what a report says of the server that it watched.
+/// Parses one `--beside`: microseconds, or a report, from which the CPU of the watched server is
+/// taken.
 fn other(text: &str) -> Result<Other, Failure> {
     let must = "must be NAME=MICROSECONDS or NAME=REPORT, such as Express=61.1";
     let (name, cpu) = text.split_once('=').ok_or_else(|| Failure(format!("--beside {text}: {must}")))?;
@@ -93,7 +94,8 @@ fn other(text: &str) -> Result<Other, Failure> {
     Ok(Other { name: name.to_owned(), cpu_us })
 }
 
-/// One `--point`: a rate that was typed, or what a report says of so many workers.
+/// Parses one `--point`: a rate, or a report, from which the rate of this number of workers is
+/// taken.
 fn point(text: &str) -> Result<(Point, Option<Tester>), Failure> {
     let (workers, rate) = text.split_once('=').ok_or_else(|| {
         Failure(format!("--point {text}: must be WORKERS=RATE or WORKERS=REPORT, such as 2=98k"))

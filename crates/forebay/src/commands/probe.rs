@@ -1,4 +1,4 @@
-//! `forebay probe`: what a liveness or readiness probe of a container without a shell runs.
+//! `forebay probe`: the command for a liveness or readiness probe of a container without a shell.
 
 use crate::admin_client::AdminClient;
 use crate::cli::{Probe, Question};
@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 pub fn run(args: &Probe) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
-    // The file is not there before the server has opened its stores; a fixed address answers from the start.
+    // The file does not exist before the server has opened its stores; a fixed address answers from the
+    // start.
     let address = match config.admin.listen.port() {
         0 => admin_address(&config.memory.data_dir.join(ADMIN_FILE))?,
         _ => config.admin.listen.to_string(),

@@ -71,7 +71,7 @@ fn spec(args: &Up, cancel: Arc<AtomicBool>) -> Result<Spec, Failure> {
     Ok(spec)
 }
 
-/// Ctrl-C ends the servers that are already there.
+/// Ctrl-C ends the servers that have been started.
 fn up(args: &Up) -> Result<ExitCode, Failure> {
     let cancel = Arc::new(AtomicBool::new(false));
     let spec = spec(args, Arc::clone(&cancel))?;
@@ -93,7 +93,7 @@ fn up(args: &Up) -> Result<ExitCode, Failure> {
     ready(&local, &args.place, args.json, began)
 }
 
-/// Says that all nodes are ready, and the URL.
+/// Prints that all nodes are ready, and the URL.
 fn ready(local: &Local, place: &Place, json: bool, began: Instant) -> Result<ExitCode, Failure> {
     if json {
         let status = local.status().map_err(Failure::from)?;
@@ -112,7 +112,7 @@ fn halt(place: &Place) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ctrl-C leaves what has been started: `resume` again goes on with it.
+/// Ctrl-C leaves the started servers running: another `resume` continues with them.
 fn resume(args: &Resume) -> Result<ExitCode, Failure> {
     let (local, began) = (open(&args.place.folder)?, Instant::now());
     let spinner = ProgressBar::new_spinner().with_message(format!("resuming {}", local.topology()));

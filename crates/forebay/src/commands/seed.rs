@@ -29,9 +29,11 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
         return Err(Failure("there are rows that are not drained yet; run `forebay drain` first".into()));
     }
     let maker = RowMaker::new(&config, schema.clone()).map_err(Failure)?;
-    // Made once before anything is deleted, so that a table that cannot be filled stays as it is.
+    // A row is generated before anything is deleted, so that a table that cannot be filled stays as
+    // it is.
     maker.values(1).map_err(Failure)?;
-    // Before and after: a crash in between must not leave memory that does not know the new rows.
+    // Memory forgets the table before and after, so that a crash in between does not leave memory
+    // without the new rows.
     runtime.block_on(tier.forget(&args.table)).map_err(unavailable)?;
     let progress = Arc::new(forebay_drain::Progress::default());
     let bar = Progress::new(&format!("seed {}", args.table), Some(args.rows));

@@ -15,7 +15,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let has = |duty| !args.without.contains(&duty);
     let duties = Duties { clients: true, drain: has(Duty::Drain), jobs: has(Duty::Jobs) };
     let stop = stop_signal("no new connections; answering what has arrived")?;
-    // Before anything that takes time: one that is not caught ends the process.
+    // Caught before anything that takes time: an uncaught signal ends the process.
     let replaced = takeover_signal(args.config.clone())?;
     let config = load_config(&args.config)?;
     let again = args.config.clone();
@@ -47,7 +47,8 @@ fn accept(new_database: bool) -> NewDatabase {
     if new_database { NewDatabase::Accept } else { NewDatabase::Refuse }
 }
 
-/// Every connection is an open file, and the usual soft limit of 1,024 is for programs that use `select`.
+/// Every connection is an open file, so the soft limit, usually 1,024 for programs that use `select`, is
+/// raised to the hard limit.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -67,7 +68,7 @@ fn takeover_signal(config: ConfigArgs) -> Result<impl Future<Output = ()> + Send
             return false;
         }
         say!("another process takes over: new connections wait for it; answering what has arrived");
-        // When the receiver is gone the server has ended by itself.
+        // When the receiver is gone the server has already ended.
         take.take().is_some_and(|take| take.send(()).is_ok())
     })?;
     Ok(async {
@@ -81,7 +82,7 @@ fn takeover_signal(config: ConfigArgs) -> Result<impl Future<Output = ()> + Send
 fn stop_signal(doing: &'static str) -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
     let (stop, stopped) = oneshot::channel();
     signals::on_first(move || {
-        // When the receiver is gone the server has ended by itself.
+        // When the receiver is gone the server has already ended.
         let _ = stop.send(());
         say!("stopping: {doing} (once more to stop at once)");
     })?;

@@ -1,4 +1,4 @@
-//! `forebay unfollow`: takes out of the database what following has made there.
+//! `forebay unfollow`: removes the triggers and tables that following has created in the database.
 
 use crate::admin_client::AdminClient;
 use crate::cli::Unfollow;

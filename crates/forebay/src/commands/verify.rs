@@ -1,4 +1,5 @@
-//! `forebay verify`: by the server that runs on the data folder, or by this process when none does.
+//! `forebay verify`: by the server that runs on the data folder, or by this process if no server
+//! does.
 
 use crate::admin_client::AdminClient;
 use crate::cli::Verify;
@@ -26,7 +27,7 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Without a server, embedded memory is what a start would make of database and log.
+/// Without a server, embedded memory is what a start would build from database and log.
 fn verify_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {

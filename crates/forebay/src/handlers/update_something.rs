@@ -1,7 +1,7 @@
 //! `PATCH /update-something/{id}/{name}`: real work for every request, 32 KB back, nothing stored.
 //!
-//! What the hundred objects of `history` have in common is rendered once a request, and then copied around
-//! each one's number: the answer costs about as much as copying it.
+//! The common parts of the hundred objects of `history` are rendered once for each request, and then
+//! copied around each object's number: the answer costs about as much as copying it.
 
 use forebay_http::{Answer, Head};
 use forebay_server::{Call, Handler, Problem, extract_fields};
@@ -14,7 +14,8 @@ static HEAD: LazyLock<Head> = LazyLock::new(|| Head::new(200).content_type("appl
 /// How many events the history has.
 const EVENTS: i64 = 100;
 
-/// The longest answers take their room in one step: [`EVENTS`] objects of about 320 bytes.
+/// Initial capacity of an answer, so that it is allocated once: [`EVENTS`] objects of about 320
+/// bytes.
 const LENGTH_HINT_BYTES: usize = 32 * 1024;
 
 const FIELDS: [&str; 10] = ["foo1", "foo2", "foo3", "foo4", "foo5", "foo6", "foo7", "foo8", "foo9", "foo10"];
@@ -111,7 +112,7 @@ fn write_history(id: i64, name: &str, now: Timestamp, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// What follows the number of an event, to the end of its object.
+/// The bytes after the number of an event, to the end of its object.
 fn after_event_id(name: &str, now: Timestamp, status: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
     text.extend_from_slice(b",\"timestamp\":\"");

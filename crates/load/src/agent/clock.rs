@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The wall clock at one moment, continued by the monotonic one, so that setting the time does not
-/// move a start.
+/// The wall clock read once and continued by the monotonic clock, so that setting the system time
+/// does not move a start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     base: Instant,
@@ -11,7 +11,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// This machine's clock with this error.
+    /// This machine's clock, off by `offset_ns`.
     pub fn off_by(offset_ns: i64) -> Clock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { base: Instant::now(), base_unix_ns: nanoseconds(unix).saturating_add_signed(offset_ns) }
@@ -29,7 +29,7 @@ impl Clock {
         self.unix_ns(Instant::now())
     }
 
-    /// The instant at which it shows this time; a time in the past is now.
+    /// The instant at which this clock shows `unix_ns`; now, if that time is past.
     pub fn instant(&self, unix_ns: u64) -> Instant {
         let now = Instant::now();
         now + Duration::from_nanos(unix_ns.saturating_sub(self.unix_ns(now)))
@@ -41,14 +41,14 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 /// The other clock minus this one. The shortest of all round trips counts: it waited in no queue, so
-/// that its answer was made near its middle, and the error is at most half of it.
+/// the agent answered near its middle, and the error is at most half of the round trip.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Offset {
     best: Option<(u64, i64)>,
 }
 
 impl Offset {
-    /// Adds a round trip: sent and received by this clock, answered by the other.
+    /// Adds a round trip: sent and received by this clock, answered by the other clock.
     pub fn add(&mut self, sent_ns: u64, answered_ns: u64, received_ns: u64) {
         let round_trip_ns = received_ns.saturating_sub(sent_ns);
         let middle_ns = sent_ns + round_trip_ns / 2;
@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn the_shortest_round_trip_counts() {
         let mut offset = Offset::default();
-        // 5 s ahead; on the way there is a queue of 3 ms at first, then none.
+        // The agent is 5 s ahead; the first request waits 3 ms in a queue, the later ones do not
+        // wait.
         offset.add(1_000, 5_000_000_000 + 1_000 + 3_100_000, 1_000 + 3_200_000);
         offset.add(9_000_000, 5_000_000_000 + 9_100_000, 9_200_000);
         offset.add(20_000_000, 5_000_000_000 + 20_100_000, 25_000_000);

@@ -31,17 +31,18 @@ pub struct Controller {
     token: String,
 }
 
-/// A connection to an agent that has proved to know the token.
+/// A connection to an agent that has proved that it knows the token.
 struct Link {
     stream: TcpStream,
     clock_offset_ns: i64,
 }
 
-/// What an agent received, or why it says nothing any more.
+/// What an agent sent, or why its connection ended.
 type Received = (usize, io::Result<FromAgent>);
 
 impl Controller {
-    /// `agents`: `HOST:PORT`, several parted by commas; or a file with one a line, `#` before comments.
+    /// `agents`: `HOST:PORT` entries separated by commas, or a file with one entry a line and comments
+    /// behind `#`.
     ///
     /// # Errors
     /// [`Kind::Argument`] with what is wrong.
@@ -83,7 +84,7 @@ impl Controller {
         Ok(Controller { places, token: token.to_owned() })
     }
 
-    /// Where the agents are.
+    /// The addresses of the agents.
     pub(super) fn places(&self) -> &[String] {
         &self.places
     }
@@ -113,7 +114,7 @@ impl Controller {
         let one = |index: usize| Settings {
             connections: part(settings.connections, index, of),
             max_concurrency: settings.max_concurrency.map(|most| part(most, index, of).max(1)),
-            // In the open model the share of the schedule is the share of the amount.
+            // In the open model an agent's share of the schedule is also its share of the amount.
             stop: match (settings.stop, &settings.pace) {
                 (Stop::Amount(amount), Pace::Closed) => {
                     let amount = usize::try_from(amount).unwrap_or(usize::MAX);
@@ -132,8 +133,8 @@ impl Controller {
 /// One run on all agents. `handle` stops it; `show` gets the live view a few times a second.
 ///
 /// # Errors
-/// When an agent cannot be reached, does not know the token, or cannot begin: no request has been
-/// sent then. A later failure makes the results partial, and they say so.
+/// When an agent cannot be reached, does not know the token, or cannot begin; no request has been
+/// sent in these cases. A later failure makes the results partial, and the results say so.
 pub fn drive(
     controller: &Controller,
     planned: &Planned,
@@ -229,7 +230,7 @@ impl Link {
     }
 }
 
-/// Connects to the first of its addresses that answers.
+/// Connects to the first address of `place` that answers.
 fn connect(place: &str) -> io::Result<TcpStream> {
     let silence = Duration::from_millis(SILENCE_MS);
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -262,7 +263,7 @@ fn listen(index: usize, mut stream: TcpStream, sender: &Sender<Received>) {
     }
 }
 
-/// A run on agents that have their job.
+/// A run on agents that have received their job.
 struct Run<'a> {
     all: Vec<Delivered>,
     links: Vec<Link>,
@@ -314,7 +315,7 @@ impl Run<'_> {
                 // The reader of the connection notices an agent that cannot be written to.
                 self.links.iter_mut().for_each(|link| drop(send(&mut link.stream, &ToAgent::Ping)));
             }
-            // Not with each message: with many agents there are hundreds a second.
+            // The view is not drawn for each message: many agents send hundreds a second.
             if shown.elapsed() < Duration::from_millis(PROGRESS_MS) {
                 continue;
             }
@@ -326,17 +327,18 @@ impl Run<'_> {
         }
     }
 
-    /// Cancels all agents if the run was stopped and they were not cancelled before; whether it did.
+    /// Cancels all agents if the run was stopped and they were not cancelled before. Returns whether
+    /// this call did so.
     fn cancel_once(&mut self, is_done: bool) -> bool {
         let is_due = self.handle.is_stopped() && !is_done;
         if is_due {
-            // As above.
+            // The reader of the connection notices this error too.
             self.links.iter_mut().for_each(|link| drop(send(&mut link.stream, &ToAgent::Cancel)));
         }
         is_due
     }
 
-    /// Takes in what was received, for a while.
+    /// Waits a short time for one message and handles it.
     fn receive_one(&mut self) {
         let Ok((index, received)) = self.inbox.recv_timeout(Duration::from_millis(PROGRESS_MS / 2)) else {
             return;

@@ -24,7 +24,7 @@ pub(super) fn receive<T: DeserializeOwned>(stream: &mut impl Read, most: usize) 
     if length > most {
         return Err(too_long(length));
     }
-    // Memory grows with what has come, not with what was announced.
+    // Memory grows with the received bytes, not with the announced length.
     let mut bytes = Vec::new();
     stream.take(length as u64).read_to_end(&mut bytes)?;
     if bytes.len() < length {

@@ -22,7 +22,7 @@ pub(super) struct Delivered {
 /// How an agent's part ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// With results, and when it began by its own clock.
+    /// With results, and the start by the agent's own clock.
     Done { results: Box<Results>, started_unix_ns: Option<u64> },
     /// Without results.
     Lost(String),
@@ -50,8 +50,8 @@ impl Delivered {
         }
     }
 
-    /// The results of a lost agent, made of the seconds that it delivered. Its statuses and endpoints
-    /// are lost.
+    /// The results of a lost agent, built from the seconds that it delivered. Its counts by status
+    /// and by endpoint are lost.
     fn salvaged(&self, why: &str) -> Results {
         let read = self.seconds.from(0);
         let unread = read.as_ref().err().map(|error| format!(", but cannot be read back: {error}"));
@@ -85,7 +85,7 @@ impl Delivered {
     }
 }
 
-/// The live view of all agents; `None` before the first has begun.
+/// The live view of all agents; `None` until the first agent has begun.
 pub(super) fn live(all: &[Delivered]) -> Option<Live> {
     let mut looks = all.iter().filter_map(|one| one.live.as_ref());
     let mut whole = looks.next()?.clone();
@@ -118,7 +118,7 @@ fn last_second(all: &[Delivered]) -> Option<Second> {
     let last = running.map(|one| one.seconds.len()).min()?.checked_sub(1)?;
     let mut whole = Second { second: last as u64, ..Second::default() };
     let mut latency = Latency::coarse();
-    // A live view only: the results report what cannot be read.
+    // This is only a live view; the results report seconds that cannot be read.
     let seconds =
         all.iter().filter(|one| last < one.seconds.len()).filter_map(|one| one.seconds.get(last).ok());
     for second in seconds {
@@ -129,7 +129,7 @@ fn last_second(all: &[Delivered]) -> Option<Second> {
     Some(whole)
 }
 
-/// One result of all agents, as of one tester.
+/// One result of all agents, as if one tester had sent the whole load.
 pub(super) fn results(all: &[Delivered], settings: &Settings, start_unix_ns: u64) -> Results {
     let mut whole = Results {
         model: settings.pace.model(),
@@ -189,7 +189,7 @@ mod tests {
         Settings::new(address, Stop::After(Duration::from_secs(2)))
     }
 
-    /// Latencies from 50 µs to 90 s, the same every time.
+    /// Latencies from 50 µs to 90 s; the same index gives the same latency.
     fn sample(index: u64) -> u64 {
         let spread = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         50_000 + spread * spread % 90_000_000_000
@@ -210,7 +210,7 @@ mod tests {
             results.requests.errors = 1;
             results.errors_by_kind.insert(ErrorKind::Reset, 1);
             results.duration_s = 2.0;
-            // As it travels.
+            // Serialised, as an agent sends it.
             let text = serde_json::to_vec(&results).unwrap();
             let results = Box::new(serde_json::from_slice(&text).unwrap());
             let mut delivered = Delivered::new(&format!("agent-{agent}"), 5_000_000_000);

@@ -15,7 +15,8 @@ pub(super) const FORMAT: u32 = 4;
 /// One agent's part of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// The target; the agent resolves its name, because its network may know another address.
+    /// The target. The agent resolves the name, because it may resolve to another address in its
+    /// network.
     pub target: Target,
     /// Whether any certificate is accepted.
     pub insecure: bool,
@@ -24,13 +25,13 @@ pub(super) struct Job {
     pub work: Work,
 }
 
-/// What one stream measures, seen from the tester.
+/// What one stream measures; directions are as seen from the tester.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Probe {
     Download,
     Upload,
-    /// Both ways; the tester's datagrams come from this port.
+    /// Datagrams both ways; those of the tester come from this port.
     Packets {
         port: u16,
     },
@@ -40,7 +41,7 @@ pub(super) enum Probe {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToAgent {
-    /// Into a session, or into one stream of a probe.
+    /// Opens a session, or one stream of a probe.
     Login {
         format: u32,
         nonce: Nonce,

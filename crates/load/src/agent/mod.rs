@@ -3,9 +3,9 @@
 //!
 //! # The protocol
 //!
-//! TCP; the controller connects. Both sides send frames: four bytes of length (big-endian), then so
-//! many bytes of JSON, one message of [`message`]. A frame above 64 MiB (4 KiB before both sides
-//! have shown that they know the token) ends the connection.
+//! TCP; the controller connects. Both sides send frames: four bytes of length (big-endian), then
+//! that many bytes of JSON: one message of [`message`]. A frame above 64 MiB (4 KiB before both
+//! sides have shown that they know the token) ends the connection.
 //!
 //! ```text
 //! agent       hello { format, nonce }                    a version, and 32 random bytes
@@ -28,15 +28,14 @@
 //! A login with `probe` makes the connection one stream of a measurement ([`probe`]).
 //!
 //! The token never travels; a nonce is never used twice. What follows the login is neither
-//! encrypted nor signed: agents belong into a private network, or behind a tunnel, as everything
-//! that makes load does.
+//! encrypted nor signed: run agents in a private network or behind a tunnel.
 //!
 //! # What it promises
 //!
-//! Histograms are merged exactly, bucket for bucket. An agent that is silent for five seconds, or
-//! whose connection ends, is lost: the others continue, and the report says that it is partial and
-//! has the seconds that the agent delivered. An agent whose controller is gone stops sending and keeps what
-//! it measured: each run has two files in its folder, one written as the seconds pass.
+//! Histograms are merged exactly, bucket for bucket. An agent that is silent for five seconds, or whose
+//! connection ends, is lost: the other agents continue, and the report says that it is partial and includes
+//! the seconds that the lost agent delivered. An agent whose controller is gone stops sending and stores
+//! what it measured: each run has two files in its folder, one written as the seconds pass.
 
 mod clock;
 mod control;

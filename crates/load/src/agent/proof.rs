@@ -10,7 +10,7 @@ pub(super) type Nonce = [u8; 32];
 /// HMAC-SHA256 (RFC 2104).
 pub(super) type Proof = [u8; 32];
 
-/// Whose proof it is: one cannot be sent back as the other.
+/// Which side a proof is of. A proof cannot be sent back as that of the other side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Controller,
@@ -24,7 +24,7 @@ pub(super) struct Nonces {
     pub controller: Nonce,
 }
 
-/// New random bytes of the operating system.
+/// New random bytes from the operating system.
 pub(super) fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; 32];
     SystemRandom::new()
@@ -50,7 +50,7 @@ impl Nonces {
         proof
     }
 
-    /// Whether that side knows the token; takes the same time whatever is wrong.
+    /// Whether that side knows the token. Takes the same time whichever byte is wrong.
     pub fn check(&self, token: &str, side: Side, proof: &Proof) -> bool {
         let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
         hmac::verify(&key, &self.said_by(side), proof).is_ok()

@@ -17,7 +17,7 @@ pub(crate) struct RemoteSampler {
     stream: Option<TcpStream>,
 }
 
-/// Without the token, so that no log shows it.
+/// Omits the token, so that no log shows it.
 impl fmt::Debug for RemoteSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RemoteSampler({})", self.place)

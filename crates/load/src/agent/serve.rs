@@ -27,12 +27,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens at `address` (`HOST:PORT`, `:PORT` for every address of this machine); keeps its own
-    /// files in `folder`.
+    /// Listens at `address` (`HOST:PORT`, `:PORT` for every address of this machine); stores the
+    /// files of its runs in `folder`.
     ///
     /// # Errors
-    /// [`Kind::Argument`] for an empty token or an address that is none, [`Kind::Unreachable`] when
-    /// it cannot be listened on.
+    /// [`Kind::Argument`] for an empty token or an invalid address, [`Kind::Unreachable`] when the
+    /// address cannot be listened on.
     pub fn bind(address: &str, token: &str, folder: &Path) -> Result<Agent, Error> {
         if token.is_empty() {
             return Err(Error::new(Kind::Argument, "the token of an agent must not be empty"));
@@ -63,7 +63,7 @@ impl Agent {
         self
     }
 
-    /// Uses a clock with this error, to test how the controller corrects it.
+    /// Uses a clock that is off by `offset_ns`, to test how the controller corrects it.
     pub fn with_clock_off_by(mut self, offset_ns: i64) -> Agent {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.clock_offset_ns = offset_ns;
@@ -71,7 +71,7 @@ impl Agent {
         self
     }
 
-    /// The address that it listens on.
+    /// The address that the agent listens on.
     ///
     /// # Errors
     /// When the operating system does not report it.
@@ -83,7 +83,7 @@ impl Agent {
     pub fn serve(&self) -> ! {
         loop {
             let Ok((stream, from)) = self.listener.accept() else {
-                // No file descriptor left, or the client has gone already: try again.
+                // No file descriptor is left, or the client has already closed: try again.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };

@@ -1,7 +1,7 @@
 //! One controller's session at an agent: clock requests, a job, its start and its end.
 //!
 //! A reader thread receives messages; the session's thread answers, sends progress and writes the
-//! files. The run has threads of its own.
+//! files. The run has its own threads.
 
 use super::clock::Clock;
 use super::frame::{receive, send};
@@ -48,7 +48,8 @@ impl Session {
         Session { stream, shared, clock, running: None }
     }
 
-    /// Returns when the controller has closed. Its run is then stopped, and its files are completed.
+    /// Returns when the controller has closed. The controller's run is then stopped, and its files
+    /// are complete.
     pub fn run(mut self) -> io::Result<()> {
         let reader = self.stream.try_clone()?;
         let (sender, inbox) = channel();
@@ -150,7 +151,7 @@ impl Session {
         measured.map_err(|error| error.to_string())
     }
 
-    /// Takes the agent for one controller.
+    /// Marks the agent as busy; fails if it is busy already.
     fn occupy(&self) -> Result<(), String> {
         let was_busy = self.shared.is_busy.swap(true, Ordering::AcqRel);
         if was_busy { Err("the agent is busy with another run".into()) } else { Ok(()) }

@@ -10,7 +10,7 @@ pub(super) struct Shared {
     pub clock_offset_ns: i64,
     /// The process whose samples controllers get; `None` for this one.
     pub watched: Option<u32>,
-    /// Whether a run is going on.
+    /// Whether a run is in progress.
     pub is_busy: AtomicBool,
     pub sessions: AtomicUsize,
 }

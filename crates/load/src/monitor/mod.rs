@@ -6,8 +6,8 @@
 //! by the limits in `thresholds`.
 //!
 //! Promises: one thread for each machine, which sleeps between samples; some hundred bytes of file a
-//! second and machine. A server that does not answer leaves a gap and a note, never a zero. Leaves
-//! the presentation to others.
+//! second and machine. A server that does not answer leaves a gap and a note, never a zero. The
+//! presentation is left to `report`.
 
 mod recorded;
 mod source;
@@ -62,8 +62,8 @@ struct Seen {
 }
 
 impl Monitor {
-    /// Begins to watch this machine (where it can be), and the servers at these URLs of admin
-    /// listeners (`http://…`) or beside these agents (`agent://…`, which know the token).
+    /// Begins to watch this machine (where it can be sampled) and the servers at these URLs: admin
+    /// listeners (`http://…`) or agents beside servers (`agent://…`, which know the token).
     ///
     /// # Errors
     /// When a URL is invalid, or its first sample fails: taken before any load is sent.
@@ -180,7 +180,7 @@ fn watch(source: &Source, seen: &Mutex<Seen>, stopped: &Receiver<()>) {
         }
         let sample = source.sample();
         let now = Instant::now();
-        // After a stall (a suspended machine, a slow answer) the schedule begins anew instead of catching up.
+        // After a stall (a suspended machine, a slow answer) the schedule restarts instead of catching up.
         if now > due + INTERVAL {
             due = now;
         }

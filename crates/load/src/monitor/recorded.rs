@@ -23,7 +23,7 @@ impl Default for Recorded {
 }
 
 impl Recorded {
-    /// Adds a second; `middle` of its interval.
+    /// Adds a second; `middle` is the middle of its interval.
     pub fn push(&mut self, middle: Instant, second: HostSecond) {
         let since = middle.saturating_duration_since(self.base);
         let entry = (u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), second);
@@ -38,10 +38,10 @@ impl Recorded {
         self.latest.as_ref()
     }
 
-    /// All of them.
+    /// All seconds.
     ///
     /// # Errors
-    /// When one could not be recorded, or cannot be read back.
+    /// When a second could not be recorded, or cannot be read back.
     pub fn into_all(self) -> io::Result<Vec<(Instant, HostSecond)>> {
         if let Some(failure) = self.failure {
             return Err(failure);

@@ -62,7 +62,8 @@ impl Source {
             Source::Agent { sampler, .. } => sampler.lock().unwrap_or_else(PoisonError::into_inner).sample(),
             Source::Admin { url, agent } => {
                 // The listener answers only to requests for a loopback name, so that no web page
-                // can ask it; this is none, even when the way there is a tunnel with another name.
+                // can query it. This client is no web page, even when it connects through a tunnel
+                // under another name.
                 let answer = agent.get(url).header("Host", "localhost").call();
                 let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
                 let text = text.map_err(|error| {

@@ -26,7 +26,8 @@ use std::collections::BTreeMap;
 /// Threads below this are not named.
 const THREAD_PERCENT_MIN: f64 = 5.0;
 
-/// The difference; `None` when the machine was started anew between them, or no time has gone by.
+/// The difference of two samples; `None` when the machine was rebooted between them, or no time has
+/// passed.
 pub fn between(before: &Sample, after: &Sample) -> Option<HostSecond> {
     let elapsed_ms = after.host.uptime_ms - before.host.uptime_ms;
     if before.host.boot_id != after.host.boot_id || elapsed_ms <= 0.0 {
@@ -58,7 +59,7 @@ pub fn between(before: &Sample, after: &Sample) -> Option<HostSecond> {
     })
 }
 
-/// A machine as results describe it.
+/// The last sample and the seconds of a machine as a [`Host`] of the results.
 pub(super) fn describe(last: &Sample, role: Role, seconds: Vec<HostSecond>) -> Host {
     let speeds =
         last.host.interfaces.iter().filter(|found| !found.loopback).filter_map(|found| found.speed_mbit);
@@ -72,8 +73,8 @@ pub(super) fn describe(last: &Sample, role: Role, seconds: Vec<HostSecond>) -> H
     }
 }
 
-/// A core between two samples, in per cent. Its own ticks are the time base, so that busy, stolen
-/// and idle are 100 together.
+/// A core between two samples, in per cent. The core's own ticks are the time base, so that busy,
+/// stolen and idle add up to 100.
 struct Usage {
     busy: f64,
     stolen: f64,
@@ -175,7 +176,7 @@ fn name_rest(before: &Sample, after: &Sample, elapsed_ms: f64, extra: &mut BTree
     if let (Some(old), Some(new)) = (before.host.io_stalled_ms, after.host.io_stalled_ms) {
         name("disk_stalled_percent", ((new - old) * 100.0 / elapsed_ms).clamp(0.0, 100.0));
     }
-    // A counter that was full has begun anew: that second has no figure.
+    // The counter has wrapped: this second has no figure.
     if let (Some(old), Some(new)) = (before.host.energy_uj, after.host.energy_uj)
         && new >= old
     {

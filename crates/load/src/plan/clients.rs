@@ -1,8 +1,8 @@
-//! What clients remember between their requests: for each URL the validator (ETag) of the answer
-//! that they got last, as a browser does.
+//! What clients remember between their requests: for each URL the validator (ETag) of the last
+//! answer, as a browser does.
 //!
-//! A client is a connection; it keeps what it knows when the connection is made anew. Memory is
-//! bounded by [`VALIDATORS_MAX`] and [`VALIDATOR_BYTES_MAX`] a client, whatever servers send.
+//! A client is a connection; its validators survive a reconnect. Memory is bounded by
+//! [`VALIDATORS_MAX`] and [`VALIDATOR_BYTES_MAX`] a client, whatever servers send.
 
 use crate::limits::{VALIDATOR_BYTES_MAX, VALIDATORS_MAX};
 use crate::response::Response;
@@ -15,9 +15,9 @@ pub(super) struct Clients(Vec<Client>);
 
 #[derive(Default)]
 struct Client {
-    /// Of which URL each answer is that has not come; `None` where it does not matter.
+    /// For each unanswered request the hash of its URL; `None` where no validator is stored.
     waiting: VecDeque<Option<u64>>,
-    /// What the last answer of a URL was marked with; the oldest first.
+    /// The hash of a URL and the validator of its last answer, the oldest first.
     known: VecDeque<(u64, Box<[u8]>)>,
 }
 
@@ -29,12 +29,13 @@ impl Clients {
         &mut self.0[place]
     }
 
-    /// A request is sent of which nothing need be remembered.
+    /// A request is sent whose validator is not stored.
     pub fn sends(&mut self, place: usize) {
         self.client(place).waiting.push_back(None);
     }
 
-    /// A request is sent that begins with `line` (method and URL): what the client knows of it.
+    /// A request is sent that begins with `line` (method and URL). Returns the validator that the
+    /// client has for it.
     pub fn asks(&mut self, place: usize, line: &[u8]) -> Option<&[u8]> {
         let mut hasher = DefaultHasher::new();
         hasher.write(line);
@@ -44,7 +45,7 @@ impl Clients {
         client.known.iter().find(|(known, _)| *known == url).map(|(_, validator)| &**validator)
     }
 
-    /// The answer to the first request that waits.
+    /// The first waiting request was answered.
     pub fn answered(&mut self, place: usize, response: &Response<'_>) {
         let client = self.client(place);
         let Some(Some(url)) = client.waiting.pop_front() else { return };
@@ -61,7 +62,7 @@ impl Clients {
         }
     }
 
-    /// What waits is never answered.
+    /// The connection was lost: no waiting request will be answered.
     pub fn lost(&mut self, place: usize) {
         self.client(place).waiting.clear();
     }

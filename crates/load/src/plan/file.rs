@@ -29,9 +29,9 @@ const STAGE_KEYS: [&str; 3] = ["for", "from", "to"];
 /// A plan as it was typed.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Plan {
-    /// Where files that it names stand.
+    /// The folder of the files that the plan names.
     pub folder: PathBuf,
-    /// Scheme, host and port; a path is put before those of the endpoints.
+    /// Scheme, host and port; a path is prefixed to those of the endpoints.
     pub url: Option<String>,
     /// `-c`
     pub connections: Option<u64>,
@@ -45,13 +45,13 @@ pub struct Plan {
     pub max_concurrency: Option<u64>,
     /// `-t`
     pub timeout: Option<Duration>,
-    /// As the option `--warmup`: what is measured begins after it.
+    /// As the option `--warmup`: measuring begins after it.
     pub warmup: Option<Duration>,
     /// `-d`
     pub duration: Option<Duration>,
-    /// As the option `-a`: the run ends after so many requests.
+    /// As the option `-a`: the run ends after this number of requests.
     pub amount: Option<u64>,
-    /// The same random values every time.
+    /// Seed of the random values; the same seed gives the same values.
     pub seed: Option<u64>,
     /// For every endpoint.
     pub headers: Vec<(String, String)>,
@@ -64,9 +64,9 @@ pub struct Plan {
 /// A kind of request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlannedEndpoint {
-    /// Given, or `METHOD path`.
+    /// The given name, or `METHOD path`.
     pub name: String,
-    /// Out of the sum of all.
+    /// Relative to the sum of all weights.
     pub weight: u64,
     /// Upper case.
     pub method: String,
@@ -76,11 +76,11 @@ pub struct PlannedEndpoint {
     pub headers: Vec<(String, String)>,
     /// A template.
     pub body: Option<String>,
-    /// Statuses; none means 200 to 399.
+    /// Expected statuses; an empty list means 200 to 399.
     pub expect: Vec<u16>,
-    /// Whether a client sends `If-None-Match` with what it got last from the same URL.
+    /// Whether a client sends `If-None-Match` with the last ETag of the same URL.
     pub validate: bool,
-    /// Where it stands in the file.
+    /// The endpoint's line in the file.
     pub line: usize,
 }
 
@@ -89,13 +89,14 @@ pub struct PlannedEndpoint {
 pub struct PlannedStage {
     /// How long.
     pub time: Duration,
-    /// Requests a second at its beginning; those at the end of the one before when not given.
+    /// Requests a second at the beginning; when not given, the rate at the end of the previous
+    /// stage.
     pub from: Option<f64>,
     /// At its end.
     pub to: f64,
 }
 
-/// A file and what it says.
+/// A plan file: its name and its text.
 struct Source<'a> {
     name: &'a str,
     text: &'a str,
@@ -184,7 +185,7 @@ impl Plan {
         Plan::parse(&shown, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
-    /// Reads the text of a file called `name`; files that it names stand in `folder`.
+    /// Reads the text of a file called `name`; the files that the plan names are in `folder`.
     pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Plan, String> {
         let source = Source { name, text };
         let table = DeTable::parse(text).map_err(|why| {

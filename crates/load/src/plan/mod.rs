@@ -1,4 +1,4 @@
-//! Plans: which requests are sent in which proportion, and how many when.
+//! Plans: which requests are sent, in which proportion, at which rate.
 //!
 //! A plan is a TOML file; `docs/load.md` lists its keys. [`Plan::parse`] reads it,
 //! [`requests::Requests`] is what workers send.

@@ -1,4 +1,5 @@
-//! The requests of a plan, compiled: what is the same every time is made once, and the hot path fills holes.
+//! The requests of a plan, compiled: the fixed parts are built once, and the hot path fills the
+//! placeholders.
 
 use super::clients::Clients;
 use super::file::{Plan, PlannedEndpoint};
@@ -21,29 +22,30 @@ const CYCLE_MAX: u64 = 10_000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Request {
     kind: Kind,
-    /// Without a body it says that there is none (RFC 9110, 8.6).
+    /// Whether a request without a body sends `Content-Length: 0` (RFC 9110, 8.6).
     expects_body: bool,
     /// Request line and fields, without the length of the body and the empty line.
     head: Template,
     body: Option<Template>,
-    /// All of it, when it is the same every time.
+    /// The whole request, when it has no placeholders.
     whole: Option<Vec<u8>>,
-    /// It says what the client has from the same URL.
+    /// Whether the client sends the validator that it has for the same URL.
     validates: bool,
 }
 
-/// What the workers of a run send. Whole in itself, so that it can travel: no file is looked at any more.
+/// What the workers of a run send. Self-contained, so that it can be sent to agents: all files have been
+/// read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Requests {
     requests: Vec<Request>,
     rows: Vec<Rows>,
-    /// Which request is next: in every cycle each as often as its weight says, as evenly spread as can be.
+    /// The order of the requests: in a cycle each occurs as often as its weight says, evenly spread.
     cycle: Vec<u16>,
     seed: u64,
 }
 
 impl Requests {
-    /// Of a plan, sent to `target`, whose path stands before those of the endpoints.
+    /// The requests of a plan, sent to `target`, whose path is prefixed to those of the endpoints.
     pub fn of_plan(plan: &Plan, target: &Target) -> Result<Requests, String> {
         let seed = plan.seed.unwrap_or_else(rand::random);
         let mut requests = Requests { requests: Vec::new(), rows: Vec::new(), cycle: Vec::new(), seed };
@@ -96,7 +98,8 @@ impl Requests {
         }
         let lists = [plan.headers.as_slice(), endpoint.headers.as_slice()];
         let text = head(method, path, &lists, target, endpoint.body.is_some()).map_err(wrong)?;
-        // A head has several lines; only what is put into it must not have.
+        // The head has several lines, so each line is checked: a filled value must not contain a
+        // line break.
         for line in text.split("\r\n") {
             let line = Template::parse(line, &plan.folder, &mut self.rows).map_err(wrong)?;
             if !line.is_one_line(&self.rows) {
@@ -124,7 +127,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Another sender's random values, for agent `index` of a run; its endpoints begin elsewhere, too.
+    /// The same requests with different random values, for agent `index` of a run. The agent also
+    /// begins at a different endpoint.
     pub(crate) fn for_agent(&self, index: u64) -> Requests {
         let mut own = self.clone();
         own.seed = own.seed.wrapping_add(index << 32);
@@ -133,7 +137,7 @@ impl Requests {
         own
     }
 
-    /// Whether every place that is named is there: they may have come from elsewhere.
+    /// Whether every index is valid: the requests may have been received from a controller.
     pub(crate) fn is_sound(&self) -> bool {
         let templates = self.requests.iter().flat_map(|one| one.body.iter().chain([&one.head]));
         !self.cycle.is_empty()
@@ -155,7 +159,7 @@ impl Requests {
 /// Random values, and room for a body.
 struct Filling {
     random: SmallRng,
-    /// What tells this sender's clients from those of others.
+    /// Makes this sender's client numbers differ from those of other senders.
     sender: u64,
     client: u64,
     chosen: Vec<usize>,
@@ -175,7 +179,8 @@ impl Filling {
 }
 
 impl Request {
-    /// Appends it. `known` gives what the client has from the URL of a request that begins with this line.
+    /// Appends the request. `known` returns the validator that the client has for the URL of this request
+    /// line.
     fn write<'a>(
         &self,
         out: &mut Vec<u8>,
@@ -212,7 +217,7 @@ pub struct PlanTraffic {
     next: usize,
     kind: usize,
     filling: Filling,
-    /// Where some request validates.
+    /// The clients' validators, when some request validates.
     clients: Option<Clients>,
 }
 
@@ -266,7 +271,7 @@ impl Traffic for PlanTraffic {
     }
 }
 
-/// A number that looks drawn at random (SplitMix64's last step).
+/// A well-mixed hash of a number (SplitMix64's last step).
 pub(super) fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -278,7 +283,7 @@ fn expects_body(method: &str) -> bool {
     !matches!(method, "GET" | "HEAD" | "DELETE" | "OPTIONS")
 }
 
-/// Request line and fields; later lists win over earlier ones, and both over what is put in by itself.
+/// Request line and fields; later lists win over earlier ones, and both over the default fields.
 fn head(
     method: &str,
     path: &str,
@@ -323,8 +328,8 @@ fn end_head(out: &mut Vec<u8>, expects_body: bool, body_bytes: Option<usize>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Smooth weighted round robin: in each turn everyone gains its weight, the richest is taken and
-/// pays the sum.
+/// Smooth weighted round robin: in each turn every entry's credit grows by its weight; the entry
+/// with the highest credit is taken and its credit falls by the sum of the weights.
 fn cycle(weights: &[u64]) -> Result<Vec<u16>, String> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
     let weights: Vec<i64> = weights.iter().map(|weight| (weight / divisor) as i64).collect();

@@ -31,7 +31,7 @@ impl Rows {
         &self.path
     }
 
-    /// The place of a column by its name, or by its number from 1.
+    /// The index of a column by its name, or by its number from 1.
     pub fn find(&self, column: &str) -> Result<usize, String> {
         let by_number =
             || column.parse::<usize>().ok().filter(|number| (1..=self.names.len()).contains(number));

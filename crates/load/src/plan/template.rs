@@ -1,7 +1,7 @@
-//! Texts with holes: `{uuid()}`, `{random_int(1,1000)}`, `{client_int(1,1000)}`, `{pick(a,b)}`,
-//! `{row(file.csv,col)}`, `{env(NAME)}`.
+//! Texts with placeholders: `{uuid()}`, `{random_int(1,1000)}`, `{client_int(1,1000)}`,
+//! `{pick(a,b)}`, `{row(file.csv,col)}`, `{env(NAME)}`.
 //!
-//! A brace that does not begin `{name(` is itself, so that JSON needs no escapes.
+//! A brace that does not begin `{name(` is literal, so that JSON needs no escapes.
 
 use super::rows::Rows;
 use crate::units::nearest;
@@ -27,20 +27,21 @@ enum Part {
         span: u64,
     },
     Pick(Vec<String>),
-    /// A column of a file, by their places.
+    /// A column of a file, by the indexes of both.
     Row {
         file: usize,
         column: usize,
     },
 }
 
-/// A text with holes.
+/// A text with placeholders.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Template {
     parts: Vec<Part>,
 }
 
-/// A number below `span`, every one as likely as any other to 1 in 2^64 (Lemire's multiplication).
+/// A uniform random number below `span`, with a bias of at most 1 in 2^64 (Lemire's
+/// multiplication).
 pub(super) fn below(random: &mut SmallRng, span: u64) -> u64 {
     scaled(random.next_u64(), span)
 }
@@ -50,7 +51,7 @@ fn scaled(number: u64, span: u64) -> u64 {
 }
 
 impl Template {
-    /// Reads a text; files stand in `folder` and are read into `rows`.
+    /// Parses a text; the files that it names are in `folder` and are read into `rows`.
     pub fn parse(text: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<Template, String> {
         let mut template = Template::default();
         let mut rest = text;
@@ -76,12 +77,12 @@ impl Template {
         }
     }
 
-    /// Whether it is the same text every time.
+    /// Whether the text has no placeholders.
     pub fn is_fixed(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::Text(_)))
     }
 
-    /// Whether the files and columns that it names are there.
+    /// Whether `rows` contains the files and columns that the template names.
     pub fn is_sound(&self, rows: &[Rows]) -> bool {
         self.parts.iter().all(|part| match part {
             Part::Pick(choices) => !choices.is_empty(),
@@ -90,7 +91,7 @@ impl Template {
         })
     }
 
-    /// Whether what stands in its holes is in one line; templates of URLs and fields must be.
+    /// Whether every value that can be filled in is a single line, as URLs and fields require.
     pub fn is_one_line(&self, rows: &[Rows]) -> bool {
         let clean = |bytes: &[u8]| !bytes.iter().any(|byte| *byte < b' ' || *byte == 0x7f);
         self.parts.iter().all(|part| match part {
@@ -101,8 +102,8 @@ impl Template {
         })
     }
 
-    /// Appends it with its holes filled; `chosen` says which row of each file this request has,
-    /// `client` tells its client from others.
+    /// Appends the text with its placeholders filled. `chosen` is the row of each file for this
+    /// request; `client` is the number of its client.
     pub fn write(
         &self,
         out: &mut Vec<u8>,
@@ -143,7 +144,8 @@ impl Template {
     }
 }
 
-/// `name(arguments)}` at the start of `text`, and what is behind it; `None` when it is something else.
+/// Splits `name(arguments)}` at the start of `text` into name, arguments and the rest; `None` when
+/// `text` begins otherwise.
 fn call(text: &str) -> Result<Option<(&str, &str, &str)>, String> {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);

@@ -1,5 +1,5 @@
-//! One question after the other, before the load begins: a blocking connection, and the values that
-//! come back.
+//! Commands sent one after the other before the load begins: a blocking connection, and the values
+//! of the replies.
 
 use super::encode::command;
 use super::login::Login;
@@ -10,21 +10,21 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A value of a reply, as far as anybody here needs it.
+/// A value of a reply, as far as the callers need it.
 #[derive(Debug)]
 pub(super) enum Value {
     Text(String),
     Number(i64),
     List(Vec<Value>),
-    /// What the server says is wrong.
+    /// The error text of the server.
     Error(String),
 }
 
-/// Both ways of a connection, plain or by TLS.
+/// A connection, plain or by TLS.
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// A connection that is asked.
+/// A blocking connection for commands.
 pub(super) struct Asker(BufReader<Box<dyn Stream>>);
 
 impl Asker {

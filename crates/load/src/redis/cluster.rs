@@ -1,4 +1,5 @@
-//! Who has which slots: known at the start, corrected by what MOVED says, passed round by what ASK says.
+//! Which node owns which slots: known at the start and corrected by MOVED replies. ASK replies redirect
+//! one command.
 
 use crate::limits::SLOTS;
 use std::net::SocketAddr;
@@ -8,31 +9,31 @@ use std::net::SocketAddr;
 pub struct Node {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Its own address, or that of whom it is a replica.
+    /// The node's own address, or that of its master.
     pub master: SocketAddr,
     /// First and last. None outside a cluster, where every node has every key.
     pub slots: Vec<(u16, u16)>,
 }
 
 impl Node {
-    /// Whether it copies another one.
+    /// Whether the node replicates another one.
     pub fn is_replica(&self) -> bool {
         self.address != self.master
     }
 }
 
-/// Who has each slot, for one worker: connection `c` belongs to node `c % nodes`.
+/// The owner of each slot, for one worker: connection `c` belongs to node `c % nodes`.
 #[derive(Debug)]
 pub(super) struct Slots {
     nodes: Vec<SocketAddr>,
-    /// Of each node, its master's place.
+    /// For each node, its master's index.
     masters: Vec<u16>,
     addresses: Vec<SocketAddr>,
-    /// Of each slot, its master's place.
+    /// For each slot, its owner's index.
     owners: Vec<u16>,
 }
 
-/// Where a reply sends a command.
+/// The redirection of a command by a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Redirect {
     slot: u16,
@@ -75,22 +76,22 @@ impl Slots {
         self.owners[usize::from(slot)] == self.masters[connection % self.masters.len()]
     }
 
-    /// From now on that node's; whether it was not before. One that was not there at the start has
-    /// no connection.
+    /// Assigns the slot to the named node. Returns whether the owner changed. A node that was
+    /// unknown at the start has no connection.
     pub fn moved(&mut self, redirect: Redirect) -> bool {
         let place = self.addresses.iter().position(|known| *known == redirect.to);
         let owner = &mut self.owners[usize::from(redirect.slot)];
         place.is_some_and(|place| std::mem::replace(owner, place as u16) != place as u16)
     }
 
-    /// The node that is named, when it has connections.
+    /// The index of the named node, if it has connections.
     pub fn node(&self, redirect: Redirect) -> Option<usize> {
         self.nodes.iter().position(|known| *known == redirect.to)
     }
 }
 
-/// The slot of a key: CRC16 (XMODEM) of its hash tag, what stands between the first `{` and the
-/// next `}`, or of all of it when there is nothing between them.
+/// The slot of a key: CRC16 (XMODEM) of its hash tag (the text between the first `{` and the next
+/// `}`), or of the whole key when the tag is missing or empty.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     const TABLE: [u16; 256] = table();
     let tag = memchr::memchr(b'{', key).and_then(|open| {
@@ -132,7 +133,7 @@ mod tests {
         // The check value of the cluster specification: CRC16 of "123456789" is 0x31C3.
         assert_eq!(slot_of(b"123456789"), 0x31C3 % SLOTS);
         assert_eq!(slot_of(b"foo"), 12182);
-        // And its examples of hash tags.
+        // The specification's examples of hash tags.
         for (key, hashed) in
             [("{user1000}.following", "user1000"), ("foo{{bar}}zap", "{bar"), ("foo{bar}{zap}", "bar")]
         {
@@ -175,7 +176,7 @@ mod tests {
         assert!(slots.is_of(5, 2) && !slots.is_of(5, 3));
         slots.moved(Redirect::parse(b"-MOVED 5 127.0.0.1:2\r\n").unwrap());
         assert!(slots.is_of(5, 3) && !slots.is_of(5, 2));
-        // Without connections to the masters, too.
+        // The same without connections to the masters.
         let slots = Slots::of(&nodes[2..]);
         assert!(slots.is_of(5, 0) && slots.is_of(9001, 1));
     }

@@ -17,16 +17,16 @@ use std::collections::VecDeque;
 const KEY: &str = "memtier-%";
 
 /// Random keys that are tried for a node before any key is sent to it: a node without slots answers
-/// MOVED, which is counted, and is asked for nothing more until a slot moves.
+/// MOVED, which is counted, and gets no more commands until a slot moves.
 const TRIES: u32 = 4096;
 
-/// What was typed about commands.
+/// The flags for commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub ratio: &'a str,
     pub data_bytes: u64,
     pub key_maximum: u64,
-    /// With `%` in the place of the number.
+    /// The key pattern, with `%` in the place of the number.
     pub key: Option<&'a str>,
     pub read_from: Option<&'a str>,
 }
@@ -36,13 +36,13 @@ pub(crate) struct Asked<'a> {
 pub struct Commands {
     /// SETs in each cycle.
     pub sets: u64,
-    /// GETs behind them.
+    /// GETs after the SETs of each cycle.
     pub gets: u64,
-    /// Of a value.
+    /// Bytes of a value.
     pub data_bytes: usize,
     /// Keys are numbered from 1.
     pub key_maximum: u64,
-    /// Before and behind the number of a key.
+    /// The text before and after the number of a key.
     pub key: (String, String),
     /// GETs go to replicas only.
     pub reads_replicas: bool,
@@ -50,7 +50,7 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Checks what was typed.
+    /// Checks the flags.
     pub(crate) fn new(asked: &Asked<'_>) -> Result<Commands, String> {
         let Asked { ratio, data_bytes, key_maximum, .. } = *asked;
         let parts =
@@ -89,7 +89,7 @@ impl Commands {
         })
     }
 
-    /// Whether they make sense: they may have come from elsewhere.
+    /// Whether the figures are valid: they may have been received from a controller.
     pub(crate) fn is_sound(&self) -> bool {
         self.sets + self.gets > 0
             && self.data_bytes as u64 <= DATA_BYTES_MAX
@@ -100,7 +100,7 @@ impl Commands {
     /// For one worker.
     pub(crate) fn traffic(&self, worker: usize, settings: &Settings) -> RedisTraffic {
         let mut random = SmallRng::seed_from_u64(self.seed.wrapping_add(worker as u64));
-        // Letters that no server can make smaller by much.
+        // Random characters, so that no server can compress a value much.
         let value: Vec<u8> = (0..self.data_bytes).map(|_| b'!' + (random.next_u64() % 90) as u8).collect();
         let mut data = format!("${}\r\n", value.len()).into_bytes();
         data.extend_from_slice(&value);
@@ -132,18 +132,19 @@ impl Commands {
 struct Sent {
     key: u64,
     is_get: bool,
-    /// ASKING goes before it.
+    /// Whether ASKING is sent before the command.
     asking: bool,
 }
 
-/// What a cluster needs beside.
+/// The additional state for a cluster.
 struct Cluster {
     slots: Slots,
-    /// Of each connection, what waits for a reply.
+    /// For each connection, the commands that wait for a reply.
     sent: Vec<VecDeque<Sent>>,
-    /// Of each node, what was redirected to it.
+    /// For each node, the commands that were redirected to it.
     again: Vec<VecDeque<Sent>>,
-    /// Of each node, that no key seems to be in its slots: all may have one hash tag.
+    /// For each node, whether no key seems to fall into its slots: all keys may have the same hash
+    /// tag.
     is_without_keys: Vec<bool>,
 }
 
@@ -176,7 +177,7 @@ pub struct RedisTraffic {
 }
 
 impl RedisTraffic {
-    /// A new number, of a key that the connection's node has.
+    /// A random number whose key is in a slot of the connection's node.
     fn draw(&mut self, connection: usize) -> u64 {
         for _ in 0..TRIES {
             let wide = u128::from(self.random.next_u64()) * u128::from(self.commands.key_maximum);
@@ -194,7 +195,7 @@ impl RedisTraffic {
         1
     }
 
-    /// What was redirected to the connection's node, or the next of the cycle.
+    /// The next command redirected to the connection's node, or else the next of the cycle.
     fn choose(&mut self, connection: usize) -> Sent {
         if let Some(again) = self.cluster.as_mut().and_then(|cluster| cluster.again(connection).pop_front()) {
             return again;
@@ -216,8 +217,8 @@ fn write_key(to: &mut Vec<u8>, (before, behind): &(String, String), number: u64)
     to.extend_from_slice(behind.as_bytes());
 }
 
-/// In decimal: twice for each command, so that the machinery of `write!` would be most of what a
-/// command costs.
+/// Appends a number in decimal. This runs twice for each command; `write!` would be most of a
+/// command's cost.
 fn push_number(to: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
@@ -286,7 +287,7 @@ impl Traffic for RedisTraffic {
         !self.is_selective || self.next_is_get() == self.are_replicas[connection % self.are_replicas.len()]
     }
 
-    /// Only a cluster says where a slot has gone.
+    /// Only a cluster's replies redirect commands.
     fn reads_answers(&self) -> bool {
         self.cluster.is_some()
     }
@@ -301,8 +302,7 @@ impl Traffic for RedisTraffic {
         if response.status == MOVED && cluster.slots.moved(redirect) {
             cluster.is_without_keys.fill(false);
         }
-        // To a node that was not there at the start nothing can be sent: then the redirection is
-        // all there is.
+        // A node that was unknown at the start has no connection, so the command is not sent again.
         if let Some(node) = cluster.slots.node(redirect) {
             cluster.again[node].push_back(Sent { asking: response.status == ASK, ..sent });
         }
@@ -396,7 +396,7 @@ mod tests {
             assert!(again.contains(&first[4]), "{again:?}");
             // Once.
             assert_eq!((request(&mut traffic, 1)[0].as_str(), traffic.replies_before()), ("*3", 0));
-            // As if it had been asked on the first connection.
+            // As if the command had been sent on the first connection.
             let cluster = traffic.cluster.as_mut().unwrap();
             let sent = cluster.sent[1][0];
             cluster.sent[0].push_back(sent);

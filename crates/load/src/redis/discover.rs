@@ -1,5 +1,5 @@
-//! What must be known before the first command: that the server takes the login, who the masters
-//! and replicas are.
+//! Checks before the first command that the server accepts the login, and finds the masters and
+//! replicas.
 
 use super::ask::{Asker, Value, refused, strange};
 use super::cluster::Node;
@@ -10,8 +10,8 @@ use crate::settings::Settings;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// A connection to the server, which was asked for a sign of life: a password that is missing is
-/// said now, not a million times later.
+/// Connects and sends PING, so that a missing password is reported once now and not for every
+/// command of the load.
 fn connect(settings: &Settings, login: Option<&Login>) -> io::Result<Asker> {
     let mut asker = Asker::connect(settings.address, settings.tls.as_ref(), login, settings.connect_timeout)?;
     match asker.ask(&["PING"])? {
@@ -24,8 +24,8 @@ fn connect(settings: &Settings, login: Option<&Login>) -> io::Result<Asker> {
     }
 }
 
-/// Fills in what connections say first, and the nodes that they belong to. The settings have an
-/// address already, and TLS if that is spoken.
+/// Fills in the hello of the connections and their nodes. The settings already have an address, and
+/// TLS if it is used.
 pub(crate) fn discover(
     settings: &mut Settings,
     login: Option<&Login>,
@@ -47,7 +47,7 @@ pub(crate) fn discover(
             format!("--read-from replicas: {} has no replica", master.address),
         ));
     }
-    // A node that would be sent nothing gets no connection.
+    // A node that would receive no command gets no connection.
     let is_used = |node: &Node| match node.is_replica() {
         true => commands.reads_replicas && commands.gets > 0,
         false => !commands.reads_replicas || commands.sets > 0,
@@ -107,7 +107,7 @@ fn address_of(node: &Value, asked: SocketAddr) -> Option<SocketAddr> {
         _ => return None,
     };
     match host.as_str() {
-        // No name: the node that was asked (it does not know how it is seen from here).
+        // No name: the node that answered, which does not know its own address as seen from here.
         "" => Some(SocketAddr::new(asked.ip(), port)),
         host => (host, port).to_socket_addrs().ok()?.next(),
     }

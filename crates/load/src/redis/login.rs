@@ -1,4 +1,4 @@
-//! Who the load is, and what every connection says before its first command.
+//! The user of the load, and the commands that every connection sends first.
 
 use super::encode::command;
 use percent_encoding::percent_decode_str;
@@ -12,7 +12,7 @@ pub struct Login {
     password: String,
 }
 
-/// A password stands in no log.
+/// Omits the password, so that no log shows it.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Login({})", self.user)
@@ -41,14 +41,14 @@ impl Login {
     }
 }
 
-/// What every connection says first, and how many lines it waits for.
+/// The bytes that every connection sends first, and the number of reply lines to wait for.
 #[derive(Clone, Default)]
 pub struct Hello {
     pub(crate) bytes: Vec<u8>,
     pub(crate) replies: usize,
 }
 
-/// The password is in it.
+/// Omits the bytes, because they contain the password.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hello({} commands)", self.replies)
@@ -56,7 +56,7 @@ impl fmt::Debug for Hello {
 }
 
 impl Hello {
-    /// Logs in; `reads_replicas`: asks a cluster's replicas to answer themselves.
+    /// Logs in; `reads_replicas`: sends READONLY, so that a cluster's replicas answer themselves.
     pub(crate) fn new(login: Option<&Login>, reads_replicas: bool) -> Hello {
         let mut hello = Hello::default();
         let commands = login.map(Login::words).into_iter().chain(reads_replicas.then(|| vec!["READONLY"]));

@@ -1,17 +1,15 @@
 //! Load for Redis servers and clusters: SET and GET over random keys, RESP2 or 3.
 //!
-//! What it is: another [`Traffic`](crate::Traffic) for the same workers, with a reader of replies
-//! in the place of the reader of heads. Replies count as statuses, so that every report and
-//! threshold works: 200 a value or OK, 404 nothing under that key, 301 MOVED, 302 ASK, 500 any
-//! other error.
+//! What it is: another [`Traffic`](crate::Traffic) for the same workers, with a reply reader in
+//! place of the head reader. Replies count as statuses, so that every report and threshold works:
+//! 200 a value or OK, 404 no such key, 301 MOVED, 302 ASK, 500 any other error.
 //!
 //! What it promises: SET and GET come in exactly the ratio asked for, values have exactly the size.
 //! In a cluster each connection belongs to one node and carries only keys of its slots; a MOVED
-//! reply moves the slot, and what was redirected (MOVED, ASK) is sent again to the node that was
-//! named, as a request of its own. With reads from replicas, GETs go to replicas and to no other
-//! else.
+//! reply reassigns the slot, and a redirected command (MOVED, ASK) is sent again to the named node,
+//! as a separate request. With reads from replicas, GETs go to replicas only.
 //!
-//! `discover` requests the nodes before the run, over a connection of `ask`; every connection begins
+//! `discover` queries the nodes before the run, over a connection of `ask`; every connection begins
 //! with the commands of `login`; `encode` writes commands, `reply` reads replies, `cluster` knows
 //! which node has which slot.
 

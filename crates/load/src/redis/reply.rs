@@ -1,4 +1,5 @@
-//! The strict reader of replies (RESP2 and RESP3), as heads: what begins a reply, and how many bytes follow.
+//! The strict reader of replies (RESP2 and RESP3). It returns the beginning of a reply as a head: its
+//! status, and how many bytes follow.
 
 use crate::limits::LENGTH_DIGITS_MAX;
 use crate::response::{Framing, Head, Malformed, line_end};
@@ -14,8 +15,8 @@ pub(super) const NOTHING: u16 = 404;
 /// Any other error.
 pub(super) const REFUSED: u16 = 500;
 
-/// Reads the beginning of a reply to SET or GET; `None` when it is not there yet. Lists are replies
-/// to other commands.
+/// Reads the beginning of a reply to SET or GET; `None` when it is incomplete. Lists are malformed
+/// here: only other commands reply with them.
 pub(super) fn parse_reply(bytes: &[u8], _to_head: bool) -> Result<Option<Head>, Malformed> {
     let Some(kind) = bytes.first() else { return Ok(None) };
     if !b"+-:$=!_#,(".contains(kind) {

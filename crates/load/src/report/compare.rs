@@ -1,12 +1,12 @@
 //! Two runs side by side, and which of their differences are more than noise.
 //!
-//! A figure of one run has a noise of its own: the run is cut into up to ten blocks of whole
-//! seconds, the figure is taken of each block, and the spread of the blocks, over the root of their
-//! number, is the standard error (the method of batch means: blocks of several seconds are nearly
-//! independent where single seconds are not). A difference counts when it is more than three
-//! standard errors of both runs together (with ten blocks each, chance alone does that less than
-//! once in a hundred times), and more than the histograms can tell apart. Runs of fewer than three
-//! seconds have no noise that could be told.
+//! The noise of a figure is estimated from its own run: the run is cut into up to ten blocks of
+//! whole seconds, the figure is computed for each block, and the spread of the blocks divided by
+//! the root of their number is the standard error (the method of batch means: blocks of several
+//! seconds are nearly independent where single seconds are not). A difference counts when it is
+//! more than three standard errors of both runs together (with ten blocks each, chance alone does
+//! that less than once in a hundred times), and more than the precision of the histograms. For runs
+//! of fewer than three seconds the noise is unknown.
 
 use super::format::{bytes, figure, milliseconds};
 use crate::Latency;
@@ -24,15 +24,15 @@ const LATENCY_PRECISION: f64 = 0.01;
 /// A figure of two runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Difference {
-    /// What it is.
+    /// The name of the figure.
     pub name: String,
-    /// In the run that is compared with.
+    /// The value in the run that is compared with.
     pub before: f64,
-    /// In this run.
+    /// The value in this run.
     pub now: f64,
-    /// Differences up to this may be chance; `None` when it cannot be told.
+    /// Differences up to this may be chance; `None` when the noise is unknown.
     pub noise: Option<f64>,
-    /// Whether more of it is better.
+    /// Whether a higher value is better.
     pub more_is_better: bool,
     unit: Unit,
 }
@@ -91,7 +91,7 @@ impl Comparison {
             ));
         }
         let max = [before.latency_ms.max_ms(), now.latency_ms.max_ms()];
-        // One sample: it has no spread, and says little.
+        // One sample has no spread and little meaning.
         differences.push(Difference {
             noise: None,
             ..difference("Latency max", Unit::Time, [&old, &new], |_| 0.0, max)
@@ -111,24 +111,24 @@ impl Comparison {
         &self.differences
     }
 
-    /// What makes the two hard to compare.
+    /// What makes the two runs hard to compare.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Those that are more than noise.
+    /// The differences that are more than noise.
     pub fn real(&self) -> impl Iterator<Item = &Difference> {
         self.differences.iter().filter(|difference| difference.exceeds_noise())
     }
 }
 
 impl Difference {
-    /// Whether it is more than chance would do.
+    /// Whether the difference is larger than the noise.
     pub fn exceeds_noise(&self) -> bool {
         self.noise.is_some_and(|noise| (self.now - self.before).abs() > noise)
     }
 
-    /// `better`, `worse`, `noise`, or nothing when it cannot be told.
+    /// `better`, `worse`, `noise`, or an empty text when the noise is unknown.
     pub fn judgement(&self) -> &'static str {
         match self.noise {
             None => "",

@@ -1,4 +1,4 @@
-//! Why a report, a comparison or a monitor did not come about.
+//! Why a report, a comparison or a monitor failed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::fmt;
 /// What went wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// What was typed makes no sense; the message names it. Exit code 2.
+    /// An argument is invalid; the message names it. Exit code 2.
     Argument,
     /// A file could not be read or written.
     File,
-    /// A file, or an answer, is not what it should be.
+    /// A file or an answer has an unexpected format.
     Format,
     /// A server's admin listener did not answer. Worth another try.
     Unreachable,
 }
 
-/// No report.
+/// An error of a report, a comparison or a monitor.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -38,7 +38,7 @@ impl Error {
         self.kind
     }
 
-    /// Whether the same may work a moment later.
+    /// Whether a retry may succeed.
     pub fn is_worth_a_retry(&self) -> bool {
         self.kind == Kind::Unreachable
     }

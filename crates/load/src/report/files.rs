@@ -36,7 +36,7 @@ pub fn write_html(
 /// Reads what [`write_json`] wrote.
 ///
 /// # Errors
-/// [`Kind::File`], or [`Kind::Format`] when it holds something else.
+/// [`Kind::File`], or [`Kind::Format`] when the file contains something else.
 pub fn read_json(path: &Path) -> Result<Results, Error> {
     let shown = path.display();
     let text = fs::read(path)
@@ -55,7 +55,7 @@ pub fn read_json(path: &Path) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// The whole file or the old one: written beside it, then renamed.
+/// Replaces a file atomically: the bytes are written beside it, then renamed.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let shown = path.display();
     let failed =

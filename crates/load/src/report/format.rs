@@ -1,6 +1,6 @@
-//! Figures as people read them: few digits, a unit they know.
+//! Figures for people: few digits, a suitable unit.
 
-/// Three significant digits, thousands parted: `0.123`, `12.3`, `1,234`.
+/// Three significant digits, with thousands separators: `0.123`, `12.3`, `1,234`.
 pub(super) fn figure(value: f64) -> String {
     let size = value.abs();
     let text = match size {
@@ -17,7 +17,7 @@ pub(super) fn figure(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// No fraction, thousands parted.
+/// No fraction, with thousands separators.
 pub(super) fn whole(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A folder of runs, each in a file of its own that no later run replaces.
+//! A folder of runs, each in its own file, which no later run replaces.
 
 use super::error::{Error, Kind};
 use super::files::{read_json, write_json};
@@ -8,7 +8,7 @@ use crate::results::Results;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes a run into the folder, named by its start, and says where.
+/// Writes a run into the folder, in a file named by its start. Returns the path.
 ///
 /// # Errors
 /// [`Kind::File`].
@@ -25,7 +25,8 @@ pub fn keep(results: &Results, folder: &Path) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Makes the folder if it is not there: before a run, so that none is lost for want of it.
+/// Creates the folder if it does not exist. Called before a run, so that its results are not lost
+/// because the folder is missing.
 ///
 /// # Errors
 /// [`Kind::File`].
@@ -41,10 +42,11 @@ fn stamp(unix_ms: u64) -> String {
     format!("{text}.{:03}Z", unix_ms % 1_000)
 }
 
-/// Reads runs, the oldest first: of files, and of all files of folders whose name ends with `.json`.
+/// Reads runs, the oldest first: from files, and from all files of folders whose names end with
+/// `.json`.
 ///
 /// # Errors
-/// When one cannot be read, or holds no run.
+/// When a file cannot be read, or contains no run.
 pub fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for path in paths {

@@ -1,8 +1,8 @@
-//! The time in which a run goes on: a few lines that are drawn anew in place, or, without a
-//! terminal, one plain line a second.
+//! The live view of a run: a few lines that are redrawn in place, or, without a terminal, one plain
+//! line a second.
 //!
-//! Everything goes to standard error, so that standard output holds results alone. A terminal that
-//! cannot be written to any more ends the drawing, never the run.
+//! Everything goes to standard error, so that standard output holds results alone. An error of the
+//! terminal ends the drawing, never the run.
 
 use super::format::{bytes, count, figure, milliseconds, span};
 use super::tables::role_word;
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 /// Between two plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(1);
-/// Seconds of the rate that are drawn.
+/// Seconds of the rate that the sparkline shows.
 const HISTORY: usize = 60;
-/// Columns when the terminal does not tell.
+/// Columns when the terminal does not report its width.
 const COLUMNS: usize = 80;
 /// Wider than this, lines are hard to follow.
 const COLUMNS_MAX: usize = 120;
 
-/// Where a run is watched.
+/// Where the live view is drawn.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     /// Columns of the terminal; `None` for plain lines.
@@ -51,7 +51,7 @@ impl Screen {
         Screen::to(Box::new(stderr()), columns, colours)
     }
 
-    /// Anywhere: drawn in place in so many columns, or plain lines.
+    /// Any writer: drawn in place in `columns` columns, or plain lines.
     pub fn to(out: Box<dyn Write + Send>, columns: Option<usize>, colours: bool) -> Screen {
         let columns = columns.map(|columns| columns.min(COLUMNS_MAX));
         Screen {
@@ -66,7 +66,7 @@ impl Screen {
         }
     }
 
-    /// Shows it, if it is time to. Call it as often as there is news.
+    /// Shows the live view if the last drawing is old enough. May be called at any rate.
     pub fn update(&mut self, live: &Live, hosts: &[(Role, HostSecond)]) {
         let second = live.elapsed_s as u64;
         if second != self.second && !live.warming_up {
@@ -93,7 +93,7 @@ impl Screen {
         }
     }
 
-    /// Takes the drawing away, so that the tables begin where it was.
+    /// Erases the drawing, so that the tables begin in its place.
     pub fn end(&mut self) {
         self.draw(&[]);
     }
@@ -195,7 +195,7 @@ fn bar(progress: f64, width: usize) -> String {
     format!("[{}{}] {:3.0} %", "█".repeat(done), "·".repeat(width - done), progress.clamp(0.0, 1.0) * 100.0)
 }
 
-/// The last seconds, each as high as it was against the highest.
+/// A sparkline of the last seconds, scaled to the highest.
 fn spark(rates: &VecDeque<f64>, width: usize) -> String {
     const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = rates.iter().skip(rates.len().saturating_sub(width));

@@ -1,9 +1,9 @@
-//! What a person, a script or a browser sees of a run.
+//! The reports of a run: for a person, a script or a browser.
 //!
 //! Everything here reads one [`Results`](crate::results::Results) and changes nothing: [`tables`]
 //! for the terminal, [`page`] for one self-contained HTML file, [`write_json`] for scripts,
 //! [`Threshold`] for exit codes, [`Comparison`] for two runs, [`list`] and [`pivot`] for many,
-//! [`Screen`] for the time in which a run goes on. `docs/load.md` says how to read all of it.
+//! [`Screen`] for a run in progress. `docs/load.md` says how to read all of it.
 
 mod compare;
 mod error;

@@ -1,4 +1,4 @@
-//! Many runs: each beside one that all are compared with, or in a table by two labels.
+//! Many runs: each compared with one of them, or in a table by two labels.
 
 use super::compare::{Comparison, Difference};
 use super::format::{figure, milliseconds, moment};
@@ -11,17 +11,17 @@ use std::fmt::Write;
 /// Figures of the list, as the comparison of two runs names them.
 const COMPARED: [&str; 4] = ["Req/Sec", "Latency 50%", "Latency 99%", "Errors"];
 
-/// A run of a history, and what its file is called.
+/// A run of a history, with its file name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// The file, without its folder.
+    /// The file name, without the folder.
     pub file: String,
-    /// What it holds.
+    /// The results in the file.
     pub results: Results,
 }
 
 impl Run {
-    /// By its labels, without any by its target.
+    /// The run's labels; without labels, its target.
     fn name(&self) -> String {
         let labels = self.results.labels.iter().map(|(name, value)| format!("{name}={value}"));
         let named = labels.collect::<Vec<_>>().join(" ");
@@ -33,8 +33,8 @@ impl Run {
     }
 }
 
-/// One row a run, in the order given; below each figure how far it is from that of the run at `against`,
-/// and whether that is more than noise.
+/// One row for each run, in the order given. Below each figure stand its difference to the run at
+/// `against`, and whether the difference is more than noise.
 pub fn list(runs: &[Run], against: usize) -> String {
     let mut table = table(["", "Run", "Req/Sec", "50%", "99%", "Errors"]);
     table.column_mut(1).into_iter().for_each(|column| column.set_cell_alignment(CellAlignment::Left));
@@ -66,7 +66,7 @@ fn compared(difference: &Difference, is_base: bool) -> String {
     }
 }
 
-/// A figure of a run, and how it is shown.
+/// A figure of a run: its name, how to read it, and how to format it.
 type Shown = (&'static str, fn(&Results) -> f64, fn(f64) -> String);
 
 /// What each table of [`pivot`] shows.
@@ -87,7 +87,7 @@ fn errors_percent(results: &Results) -> f64 {
 }
 
 /// A table for each figure: a row for each value of one label, a column for each of another, both in the
-/// order in which they first appear. Where several runs meet, the cell says the lowest and the highest.
+/// order in which they first appear. A cell with several runs shows the lowest and the highest value.
 pub fn pivot(runs: &[Run], rows: &str, columns: &str) -> String {
     let (down, across) = (values(runs, rows), values(runs, columns));
     let mut text = String::new();

@@ -13,8 +13,8 @@ use std::fmt::Write;
 pub(super) const LIST: [f64; 13] =
     [2.5, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.9, 99.99, 99.999, 100.0];
 
-/// Everything there is to say about a run, for a terminal, in plain text. Ends with the verdict:
-/// what is read last is what stays on the screen.
+/// The whole report of a run as plain text, for a terminal. Ends with the verdict, because the last
+/// lines stay on the screen.
 pub fn tables(results: &Results, comparison: Option<&Comparison>, thresholds: &[Checked]) -> String {
     let mut text = String::new();
     let mut add = |part: String| {
@@ -121,7 +121,7 @@ pub(super) fn statuses<'a>(statuses: impl IntoIterator<Item = (&'a u16, &'a u64)
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// One endpoint says nothing that the tables above do not.
+/// Empty for a single endpoint: the tables above already show its figures.
 fn endpoints(endpoints: &[Endpoint]) -> String {
     if endpoints.len() < 2 {
         return String::new();
@@ -153,7 +153,8 @@ fn outcomes(results: &Results) -> String {
     if table.row_count() == 0 { String::new() } else { table.to_string() }
 }
 
-/// Means and highest over the run: total, mean, of a machine.
+/// Means of a machine over the run: CPU in all, of the process, stolen; bytes read and written a
+/// second.
 pub(super) fn host_means(host: &Host) -> [f64; 5] {
     let mean = |figure: fn(&crate::results::HostSecond) -> f64| {
         host.seconds.iter().map(figure).sum::<f64>() / host.seconds.len().max(1) as f64

@@ -1,6 +1,7 @@
 //! `--threshold 'p99<10ms'`: what must hold, or the exit code is 3.
 //!
-//! `METRIC OPERATOR VALUE`, several parted by commas. Operators: `<`, `<=`, `>`, `>=`, `==`, `!=`.
+//! `METRIC OPERATOR VALUE`; several are separated by commas. Operators: `<`, `<=`, `>`, `>=`, `==`,
+//! `!=`.
 //!
 //! | metric | value |
 //! |---|---|
@@ -26,12 +27,12 @@ pub struct Threshold {
     value: f64,
 }
 
-/// A condition and what came of it.
+/// A condition and its outcome.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checked {
     /// As it was typed.
     pub condition: String,
-    /// What it was, with its unit.
+    /// The measured value, with its unit.
     pub actual: String,
     /// Whether it holds.
     pub held: bool,
@@ -57,7 +58,7 @@ enum Metric {
     ErrorRate,
     /// From the first status to the last.
     Status(u16, u16),
-    /// The same, out of 100.
+    /// A part of all answers, out of 100.
     StatusPart(u16, u16),
 }
 
@@ -83,15 +84,15 @@ const OPERATORS: [(&str, Operator); 7] = [
 ];
 
 impl Threshold {
-    /// Several, parted by commas.
+    /// Reads several conditions, separated by commas.
     ///
     /// # Errors
-    /// [`Kind::Argument`] with the part that makes no sense, and how to write it.
+    /// [`Kind::Argument`] with the invalid part, and the correct form.
     pub fn parse_all(text: &str) -> Result<Vec<Threshold>, Error> {
         text.split(',').map(str::parse).collect()
     }
 
-    /// Whether the run holds it.
+    /// Whether the run meets the condition.
     pub fn check(&self, results: &Results) -> Checked {
         let actual = self.metric.of(results);
         let held = match self.operator {
@@ -102,7 +103,7 @@ impl Threshold {
             Operator::Equal => actual == self.value,
             Operator::NotEqual => actual != self.value,
         };
-        // A run without answers has no latency: a bound on it is not held by its being zero.
+        // A run without answers has no latency; its zero does not meet a bound.
         let measured = !self.metric.is_time() || results.latency_ms.count() > 0;
         let actual = if measured { self.metric.show(actual) } else { "no answers".into() };
         Checked { condition: self.text.clone(), actual, held: held && measured }
@@ -178,7 +179,7 @@ impl Metric {
         matches!(self, Metric::Percentile(_) | Metric::Min | Metric::Mean | Metric::Max | Metric::Stdev)
     }
 
-    /// The value typed, in the metric's unit; per cent make another metric of some.
+    /// Parses the value in the metric's unit. Per cent turn some metrics into their relative form.
     fn value(self, text: &str) -> Result<(Metric, f64), &'static str> {
         if self.is_time() {
             return Ok((self, time_ms(text)?));
@@ -218,7 +219,7 @@ impl Metric {
             Metric::Unexpected => requests.unexpected as f64,
             Metric::InFlight => requests.in_flight as f64,
             Metric::NeverSent => requests.never_sent as f64,
-            // Nothing sent at all is an error of its own kind: nothing could be reached.
+            // When nothing was sent, nothing could be reached: all counts as failed.
             Metric::ErrorRate if requests.sent == 0 => 100.0,
             Metric::ErrorRate => part(errors, requests.sent),
             Metric::Status(first, last) => statuses(first, last) as f64,

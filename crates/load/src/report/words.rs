@@ -1,11 +1,11 @@
-//! The sentences that every report has: which model it was and what it hides, what was not reached,
-//! what ran out.
+//! The sentences that every report has: which model was used and what it hides, which rate was not
+//! reached, what ran out.
 
 use super::format::{count, figure, milliseconds, span};
 use crate::RATE_REACHED;
 use crate::results::{Limit, Model, Results};
 
-/// The word of a verdict.
+/// The name of a limit.
 pub fn limit_word(limit: Limit) -> &'static str {
     match limit {
         Limit::ServerCpu => "server CPU",
@@ -19,7 +19,7 @@ pub fn limit_word(limit: Limit) -> &'static str {
     }
 }
 
-/// Which model a run was made by, and what that means for its latencies.
+/// Which model a run used, and what that means for its latencies.
 pub fn model_note(results: &Results) -> String {
     match results.model {
         Model::Closed => "Closed model: each connection sends its next request when it has its answer, so a server that \
@@ -118,13 +118,13 @@ pub fn warnings(results: &Results) -> Vec<String> {
     warnings
 }
 
-/// The notes of a result that a report says at a better place, with the verdict's reason: the model
-/// and the rate.
+/// Whether a report states the note elsewhere, with the verdict's reason: notes on the model and on
+/// the rate.
 fn is_said_already(note: &str) -> bool {
     note.starts_with("closed model:") || note.starts_with("the rate was not reached:")
 }
 
-/// Open model: what measuring from the time of sending would have hidden.
+/// Open model: the latency that measuring from the time of sending would hide.
 pub(super) fn hidden_note(results: &Results) -> Option<String> {
     let from_sent = results.latency_from_sent_ms.as_ref()?;
     let [due, sent] = [&results.latency_ms, from_sent].map(|latency| latency.percentile_ms(99.0));

@@ -1,4 +1,4 @@
-//! What is counted of requests, bytes and connections, and how counts of parts add up.
+//! Counts of requests, bytes and connections, and how counts of parts add up.
 
 use super::Model;
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct Requests {
     /// Given to connections.
     pub sent: u64,
-    /// Answered whole, whatever the status.
+    /// Answered completely, whatever the status.
     pub completed: u64,
-    /// Lost with their connection or answered with garbage. Attempts to connect that failed are no
-    /// requests: see [`Connects::failed`].
+    /// Lost with their connection or answered with garbage. Failed attempts to connect are not
+    /// counted here: see [`Connects::failed`].
     pub errors: u64,
     /// Not answered within the time-out.
     pub timeouts: u64,
@@ -21,15 +21,16 @@ pub struct Requests {
     /// part of `sent`.
     #[serde(default)]
     pub never_sent: u64,
-    /// Open model: sent more than a millisecond after they were due; their latency counts from the
-    /// time due all the same.
+    /// Open model: sent more than a millisecond after they were due; their latency still counts
+    /// from the time due.
     #[serde(default)]
     pub sent_late: u64,
     /// Answered with a status that was not expected (plans name them; otherwise 2xx and 3xx are).
     /// Part of `completed`.
     #[serde(default)]
     pub unexpected: u64,
-    /// Answered before the time of sending was over: what the rate is made of. Part of `completed`.
+    /// Answered before the time of sending was over: the rate is computed from these. Part of
+    /// `completed`.
     #[serde(default)]
     pub completed_in_time: u64,
     /// Answers a second: `completed_in_time / duration_s`.
@@ -81,12 +82,12 @@ impl Bytes {
 /// Connections, counted from the very start (the warm-up included).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Connects {
-    /// Made, the first ones and again.
+    /// Opened, reconnects included.
     pub made: u64,
     /// Attempts that failed; `errors_by_kind` says why.
     pub failed: u64,
-    /// Of those made, how many took the place of one that was closed or lost.
+    /// Opened connections that replaced a closed or lost one.
     pub reconnects: u64,
-    /// Most that were open at once.
+    /// The highest number open at once.
     pub open_max: u64,
 }

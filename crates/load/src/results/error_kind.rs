@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a request has no answer, or a connection did not come about.
+/// Why a request has no answer, or a connection attempt failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -11,7 +11,7 @@ pub enum ErrorKind {
     Dns,
     /// Connection refused.
     Refused,
-    /// No way to that address.
+    /// No route to the address.
     Unreachable,
     /// This machine has no free port (or address) left.
     PortsExhausted,
@@ -19,15 +19,15 @@ pub enum ErrorKind {
     FilesExhausted,
     /// Connecting took longer than its time-out.
     ConnectTimeout,
-    /// The TLS handshake or a record of it failed.
+    /// The TLS handshake or a TLS record failed.
     Tls,
     /// Reset by the server, or another error of the socket.
     Reset,
-    /// The server closed before the answer was whole.
+    /// The server closed before the answer was complete.
     ClosedEarly,
-    /// No answer in time; the connection was given up.
+    /// No answer in time; the connection was closed.
     Timeout,
-    /// What came was not an answer.
+    /// The received bytes were not a valid answer.
     Malformed,
     /// The server answered with an error of its protocol (Redis).
     Server,

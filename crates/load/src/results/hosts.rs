@@ -1,4 +1,4 @@
-//! The machines of a run: what was seen of them, who they were, and what ran out.
+//! The machines of a run: their roles, their figures second by second, and what ran out.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ pub enum Role {
     Server,
 }
 
-/// One machine, watched while the run went on.
+/// One machine, watched during the run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
-    /// How a report calls the machine.
+    /// The machine's name in reports.
     pub name: String,
     /// What it did.
     pub role: Role,
     /// Logical processors that are online.
     pub cores: u32,
-    /// Total memory, as `/proc/meminfo` tells it.
+    /// Total memory, from `/proc/meminfo`.
     pub memory_bytes: u64,
     /// Bits a second of its network, when known.
     pub network_bits_per_s: Option<u64>,
-    /// What was seen, one a second.
+    /// The figures, one entry a second.
     pub seconds: Vec<HostSecond>,
 }
 
@@ -41,13 +41,13 @@ pub struct HostSecond {
     pub core_percents: Vec<f32>,
     /// Sum of the cores: 100 for each that is wholly busy.
     pub cpu_percent: f32,
-    /// Of it the watched process (server or tester).
+    /// The part of the watched process (server or tester).
     pub process_cpu_percent: f32,
     /// Sum of the cores taken by other guests of the hypervisor.
     pub stolen_percent: f32,
     /// Memory in use.
     pub memory_used_bytes: u64,
-    /// Of it the watched process.
+    /// The part of the watched process.
     pub process_memory_bytes: u64,
     /// Bytes received by all interfaces.
     pub network_read_bytes: u64,
@@ -69,9 +69,9 @@ pub struct HostSecond {
 pub enum Limit {
     /// The server's processors.
     ServerCpu,
-    /// The processors of the tester: the figures say more about it than about the server.
+    /// The tester's processors: the figures say more about the tester than about the server.
     TesterCpu,
-    /// The network between.
+    /// The network between tester and server.
     Network,
     /// The store behind the server.
     Database,
@@ -81,11 +81,11 @@ pub enum Limit {
     Connections,
     /// Nothing: the rate asked for was met.
     RateMet,
-    /// It cannot be told from what was seen.
+    /// The figures do not show what ran out.
     Unknown,
 }
 
-/// What the run was limited by, and how that was seen.
+/// What limited the run, and which figures show it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// What ran out.
@@ -100,13 +100,13 @@ pub struct Verdict {
 pub struct Agent {
     /// Its address.
     pub name: String,
-    /// Whether all that it measured has come.
+    /// Whether all results of the agent were received.
     pub complete: bool,
     /// Why not.
     pub reason: Option<String>,
     /// Its clock minus the controller's.
     pub clock_offset_ms: f64,
-    /// When it began, by the controller's clock, after the time agreed on.
+    /// When the agent began, by the controller's clock, after the agreed start.
     pub start_offset_ms: f64,
     /// Its part.
     pub sent: u64,

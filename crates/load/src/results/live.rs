@@ -1,16 +1,16 @@
-//! A run while it goes on.
+//! A run in progress.
 
 use serde::{Deserialize, Serialize};
 
-/// A look at a run that goes on: for the terminal, and what agents tell their controller.
+/// The state of a run in progress, for the terminal and for agents' reports to their controller.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Live {
     /// Since the first request, warm-up included.
     pub elapsed_s: f64,
-    /// Whether the warm-up goes on: nothing of it is counted below.
+    /// Whether the warm-up is in progress; its requests are not counted below.
     pub warming_up: bool,
-    /// Of the whole, 0 to 1; `None` when the run ends by nothing but a signal.
+    /// Part of the run that is done, 0 to 1; `None` when only a signal ends the run.
     pub progress: Option<f64>,
     /// Since the warm-up.
     pub sent: u64,

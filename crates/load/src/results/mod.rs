@@ -1,9 +1,8 @@
-//! What a run came to: written by engines and agents, merged by controllers, read by reports.
+//! The results of a run: written by engines and agents, merged by controllers, read by reports.
 //!
-//! Its JSON (serde) is the one that `--json` writes and that the contract names. Two results merge
-//! exactly: counts add, histograms add bucket for bucket, seconds add by their number.
-//! `sent = completed + errors + timeouts + in_flight` holds in a result, in each of its endpoints,
-//! and after every merge.
+//! `--json` writes their JSON (serde). Two results merge exactly: counts add, histograms add bucket
+//! for bucket, seconds add by their number. `sent = completed + errors + timeouts + in_flight`
+//! holds in a result, in each of its endpoints, and after every merge.
 
 mod counts;
 mod error_kind;
@@ -36,7 +35,7 @@ pub const FORMAT: u32 = 1;
 pub struct Endpoint {
     /// As the plan names it, or `METHOD /path`.
     pub name: String,
-    /// Counted.
+    /// The request counts.
     pub requests: Requests,
     /// From the time sent (closed) or due (open) to the answer.
     pub latency_ms: Latency,
@@ -77,7 +76,7 @@ pub struct Results {
     pub format: u32,
     /// What was typed, the program first.
     pub command: Vec<String>,
-    /// What it is called, to tell it from others: `--label`, and `profile`.
+    /// Labels that distinguish the run from others: `--label`, and `profile`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The URL.
@@ -88,13 +87,13 @@ pub struct Results {
     pub model: Model,
     /// How the load was made.
     pub load: Load,
-    /// Cut from everything below, except `connects`.
+    /// The warm-up: not part of the figures below, except `connects`.
     pub warmup_s: f64,
     /// How long requests were sent; with an amount, until the last answer.
     pub duration_s: f64,
-    /// The same, and what was waited for answers afterwards.
+    /// `duration_s`, and the wait for answers afterwards.
     pub elapsed_s: f64,
-    /// Counted.
+    /// The request counts.
     pub requests: Requests,
     /// From the time sent (closed) or due (open) to the answer.
     pub latency_ms: Latency,
@@ -107,11 +106,11 @@ pub struct Results {
     pub statuses: BTreeMap<u16, u64>,
     /// Requests lost, and attempts to connect that failed, by kind.
     pub errors_by_kind: BTreeMap<ErrorKind, u64>,
-    /// The first answer that was none: why, and how it began.
+    /// The first malformed answer: why it is malformed, and how it began.
     pub first_malformed: Option<String>,
-    /// Connections made and made again.
+    /// Connections, failed attempts and reconnects.
     pub connects: Connects,
-    /// The same for each kind of request, in the order of the plan.
+    /// The counts and latencies of each kind of request, in the order of the plan.
     pub endpoints: Vec<Endpoint>,
     /// By the second, without gaps.
     pub seconds: Vec<Second>,
@@ -122,9 +121,9 @@ pub struct Results {
     pub hosts: Vec<Host>,
     /// What ran out.
     pub verdict: Option<Verdict>,
-    /// Of a distributed run.
+    /// The agents of a distributed run.
     pub agents: Vec<Agent>,
-    /// Whether the run went to its end and all of it is here.
+    /// Whether the run reached its end and all results were received.
     pub complete: bool,
     /// Why not.
     pub partial_reason: Option<String>,
@@ -167,7 +166,7 @@ impl Default for Results {
 }
 
 impl Results {
-    /// Whole seconds of the time of sending: a last part of a second, and what came afterwards,
+    /// Whole seconds of the time of sending: an incomplete last second, and the seconds after it,
     /// would look like a drop.
     pub fn whole_seconds(&self) -> &[Second] {
         let whole = (self.duration_s + 1e-6) as usize;
@@ -184,7 +183,7 @@ impl Results {
         Rates::of(self.whole_seconds().iter().map(|second| second.bytes.read as f64))
     }
 
-    /// Adds a part of the same run: another worker's, or another agent's.
+    /// Adds a part of the same run: that of another worker or agent.
     pub fn merge(&mut self, other: &Results) {
         self.duration_s = self.duration_s.max(other.duration_s);
         self.elapsed_s = self.elapsed_s.max(other.elapsed_s);
@@ -259,7 +258,7 @@ impl Results {
         }
     }
 
-    /// Adds a kind of request, and its counts to those of the whole.
+    /// Adds a kind of request, and adds its counts to the totals.
     pub(crate) fn add_endpoint(&mut self, endpoint: Endpoint) {
         self.requests.merge(&endpoint.requests);
         self.latency_ms.merge(&endpoint.latency_ms);
@@ -274,7 +273,7 @@ impl Results {
         }
     }
 
-    /// That second, with those before it.
+    /// The entry of a second; missing ones up to it are added.
     pub fn second(&mut self, number: u64) -> &mut Second {
         while (self.seconds.len() as u64) <= number {
             self.seconds.push(Second { second: self.seconds.len() as u64, ..Second::default() });

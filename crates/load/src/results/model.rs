@@ -7,10 +7,11 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// When the one before was answered: latency counts from sending.
+    /// When the previous request of the connection was answered. Latency counts from sending.
     #[default]
     Closed,
-    /// When they are due, answered or not: latency counts from the time due.
+    /// When requests are due, whether or not earlier ones were answered. Latency counts from the
+    /// time due.
     Open,
 }
 

@@ -24,7 +24,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Of these figures, one a second.
+    /// The statistics of these figures, one figure a second.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Rates {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

@@ -4,7 +4,7 @@ use super::Bytes;
 use crate::latency::{Latency, Packed};
 use serde::{Deserialize, Serialize};
 
-/// One second of the run: what came in it.
+/// One second of the run: what was sent and answered in it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Second {
     /// From 0, counted from the end of the warm-up.
@@ -19,7 +19,7 @@ pub struct Second {
     pub timeouts: u64,
     /// Read and written by all connections.
     pub bytes: Bytes,
-    /// Of the answers that came in this second; 0 when none did.
+    /// Mean latency of the answers that arrived in this second; 0 when none did.
     pub mean_ms: f64,
     /// Median.
     pub p50_ms: f64,
@@ -44,7 +44,7 @@ impl Second {
         self.latency = latency.pack();
     }
 
-    /// Adds all but the latencies of the same second of another one.
+    /// Adds the counts of the same second of another part, without the latencies.
     pub(crate) fn add_counts(&mut self, other: &Second) {
         self.sent += other.sent;
         self.completed += other.completed;
@@ -53,7 +53,7 @@ impl Second {
         self.bytes.merge(other.bytes);
     }
 
-    /// Adds the same second of another one.
+    /// Adds the same second of another part.
     pub fn merge(&mut self, other: &Second) {
         self.add_counts(other);
         if let (Some(mut own), Some(others)) = (self.latency.unpack(), other.latency.unpack()) {

@@ -1,4 +1,4 @@
-//! Connecting, losing, and connecting again.
+//! Opening connections, losing them, and reconnecting.
 
 use super::Worker;
 use crate::connection::State;
@@ -12,8 +12,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl<T: Traffic> Worker<'_, T> {
-    /// Every connection is made before the first request is sent, but those of a ramp, so that the clock
-    /// does not run for connecting. How many there are.
+    /// Opens every connection except those of a ramp before the first request is sent, so that
+    /// connecting is not measured. Returns how many are open.
     pub fn connect_all(&mut self) -> io::Result<u64> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut next = 0;
@@ -54,7 +54,7 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// Takes connecting further; true when the connection is open now.
+    /// Continues connecting. Returns true when the connection is now open.
     pub(super) fn advance(&mut self, place: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let advanced = self.connections[place].advance(&mut buffer, &self.settings.hello);
@@ -102,7 +102,7 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// Gives a connection up, with the requests on it.
+    /// Closes a connection; the requests on it have failed.
     pub(super) fn lose(&mut self, place: usize, kind: ErrorKind, now_ns: u64) {
         let connection = &mut self.connections[place];
         if connection.state != State::Open {
@@ -112,7 +112,7 @@ impl<T: Traffic> Worker<'_, T> {
         for pending in connection.pending.drain(..) {
             self.recorder.failed(&pending, kind);
         }
-        // A server that closes without having answered anything would otherwise be asked again at
+        // Without this count, a server that closes without answering would be reconnected to at
         // once, for ever.
         connection.failures = connection.failures.saturating_add(1);
         let at_once = connection.failures == 1;
@@ -133,7 +133,7 @@ impl<T: Traffic> Worker<'_, T> {
         self.settings.on_close == OnClose::Reconnect && (self.ended_ns.is_none() || overdue)
     }
 
-    /// What a connection needs that is not open.
+    /// Checks the connect timeout of a connection, or reconnects it when its time has come.
     pub(super) fn look_after(&mut self, place: usize, now: Instant) {
         match self.connections[place].state {
             State::Open => {}
@@ -148,7 +148,7 @@ impl<T: Traffic> Worker<'_, T> {
     }
 }
 
-/// Before the next attempt.
+/// The pause before the next attempt.
 fn pause(failures: u32) -> Duration {
     let doubled = RECONNECT_NS << failures.saturating_sub(1).min(10);
     Duration::from_nanos(doubled.min(RECONNECT_NS_MAX))

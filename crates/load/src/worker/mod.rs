@@ -1,9 +1,10 @@
 //! One worker: one thread, one epoll set, its part of the connections and of the requests.
 //!
-//! Closed model: every connection keeps `pipelining` requests under way; what one read answered is
-//! sent anew in one write. Open model: requests are due by the schedule, go to the next connection
-//! with room, and wait their turn when none has; their latency begins when they were due. After the
-//! end nothing is due, but what is overdue is sent and answers are awaited, up to the grace.
+//! Closed model: every connection keeps `pipelining` requests under way; the answers of one read
+//! are followed by as many new requests in one write. Open model: requests are due by the schedule,
+//! go to the next connection with room, and wait when no connection has room; their latency begins
+//! when they were due. After the end no request becomes due, but overdue requests are sent and
+//! answers are awaited, up to the grace period.
 
 mod connect;
 mod plan;
@@ -36,10 +37,10 @@ pub(crate) struct Worker<'a, T> {
     keeps: bool,
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// Connections with room, in the order in which they got it (open model); those that did not
-    /// take what came next (closed model).
+    /// Connections with room, in the order in which they got it (open model); connections that did
+    /// not take the next request (closed model).
     ready: VecDeque<u32>,
-    /// From here on places have never been opened.
+    /// Connections from this index on have never been opened.
     unopened: usize,
     connecting: usize,
     arrivals: Option<Arrivals>,
@@ -47,15 +48,16 @@ pub(crate) struct Worker<'a, T> {
     heads: HeadReader,
     buffer: Vec<u8>,
     stop: &'a AtomicBool,
-    /// What nanoseconds count from.
+    /// The zero of all nanosecond times.
     started: Instant,
     last_answer_ns: u64,
-    /// When a connection was open last: without any for long, the run is given up.
+    /// When a connection was last open. The run stops when none was open for the length of the
+    /// time-out.
     last_open_ns: u64,
     next_sweep_ns: u64,
     /// No more requests become due from here on.
     ended_ns: Option<u64>,
-    /// Requests behind the warm-up.
+    /// Requests sent after the warm-up.
     sent: u64,
     under_way: usize,
     gave_up: Option<String>,
@@ -70,7 +72,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
         stop: &'a AtomicBool,
     ) -> io::Result<Worker<'a, T>> {
         let now = Instant::now();
-        // Sleeps end on the microsecond; the default lets them be 50 µs late. Where it is refused, they are.
+        // Lets sleeps end on the microsecond; with the default slack they may end 50 µs late. An error is
+        // ignored: then they may.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let arrivals = match &settings.pace {
             Pace::Closed => None,
@@ -149,7 +152,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         }
     }
 
-    /// When the next connection of the ramp is to be made.
+    /// When the next connection of the ramp is due.
     fn ramp_ns(&self) -> Option<u64> {
         let is_left = self.unopened < self.part.connections && self.ended_ns.is_none();
         is_left.then(|| self.part.opens_ns(self.unopened))
@@ -162,7 +165,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         }
     }
 
-    /// A connection has become able to take requests.
+    /// A connection has got room for requests.
     fn make_use_of(&mut self, place: usize, now_ns: u64) {
         if self.arrivals.is_some() { self.list(place) } else { self.refill(place, now_ns) }
     }
@@ -179,7 +182,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
             (None, None) => false,
         };
         if over {
-            // What was planned is the end, not when it was noticed.
+            // The run ends at the planned time, not when the worker noticed it.
             let ended_ns = if stopped { now_ns } else { self.part.ends_ns.unwrap_or(now_ns).min(now_ns) };
             self.ended_ns = Some(ended_ns);
             if self.part.ends_ns.is_some() || stopped {
@@ -207,7 +210,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
         if self.ended_ns.is_none() {
             until_ns = until_ns.min(self.part.ends_ns.unwrap_or(u64::MAX));
         }
-        // Due and not sent: every connection is taken, an answer will wake us.
+        // A request is due and not sent because every connection is full: an answer will wake the
+        // worker.
         if let Some(due_ns) =
             self.arrivals.as_ref().and_then(Arrivals::peek_ns).filter(|due_ns| *due_ns > now_ns)
         {
@@ -252,7 +256,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         }
     }
 
-    /// Reads what is there; why the connection is lost, when it is.
+    /// Reads the available bytes. Returns why the connection is lost, if it is.
     fn read_into(&mut self, place: usize, buffer: &mut [u8]) -> Option<ErrorKind> {
         loop {
             let connection = &mut self.connections[place];
@@ -284,7 +288,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         }
     }
 
-    /// False when the bytes are not answers.
+    /// Handles the answers in `input`. Returns false when the bytes are not answers.
     fn take_answers(&mut self, place: usize, input: &[u8], now_ns: u64) -> bool {
         let mut at = 0;
         loop {
@@ -313,7 +317,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
         self.last_answer_ns = now_ns;
     }
 
-    /// Time-outs, connections to be made again, and whether there is any.
+    /// Checks time-outs, reconnects connections, and stops the run when no connection has been open
+    /// for too long.
     fn sweep(&mut self, now_ns: u64) {
         self.next_sweep_ns = now_ns + SWEEP_NS;
         let timeout_ns = u64::try_from(self.settings.timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -335,8 +340,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
         }
     }
 
-    /// All that was counted, when the worker is done. What still waits is in flight, or was never
-    /// sent. `driven`: it had begun.
+    /// The counts of the worker after its end. Unanswered requests count as in flight or never
+    /// sent. `driven`: whether the worker had begun.
     pub fn finish(mut self, driven: bool) -> (Results, Option<String>) {
         let now_ns = if driven { self.now_ns() } else { 0 };
         for connection in &mut self.connections {
@@ -348,7 +353,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
             .as_ref()
             .filter(|_| driven)
             .map_or(0, |due| due.overdue_since(self.part.warmup_ns, ended_ns));
-        // With an amount in the closed model, the run lasts until the last answer; with time, so long.
+        // With an amount in the closed model, the run lasts until the last answer; otherwise until the
+        // planned time.
         let by_amount =
             self.part.ends_ns.is_none() && self.gave_up.is_none() && !self.stop.load(Ordering::Relaxed);
         let sent_until_ns = if by_amount { self.last_answer_ns.max(self.part.warmup_ns) } else { ended_ns };
@@ -357,7 +363,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
     }
 }
 
-/// Why bytes are no answer, and how they begin.
+/// Describes malformed bytes: the reason, and how they begin.
 fn describe(why: Malformed, bytes: &[u8]) -> String {
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(MALFORMED_BYTES_SHOWN)]);
     format!("{why:?}: {shown:?}")

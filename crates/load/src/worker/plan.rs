@@ -1,4 +1,4 @@
-//! What one worker of several has to do: parts that add up to the whole.
+//! The part of one worker; the parts of all workers add up to the whole.
 
 use crate::schedule::{SECOND_NS, Share};
 use crate::settings::{Pace, Settings, Stop, part};
@@ -9,26 +9,27 @@ use std::time::Duration;
 pub(crate) struct Part {
     /// Connections from the start.
     pub connections: usize,
-    /// Connections that there may be.
+    /// The highest number of connections.
     pub places: usize,
     /// Requests that may be under way.
     pub concurrency: usize,
-    /// Of the schedule.
+    /// The worker's share of the schedule.
     pub share: Share,
-    /// Closed model: over which connections are made, one after the other.
+    /// Closed model: the time over which connections are opened one after the other.
     ramp_ns: u64,
-    /// Nothing is counted before.
+    /// Requests before this time are not counted.
     pub warmup_ns: u64,
     /// When sending ends, if time ends it.
     pub ends_ns: Option<u64>,
-    /// How many requests behind the warm-up end it (closed model).
+    /// How many requests after the warm-up end the run (closed model).
     pub amount: Option<u64>,
     /// How many requests the whole schedule has, warm-up included (open model).
     pub amount_of_schedule: Option<u64>,
 }
 
 impl Part {
-    /// When that connection is made: before the start without a ramp, and the first one always.
+    /// When the connection at `place` is opened. Without a ramp, all are opened before the start;
+    /// the first one always is.
     pub fn opens_ns(&self, place: usize) -> u64 {
         let share = place as u128 * u128::from(self.ramp_ns) / self.connections.max(1) as u128;
         u64::try_from(share).unwrap_or(u64::MAX)
@@ -48,7 +49,8 @@ impl Part {
             (Stop::Amount(whole), Pace::Open(schedule)) => {
                 let all = whole.saturating_add(schedule.count_within(warmup_ns));
                 amount_of_schedule = Some(all);
-                // The last one has its interval too, so that amount by duration is the rate.
+                // The last request's interval counts too, so that amount divided by duration is the
+                // rate.
                 schedule.due_ns(all).or(schedule.duration_ns())
             }
         };

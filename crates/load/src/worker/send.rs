@@ -1,4 +1,4 @@
-//! Sending: which connection takes the next request.
+//! Sending: chooses the connection for the next request.
 
 use super::Worker;
 use crate::connection::State;
@@ -25,7 +25,7 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// Open model: everything that is due, as long as a connection has room.
+    /// Open model: sends all due requests while a connection has room.
     pub(super) fn send_due(&mut self, now_ns: u64) {
         while self.arrivals.as_ref().and_then(|due| due.peek_ns()).is_some_and(|due_ns| due_ns <= now_ns) {
             if self.under_way >= self.part.concurrency {
@@ -39,8 +39,8 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// The first connection of the list that has room and takes the next request. Those that take
-    /// others stay.
+    /// The first connection of the list that has room and takes the next request. Connections that
+    /// do not take it stay in the list.
     fn next_ready(&mut self) -> Option<usize> {
         for _ in 0..self.ready.len() {
             let place = self.ready.pop_front()? as usize;
@@ -56,7 +56,8 @@ impl<T: Traffic> Worker<'_, T> {
         None
     }
 
-    /// Requests are due and no connection has room: one more connection for each of them, up to what may be.
+    /// Requests are due and no connection has room: opens one more connection for each of them, up to the
+    /// limit.
     fn open_more(&mut self, now_ns: u64) {
         if self.unopened == self.connections.len() {
             return;
@@ -89,14 +90,14 @@ impl<T: Traffic> Worker<'_, T> {
         self.sent += u64::from(since_ns >= self.part.warmup_ns);
     }
 
-    /// Closed model: as many requests as there is room for, in one write.
+    /// Closed model: sends as many requests as the connection has room for, in one write.
     pub(super) fn refill(&mut self, place: usize, now_ns: u64) {
         let limit = self.part.amount.unwrap_or(u64::MAX);
         let over = self.ended_ns.is_some() || self.part.ends_ns.is_some_and(|ends_ns| now_ns >= ends_ns);
         let mut given = false;
         while !over && self.sent < limit && self.has_room(place) {
             if !self.traffic.takes(place) {
-                // Until another connection has sent what comes first.
+                // It waits until another connection has sent the next request.
                 self.list(place);
                 break;
             }
@@ -108,7 +109,8 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// Closed model: connections that did not take what came next, until none of them does.
+    /// Closed model: offers requests to the connections that did not take the next one, until none
+    /// takes any.
     pub(super) fn refill_waiting(&mut self, now_ns: u64) {
         while self.arrivals.is_none() && !self.ready.is_empty() {
             let before = self.under_way;
@@ -123,12 +125,13 @@ impl<T: Traffic> Worker<'_, T> {
         }
     }
 
-    /// Writes what the socket takes, and watches it for room when that is not all.
+    /// Writes what the socket takes. If bytes are left, epoll watches the socket for room.
     pub(super) fn flush(&mut self, place: usize, now_ns: u64) {
         let connection = &mut self.connections[place];
         let (count, all) = match connection.flush() {
             Ok(written) => written,
-            // What the server sent before it closed is still to be read: the read finds the end.
+            // Bytes that the server sent before it closed are still to be read; the read then finds
+            // the end.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return,
             Err(error) => return self.lose(place, kind_of(&error, true), now_ns),
         };

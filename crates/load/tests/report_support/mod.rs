@@ -1,4 +1,4 @@
-//! Results as a run would give them, the same every time: for looking at reports.
+//! Reproducible results of a run, for tests of the reports.
 
 use forebay_load::Latency;
 use forebay_load::results::{
@@ -6,7 +6,7 @@ use forebay_load::results::{
     Verdict,
 };
 
-/// Numbers that look like chance and are not (Numerical Recipes' generator).
+/// Pseudo-random numbers (Numerical Recipes' generator).
 pub struct Chance(u64);
 
 impl Chance {
@@ -21,7 +21,7 @@ impl Chance {
     }
 }
 
-/// What is known before the first request.
+/// The fields that are known before the first request.
 fn planned(model: Model, seconds: u64) -> Results {
     Results {
         command: "forebay load -c 64 -R 20k -d 60s --html report.html http://10.0.0.7:3000/items/{random_int(1,1000)}"

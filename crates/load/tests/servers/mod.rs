@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The smallest good answer.
 pub const HI: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
-/// Serves each connection on a thread of its own until the client closes.
+/// Serves each connection on its own thread until the client closes.
 pub fn serve(connection: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -25,7 +25,8 @@ pub fn serve(connection: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> 
     address
 }
 
-/// Reads requests without a body; calls back with each that came whole, until it says false.
+/// Reads requests without a body; calls back with each complete one, until the callback returns
+/// false.
 pub fn each_request(stream: &mut TcpStream, mut answer: impl FnMut(&mut TcpStream, &[u8]) -> bool) {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
@@ -43,9 +44,9 @@ pub fn each_request(stream: &mut TcpStream, mut answer: impl FnMut(&mut TcpStrea
     }
 }
 
-/// Gives out moments that are `interval` apart, so long as somebody always waits: who wakes late
-/// makes nobody behind him later, so that the capacity is exact on a busy machine too. Who comes an
-/// interval after the last turn finds an idle server, and waits a whole one.
+/// Hands out turns that are `interval` apart while threads always wait. A thread that wakes late
+/// delays no later turn, so the capacity is exact on a busy machine too. A thread that arrives an
+/// interval after the last turn finds an idle server, and waits a whole interval.
 #[derive(Clone)]
 pub struct Turnstile(Arc<Mutex<Option<Instant>>>, Duration);
 
@@ -68,7 +69,8 @@ impl Turnstile {
     }
 }
 
-/// Tries again what a busy machine can spoil but never make: once of five must be good.
+/// Retries a check that a busy machine can spoil but never make succeed: one of five attempts must
+/// succeed.
 #[track_caller]
 pub fn once_of_five(mut attempt: impl FnMut() -> Result<(), String>) {
     let mut failures = Vec::new();
@@ -81,7 +83,7 @@ pub fn once_of_five(mut attempt: impl FnMut() -> Result<(), String>) {
     panic!("five times in a row:\n{}", failures.join("\n"));
 }
 
-/// Answers so many requests a second over all connections, one after the other.
+/// Answers `per_s` requests a second over all connections, one after the other.
 pub fn with_capacity(per_s: u32) -> SocketAddr {
     let turnstile = Turnstile::new(Duration::from_secs(1) / per_s);
     serve(move |mut stream| {

@@ -1,4 +1,5 @@
-//! The server of the demonstration: this same program as a child process, because it is to be killed.
+//! The server of the demonstration: this program as a child process, because the demonstration kills
+//! it.
 
 use crate::admin_client::AdminClient;
 use crate::failure::Failure;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 /// A running server.
 pub struct Child {
-    /// Where it serves.
+    /// The address on which it serves.
     pub address: SocketAddr,
     admin: SocketAddr,
     process: std::process::Child,
@@ -39,11 +40,11 @@ impl Child {
         let (mut address, mut admin, mut said) = (None, None, Vec::new());
         while address.is_none() || admin.is_none() {
             let Some(Ok(line)) = lines.next() else {
-                // It has ended; what it said is the reason.
+                // The process has ended; its output is the reason.
                 let _ = process.wait();
                 return Err(Failure(format!("the server did not start: {}", said.join(" "))));
             };
-            // More may follow the address.
+            // More text may follow the address.
             let told = line.split_once(" on http://").map(|(who, at)| (who, at.split(' ').next()));
             match told {
                 Some(("listening", Some(at))) => address = at.parse().ok(),
@@ -79,7 +80,7 @@ impl Child {
         AdminClient::at(&self.admin.to_string())
     }
 
-    /// Kills it, without a warning, after a while.
+    /// Kills the process (SIGKILL) after `delay`.
     pub fn kill_after(&self, delay: Duration) -> JoinHandle<Result<(), Failure>> {
         let pid = self.pid;
         std::thread::spawn(move || {
@@ -98,7 +99,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! The requests of the demonstration, and the list of what was acknowledged.
+//! The requests of the demonstration, and the list of acknowledged rows.
 
 use forebay_load::{Fixed, Response, Traffic};
 
@@ -12,7 +12,7 @@ impl Acknowledged {
         self.0.push((table, ids));
     }
 
-    /// All keys, in parts.
+    /// All keys, by table.
     pub fn tables(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
         self.0.iter().map(|(table, ids)| (*table, ids))
     }
@@ -22,14 +22,14 @@ impl Acknowledged {
         self.0.iter().map(|(_, ids)| ids.len()).sum()
     }
 
-    /// Some keys of one table, to read by.
+    /// Some keys of one table, for reads.
     pub fn some(&self, table: &str) -> Vec<String> {
         let all = self.0.iter().filter(|(own, _)| *own == table).flat_map(|(_, ids)| ids);
         all.take(10_000).cloned().collect()
     }
 }
 
-/// The same write over and over; remembers the key of every row that was acknowledged.
+/// Repeats one write; collects the key of every acknowledged row.
 pub struct Counting {
     request: Fixed,
     acknowledged: Vec<String>,
@@ -68,14 +68,14 @@ fn id_in(body: &[u8]) -> Option<String> {
     Some(after[..end].trim_matches('"').to_owned())
 }
 
-/// Reads, one after the other from a list of requests.
+/// Sends a list of reads in turn.
 pub struct Reading {
     requests: Vec<Fixed>,
     next: usize,
 }
 
 impl Reading {
-    /// GET the same path over and over.
+    /// Repeats a GET of one path.
     pub fn get(path: &str) -> Reading {
         Reading { requests: vec![Fixed::new("GET", path, None)], next: 0 }
     }

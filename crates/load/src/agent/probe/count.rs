@@ -1,4 +1,4 @@
-//! Sending as fast as it goes for a time, and counting what arrives.
+//! Sends as fast as possible for a fixed time, and counts what arrives.
 
 use crate::limits::{PROBE_BUFFER_BYTES, PROBE_DATAGRAM_BYTES, PROBE_FIRST_MS, PROBE_MS, PROBE_TICK_MS};
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,23 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// What ticks of this process count from.
+/// The zero of this process's ticks.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 const TICKS: u64 = PROBE_MS / PROBE_TICK_MS;
 
-/// What arrived on one stream, tick by tick from the first piece on.
+/// Bytes or datagrams that arrived on one stream, by tick, from the first arrival on.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(in crate::agent) struct Counted {
     first_tick: u64,
     by_tick: Vec<u64>,
 }
 
-/// What streams that were counted by one process came to a second, while all of them were sending. Streams
-/// take turns on a link that is full, so that the sum of what each had in its own time would be too much.
+/// The sum of the streams a second, over a time in which all of them were sending; one process has counted
+/// them all. Streams take turns on a full link, so the sum of their individual rates would be too high.
 pub(super) fn per_s(streams: &[Counted]) -> f64 {
     let with_some = || streams.iter().filter(|stream| !stream.by_tick.is_empty());
-    // The first tick and the last one are not whole.
+    // The first and the last tick are incomplete.
     let first = with_some().map(|stream| stream.first_tick).min().unwrap_or(0) + 1;
     let ticks = TICKS - 2;
     let within = |stream: &Counted| -> u64 {
@@ -34,7 +34,7 @@ pub(super) fn per_s(streams: &[Counted]) -> f64 {
     with_some().map(within).sum::<u64>() as f64 * 1_000.0 / (ticks * PROBE_TICK_MS) as f64
 }
 
-/// Counts what `next` gives, until it gives nothing or the time of a measurement is over.
+/// Counts what `next` returns, until it returns `None` or the time of a measurement is over.
 fn count(mut next: impl FnMut() -> io::Result<Option<usize>>) -> io::Result<Counted> {
     let mut counted = Counted::default();
     while (counted.by_tick.len() as u64) < TICKS {
@@ -52,7 +52,7 @@ fn count(mut next: impl FnMut() -> io::Result<Option<usize>>) -> io::Result<Coun
     Ok(counted)
 }
 
-/// Bytes of the stream.
+/// Counts the bytes of a stream.
 pub(super) fn bytes(stream: &mut impl Read) -> io::Result<Counted> {
     let mut buffer = vec![0; PROBE_BUFFER_BYTES];
     count(|| Ok(Some(stream.read(&mut buffer)?).filter(|count| *count > 0)))
@@ -72,7 +72,7 @@ pub(super) fn pour(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads and forgets until the other side has what it wants and leaves.
+/// Reads and discards until the other side closes.
 pub(super) fn let_go(stream: &mut TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; PROBE_BUFFER_BYTES];
     loop {
@@ -89,12 +89,13 @@ fn has_left(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
-/// Ends a connection at once: what waits in its buffers is of no use to anybody.
+/// Makes closing the connection a reset, so that bytes left in its buffers are discarded.
 pub(super) fn leave(stream: TcpStream) -> io::Result<()> {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))
 }
 
-/// A datagram socket between two addresses. Several may share a local address, each with another peer.
+/// A datagram socket between two addresses. Several sockets may share a local address, each with a
+/// different peer.
 pub(super) fn socket(local: IpAddr, port: u16, peer: SocketAddr) -> io::Result<UdpSocket> {
     let local = SocketAddr::new(local, port);
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
@@ -104,16 +105,17 @@ pub(super) fn socket(local: IpAddr, port: u16, peer: SocketAddr) -> io::Result<U
     Ok(socket.into())
 }
 
-/// Sends datagrams until the time is over. What the network or the kernel drops is missing at the receiver.
+/// Sends datagrams until the time is over. Datagrams that the network or the kernel drops are missing at
+/// the receiver.
 pub(super) fn flood(socket: &UdpSocket) {
     let ends = Instant::now() + Duration::from_millis(PROBE_MS);
     while Instant::now() < ends {
-        // An error is about a datagram that was lost: that the peer refused it, or that no buffer was free.
+        // An error reports a lost datagram: the peer refused one, or no buffer was free.
         let _ = socket.send(&[0; PROBE_DATAGRAM_BYTES]);
     }
 }
 
-/// Datagrams; none when the first does not come.
+/// Counts datagrams. The count is empty if the first one does not arrive in time.
 pub(super) fn datagrams(socket: &UdpSocket) -> io::Result<Counted> {
     let gives_up = Instant::now() + Duration::from_millis(PROBE_FIRST_MS + PROBE_MS);
     let mut patience = Duration::from_millis(PROBE_FIRST_MS);
@@ -128,7 +130,7 @@ pub(super) fn datagrams(socket: &UdpSocket) -> io::Result<Counted> {
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
-                    // What was sent before met a closed port, or a signal came.
+                    // An earlier datagram met a closed port, or a signal arrived.
                     ErrorKind::ConnectionRefused | ErrorKind::Interrupted => {}
                     _ => return Err(error),
                 },
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(per_s(&[stream(5, 2 * half), Counted::default()]), one);
         assert_eq!(per_s(&[stream(5, 2 * half), stream(5, 2 * half)]), 2.0 * one);
         assert_eq!(per_s(&[stream(5, half), stream(5 + half as u64, half)]), one);
-        // What the second does when the first has ended is not of that time.
+        // What the second stream carries after the first has ended does not count.
         assert_eq!(per_s(&[stream(5, 2 * half), stream(5 + 2 * half as u64, 2 * half)]), one);
         assert_eq!(per_s(&[Counted::default()]), 0.0);
     }

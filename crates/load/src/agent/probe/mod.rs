@@ -1,11 +1,10 @@
-//! What the network between a tester and a server carries, measured before a run: bytes and packets, each
-//! way. The other end is the agent beside the server (`--monitor agent://…`).
+//! The capacity of the network between a tester and a server, measured before a run: bytes and packets,
+//! each way. The other end is the agent beside the server (`--monitor agent://…`).
 //!
-//! Every stream is a connection with a login of its own that says which [`Probe`] it is. Bytes travel over
-//! that connection; packets are datagrams between the same two addresses, at the port of the agent. All
-//! streams are logged in before the first one begins. The sender sends as fast as it can for a time, and the
-//! receiver counts. The tester sends datagrams first, so that a firewall that remembers flows lets the
-//! agent's through.
+//! Every stream is a connection whose login says which [`Probe`] it is. Bytes travel over that connection;
+//! packets are datagrams between the same two addresses, at the port of the agent. All streams are logged in
+//! before the first one begins. The sender sends as fast as it can for a time, and the receiver counts. The
+//! tester sends datagrams first, so that a stateful firewall lets the agent's datagrams through.
 
 pub(super) mod count;
 mod paths;
@@ -25,7 +24,7 @@ use std::io;
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::thread;
 
-/// Measures the path from here to the agent at `place`, over so many streams at once.
+/// Measures the path from here to the agent at `place`, over `streams` streams at once.
 pub(super) fn measure(place: &str, token: &str, streams: usize) -> Result<Path, Error> {
     let failed = |error| lost(place, error);
     let log_in =
@@ -47,7 +46,7 @@ pub(super) fn measure(place: &str, token: &str, streams: usize) -> Result<Path, 
     })
 }
 
-/// Each stream on a thread of its own, from the same moment.
+/// Runs `each` for every stream on its own thread, all from the same moment.
 fn together<S: Send, R: Send>(streams: Vec<S>, each: fn(S) -> io::Result<R>) -> io::Result<Vec<R>> {
     let panicked = || io::Error::other("a stream of the probe panicked");
     thread::scope(|scope| {
@@ -69,10 +68,10 @@ fn upload(mut stream: TcpStream) -> io::Result<Counted> {
     leave(stream).map(|()| counted)
 }
 
-/// A connection, and the socket between its two addresses, for which the agent is ready.
+/// A connection and a datagram socket between the same two addresses; the agent is ready for both.
 fn datagram_stream(place: &str, token: &str) -> Result<(TcpStream, UdpSocket), Error> {
     let failed = |error| lost(place, error);
-    // The connection tells which address of this machine faces the agent.
+    // The connection shows which local address the route to the agent uses.
     let facing = login(place, token, None)?;
     let (local, agent) = (facing.local_addr().map_err(failed)?, facing.peer_addr().map_err(failed)?);
     let socket = socket(local.ip(), 0, agent).map_err(failed)?;
@@ -91,13 +90,14 @@ fn datagrams_up(
     Ok((told(&mut stream)?, (stream, socket)))
 }
 
-/// When all others are done with sending: what the agent says has its way through.
+/// Runs after all uploads have ended, so that a firewall already knows the flow and lets the
+/// agent's datagrams through.
 fn datagrams_down((mut stream, socket): (TcpStream, UdpSocket)) -> io::Result<Counted> {
     send(&mut stream, &ToAgent::Ping)?;
     datagrams(&socket)
 }
 
-/// What the other side has counted.
+/// Receives the count of the other side.
 fn told(stream: &mut TcpStream) -> io::Result<Counted> {
     match receive(stream, FRAME_BYTES_STRANGER_MAX)? {
         FromAgent::Counted(counted) => Ok(counted),

@@ -42,7 +42,7 @@ fn by_agents(controller: &Controller, server: &str) -> Vec<(String, Result<Path,
         sent.and_then(|()| send(&mut stream, &order)).map_err(|error| lost(place, error))?;
         Ok(stream)
     };
-    // All are asked before the first is listened to.
+    // All agents are asked before the first answer is read, so that they measure at the same time.
     let asked: Vec<_> = controller.places().iter().map(|place| (place, ask(place))).collect();
     let answer = |place: &str, mut stream: TcpStream| {
         let failed = |error| lost(place, error);

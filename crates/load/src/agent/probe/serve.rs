@@ -7,7 +7,7 @@ use crate::limits::FRAME_BYTES_STRANGER_MAX;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
-/// Does its part; the connection ends with it.
+/// Sends or counts as `probe` says; then the connection ends.
 pub(in crate::agent) fn serve(mut stream: TcpStream, probe: Probe) -> io::Result<()> {
     match probe {
         Probe::Download => {
@@ -31,7 +31,7 @@ pub(in crate::agent) fn serve(mut stream: TcpStream, probe: Probe) -> io::Result
     }
 }
 
-/// Waits for the tester, all of whose streams are ready then.
+/// Waits for the tester's message that all of its streams are ready.
 fn begin(stream: &mut TcpStream) -> io::Result<()> {
     match receive(stream, FRAME_BYTES_STRANGER_MAX)? {
         ToAgent::Ping => Ok(()),

@@ -1,9 +1,9 @@
 //! What a run was limited by: a pure function of its results, the machines that were watched among them.
 //!
-//! Causes are looked for in the order in which one hides the next: whether anything was limited at
-//! all; what stands in the way whatever the machines could do (ports, stolen CPU, a full network);
-//! what most requests wait for; whose CPU is used up; and only when all of that has room, too few
-//! connections. What cannot be seen is said not to be seen.
+//! Causes are checked in the order in which one hides the next: whether anything was limited at
+//! all; limits outside the machines' CPUs (ports, stolen CPU, a full network); what most requests
+//! wait for; whose CPU is used up; and, only when all of these have room, too few connections. A
+//! cause that cannot be seen is reported as not seen.
 
 mod path;
 mod run;
@@ -15,7 +15,7 @@ use super::thresholds::{
 use crate::results::{ErrorKind, Limit, Model, Results, Role, Verdict};
 use run::{Machine, Run, found, percent};
 
-/// What ran out, and how that was seen.
+/// Which resource ran out, and which figures show it.
 pub fn verdict(results: &Results) -> Verdict {
     let run = Run::new(results);
     let causes: [fn(&Run<'_>) -> Option<Verdict>; 10] = [
@@ -230,7 +230,7 @@ fn is_loopback(target: &str) -> bool {
 }
 
 fn too_few_connections(run: &Run<'_>) -> Option<Verdict> {
-    // Without a look at the server, its being slow looks the same.
+    // Without samples of the server, a slow server would look the same.
     if !run.sees_server() {
         return None;
     }

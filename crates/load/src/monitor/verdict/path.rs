@@ -4,7 +4,7 @@ use super::super::thresholds::PATH_FULL;
 use super::run::{Run, found, percent};
 use crate::results::{HostSecond, Limit, Path, Results, Role, Verdict};
 
-/// What was measured before the run: the network between, and clocks that are off.
+/// What was found before the run: the capacity of the network, and clocks that are off.
 pub(super) fn before(results: &Results) -> Option<String> {
     let capacity = Capacity::of(&results.paths)?;
     let packets = match (capacity.packets_up, capacity.packets_down) {
@@ -49,7 +49,7 @@ fn megabits(bits_per_s: f64) -> String {
     format!("{:.0} Mbit/s", bits_per_s / 1e6)
 }
 
-/// The load is near what the probe got through, and no machine was used up.
+/// The load is near the rate of the probe, and no machine was used up.
 pub(super) fn full(run: &Run<'_>) -> Option<Verdict> {
     let capacity = Capacity::of(&run.results.paths)?;
     let per_s = |bytes: u64| bytes as f64 * 8.0 / run.results.duration_s.max(f64::MIN_POSITIVE);
@@ -64,7 +64,7 @@ pub(super) fn full(run: &Run<'_>) -> Option<Verdict> {
         );
         return found(Limit::Network, why);
     }
-    // Only when every tester was watched are all packets of the run known.
+    // All packets of the run are known only when every tester was watched.
     let testers: Vec<_> = run.of(Role::Tester).collect();
     let sum = |figure: fn(&HostSecond) -> u64| {
         testers.iter().map(|tester| tester.mean(|second| figure(second) as f64)).sum::<f64>()

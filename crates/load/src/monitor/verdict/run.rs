@@ -1,4 +1,4 @@
-//! A run as the causes look at it: its results, and its machines while requests were sent.
+//! The input of the verdict: the results of a run, and its machines while requests were sent.
 
 use super::super::thresholds::{DISK_STALLED, SECONDS_MIN, SEGMENTS_MIN, TESTER_SHARE, THREAD_BUSY};
 use crate::results::{Host, HostSecond, Limit, Results, Role, Verdict};
@@ -18,7 +18,7 @@ impl Machine<'_> {
         self.seconds.iter().map(|second| figure(second)).sum::<f64>() / self.seconds.len().max(1) as f64
     }
 
-    /// Part of all its cores, 0 to 1.
+    /// Mean of a figure as a part of all cores, 0 to 1.
     pub fn part(&self, figure: impl Fn(&HostSecond) -> f32) -> f64 {
         self.mean(|second| f64::from(figure(second))) / 100.0 / f64::from(self.host.cores.max(1))
     }
@@ -35,7 +35,7 @@ impl Machine<'_> {
         self.part(|second| second.process_cpu_percent)
     }
 
-    /// Mean over the seconds that have it.
+    /// Mean of an extra figure over the seconds that have it.
     pub fn extra(&self, name: &str) -> Option<f64> {
         let values: Vec<f64> =
             self.seconds.iter().filter_map(|second| second.extra.get(name).copied()).collect();
@@ -43,7 +43,7 @@ impl Machine<'_> {
     }
 
     /// Part of the segments of the whole run that were lost. A segment that was sent again although
-    /// the receiver had it (a tail-loss probe that came too early, as on a busy loopback) was not
+    /// the receiver already had it (by an early tail-loss probe, as on a busy loopback) was not
     /// lost.
     pub fn lost_segments(&self) -> f64 {
         let count = |name| self.extra(name).unwrap_or(0.0) * self.seconds.len() as f64;
@@ -86,7 +86,7 @@ impl Machine<'_> {
     }
 }
 
-/// A run as the causes look at it.
+/// A run with its machines, as the verdict reads it.
 pub(super) struct Run<'a> {
     pub results: &'a Results,
     pub machines: Vec<Machine<'a>>,
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         self.of(Role::Server).next().is_some()
     }
 
-    /// Requests under way at once, by Little's law: those answered, and those that never were.
+    /// Requests under way at once, by Little's law, over the answered requests.
     pub fn under_way(&self) -> f64 {
         let latency = self.results.latency_from_sent_ms.as_ref().unwrap_or(&self.results.latency_ms);
         self.results.requests.rate_per_s * latency.mean_ms() / 1_000.0

@@ -1,6 +1,6 @@
-//! Charts as inline SVG: axes with round ticks, a grid, lines and areas, and what each second was
-//! as a title that shows on hovering. Drawn twice, wide and narrow, and the style sheet shows one:
-//! scaled text is not readable on a phone.
+//! Charts as inline SVG: axes with round ticks, a grid, lines and areas, and the figures of each
+//! second in a title that shows on hovering. Drawn twice, wide and narrow, and the style sheet
+//! shows one: scaled text is not readable on a phone.
 
 use super::super::format::{short, span};
 use super::html::escape;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// Points of a line at most: more than the narrowest screen has columns to tell apart, and files stay small.
 const POINTS_MAX: usize = 240;
 
-/// Room that the name of a percentile wants, such as `99.9999 %`, and the air around it.
+/// Width of a percentile's label, such as `99.9999 %`, with its margin.
 const NINES_WIDTH: f64 = 95.0;
 
 /// How a series is drawn.
@@ -29,12 +29,12 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// What stands along the x axis.
+/// What the x axis shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Across {
     /// Seconds.
     Time,
-    /// Percentiles: `x` is `-log10(1 - p)`, so that each nine takes the same room.
+    /// Percentiles: `x` is `-log10(1 - p)`, so that each nine has the same width.
     Nines,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct Chart {
     pub(super) title: String,
     pub(super) across: Across,
     pub(super) logarithmic: bool,
-    /// A top that the axis has at least (100 for per cent).
+    /// The lowest maximum of the axis (100 for per cent).
     pub(super) top: f64,
     pub(super) unit: fn(f64) -> String,
     pub(super) series: Vec<Series>,
 }
 
-/// A drawing's size in pixels, and the room around its lines.
+/// A drawing's size in pixels, and the margins of its plot.
 struct Frame {
     width: f64,
     height: f64,
@@ -61,7 +61,7 @@ struct Frame {
 const WIDE: Frame = Frame { width: 1040.0, height: 280.0, left: 66.0, right: 14.0, top: 12.0, bottom: 30.0 };
 const NARROW: Frame = Frame { width: 340.0, height: 230.0, left: 54.0, right: 8.0, top: 10.0, bottom: 28.0 };
 
-/// A value's place on an axis.
+/// Maps values to places on an axis.
 struct Scale {
     low: f64,
     high: f64,
@@ -76,7 +76,7 @@ impl Scale {
         ((place(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// From zero, to a round figure.
+    /// A linear axis from zero to a round figure.
     fn linear(high: f64, steps: f64) -> Scale {
         let high = if high > 0.0 { high } else { 1.0 };
         let rough = high / steps;
@@ -88,7 +88,7 @@ impl Scale {
         Scale { low: 0.0, high: count * step, logarithmic: false, ticks }
     }
 
-    /// From a power of ten to one.
+    /// A logarithmic axis between two powers of ten.
     fn decades(low: f64, high: f64) -> Scale {
         let first = low.log10().floor() as i32;
         let last = (high.log10() - 1e-9).ceil() as i32;
@@ -99,7 +99,7 @@ impl Scale {
 }
 
 impl Chart {
-    /// With its heading and legend. Nothing when there is nothing to draw.
+    /// The chart with its heading and legend; an empty text when there is nothing to draw.
     pub(super) fn html(&self) -> String {
         if self.series.iter().all(|series| series.points.is_empty()) {
             return String::new();
@@ -149,7 +149,7 @@ impl Chart {
         let steps = if frame.width < 500.0 { 4.0 } else { 10.0 };
         let mut scale = Scale::linear(high, steps);
         if self.across == Across::Nines {
-            // Only every second or third where all of them would run into each other.
+            // Only every second or third label where all of them would overlap.
             let every = (high * NINES_WIDTH / (frame.width - frame.left)).ceil().max(1.0) as usize;
             scale.ticks = (0..=high as usize).step_by(every).map(|nines| nines as f64).collect();
             scale.high = high.max(1.0);
@@ -210,7 +210,7 @@ impl Chart {
         }
     }
 
-    /// One invisible column a point, with what every series is there.
+    /// One invisible column for each point, whose title shows the values of all series.
     fn hover(&self, frame: &Frame, across: &Scale, up: &Scale, svg: &mut String) {
         let Some(longest) = self.series.iter().max_by_key(|series| series.points.len()) else { return };
         let places = thin(&longest.points);
@@ -279,8 +279,8 @@ fn draw(series: &Series, frame: &Frame, across: &Scale, up: &Scale, svg: &mut St
     }
 }
 
-/// At most [`POINTS_MAX`]: of each run of neighbours the highest, so that no peak is lost, at the
-/// place of the first.
+/// At most [`POINTS_MAX`]: of each group of neighbours the highest, so that no peak is lost, at the
+/// x of the first.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS_MAX {
         return points.to_vec();
@@ -300,7 +300,7 @@ fn nearest(points: &[(f64, f64)], x: f64) -> Option<(f64, f64)> {
     candidates.into_iter().flatten().copied().min_by(|a, b| (a.0 - x).abs().total_cmp(&(b.0 - x).abs()))
 }
 
-/// The percentile at a place of the axis of nines: 2 is 99.
+/// The percentile at `nines` on the axis: 2 is 99.
 fn nines_to_percentile(nines: f64) -> String {
     let percentile = 100.0 - 100.0 * 10f64.powf(-nines);
     let text = format!("{percentile:.4}");

@@ -8,7 +8,7 @@ use super::html::{escape, section};
 use crate::results::{Host, Rates, Results};
 use std::fmt::Write;
 
-/// A table in a box of its own that scrolls sideways when a screen is too narrow; rows are escaped here.
+/// A table in a box that scrolls sideways when the screen is too narrow. The rows are escaped here.
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let head: String = head.iter().map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect();
     let mut body = String::new();

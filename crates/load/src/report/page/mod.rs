@@ -1,8 +1,8 @@
 //! The page: one HTML file that holds everything, makes no request (its own policy forbids
 //! it) and runs no script.
 //!
-//! `chart` draws, `sections` makes the parts, `figures` the tables; the style sheet stands in
-//! `style.css`. Everything that was typed or answered is escaped.
+//! `chart` draws, `sections` makes the parts, `figures` the tables; the style sheet is `style.css`.
+//! All input from the command line and from answers is escaped.
 
 mod chart;
 mod figures;
@@ -18,10 +18,10 @@ use crate::results::Results;
 
 const STYLE: &str = include_str!("style.css");
 
-/// What stands on the page beside the results.
+/// What the page shows besides the results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras<'a> {
-    /// Against an older run.
+    /// The comparison with an older run.
     pub comparison: Option<&'a Comparison>,
     /// Conditions, and whether they held.
     pub thresholds: &'a [Checked],

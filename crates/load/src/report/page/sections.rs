@@ -1,4 +1,4 @@
-//! The parts of the page that are no tables: verdict, warnings, cards, charts, the explanation.
+//! The parts of the page other than tables: verdict, warnings, cards, charts, the explanation.
 
 use super::super::format::{bytes, count, figure, milliseconds, short, whole};
 use super::super::tables::role_word;
@@ -94,7 +94,7 @@ fn whole_or_figure(value: f64) -> String {
     if value >= 100.0 { whole(value) } else { figure(value) }
 }
 
-/// One line of the seconds.
+/// One series over the seconds.
 fn by_second(seconds: &[Second], name: &str, colour: u8, look: Look, of: fn(&Second) -> f64) -> Series {
     let points = seconds.iter().map(|second| (second.second as f64, of(second))).collect();
     Series { name: name.into(), colour, look, points }
@@ -156,7 +156,7 @@ pub(super) fn percentiles(results: &Results) -> String {
     section("Percentiles", &(chart.html() + &note.unwrap_or_default() + &figures::percentiles(results)))
 }
 
-/// As far to the right as there are samples to tell a percentile by.
+/// The curve ends where there are too few samples for a percentile.
 fn curve(name: &str, colour: u8, look: Look, latency: &Latency) -> Series {
     let nines = (latency.count().max(10) as f64).log10();
     let steps = (nines / CURVE_STEP).floor() as usize;
