@@ -1,4 +1,5 @@
-//! What the kernel says: CPU time of a process and of the machine, memory, cores, control groups.
+//! Figures from the kernel: CPU time of a process and of the machine, memory, cores, control
+//! groups.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -22,7 +23,7 @@ pub fn process_cpu_us(pid: u32) -> io::Result<f64> {
     Ok(ticks_to_us(ticks(pid, 11)?))
 }
 
-/// CPU time of this process's children that have ended and were waited for, with theirs.
+/// CPU time of this process's descendants that have ended and were waited for.
 pub fn ended_cpu_us() -> io::Result<f64> {
     Ok(ticks_to_us(ticks(std::process::id(), 13)?))
 }
@@ -43,10 +44,11 @@ fn ticks(pid: u32, place: usize) -> io::Result<u64> {
     ticks_of(Path::new(&format!("/proc/{pid}/stat")), place)
 }
 
-/// A user time of a `stat` and the system time behind it: by their place behind the name.
+/// The sum of a user time in a `stat` file and the system time after it; `place` is the index of
+/// the user time after the name.
 fn ticks_of(path: &Path, place: usize) -> io::Result<u64> {
     let text = fs::read_to_string(path)?;
-    // The name in parentheses may hold anything; fields are counted from behind it.
+    // The name in parentheses may contain anything; fields are counted after it.
     let rest = text.rsplit_once(')').ok_or_else(|| invalid("/proc/PID/stat"))?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |place: usize| fields.get(place).and_then(|field| field.parse::<u64>().ok());
@@ -54,18 +56,18 @@ fn ticks_of(path: &Path, place: usize) -> io::Result<u64> {
     Ok(times.0 + times.1)
 }
 
-/// Servers that somebody else started and that [`started_cpu_us`] counts all the same.
+/// Servers that another process started and that [`started_cpu_us`] also counts.
 static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Counts a process, with what it starts, as if this one had started it.
+/// Counts a process and its descendants as if this process had started them.
 pub fn adopt(pid: u32) {
     ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
 }
 
-/// CPU time of everything that this process started or adopted and what that started, in
-/// microseconds; this process itself is left out. What has ended is in the clock of the parent that
-/// waited for it. Unlike [`busy_us`] it does not see what others do on the machine, and neither the
-/// kernel's own threads.
+/// CPU time of all processes that this process started or adopted, with their descendants, in
+/// microseconds; this process itself is excluded. Ended processes count in the clock of the parent
+/// that waited for them. Unlike [`busy_us`], the result includes neither other processes of the
+/// machine nor the kernel's threads.
 pub fn started_cpu_us() -> io::Result<f64> {
     let processes = processes()?;
     let mut roots = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -77,11 +79,11 @@ pub fn started_cpu_us() -> io::Result<f64> {
     Ok(ticks_to_us(counted.map(ticks).sum()))
 }
 
-/// A process as `/proc` tells of it.
+/// A process, from `/proc`.
 struct Process {
     pid: u32,
     parent: u32,
-    /// User and system time, with that of children that were waited for.
+    /// User and system time, including children that were waited for.
     ticks: u64,
 }
 
@@ -91,7 +93,7 @@ fn processes() -> io::Result<Vec<Process>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // One that ended since the folder was read is gone.
+        // A process may have ended since the folder was read.
         let Ok(text) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((_, rest)) = text.rsplit_once(')') else { continue };
         let fields: Vec<u64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
@@ -102,7 +104,7 @@ fn processes() -> io::Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// These processes, and all that they have started.
+/// These processes and their descendants.
 fn family_of(processes: &[Process], mut family: Vec<u32>) -> Vec<u32> {
     let mut place = 0;
     while let Some(&parent) = family.get(place) {
@@ -112,7 +114,7 @@ fn family_of(processes: &[Process], mut family: Vec<u32>) -> Vec<u32> {
     family
 }
 
-/// A process, and all that it has started.
+/// A process and its descendants.
 fn family(pid: u32) -> io::Result<Vec<u32>> {
     Ok(family_of(&processes()?, vec![pid]))
 }
@@ -121,7 +123,7 @@ fn family(pid: u32) -> io::Result<Vec<u32>> {
 const NO_SUCH_PROCESS: i32 = 3;
 
 /// Time that any core was busy, in microseconds (proc(5), `/proc/stat`): user, nice, system, irq,
-/// softirq. Time that a hypervisor took away is nobody's.
+/// softirq. Time that a hypervisor took away does not count.
 pub fn busy_us() -> io::Result<f64> {
     let text = fs::read_to_string("/proc/stat")?;
     let line = text.lines().next().ok_or_else(|| invalid("/proc/stat"))?;
@@ -145,7 +147,7 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs something on a thread that stays on one core; `None`: wherever the kernel likes.
+/// Runs `work` on a thread pinned to one core; `None`: not pinned.
 pub fn on_core<T: Send>(core: Option<usize>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -160,8 +162,8 @@ pub fn on_core<T: Send>(core: Option<usize>, work: impl FnOnce() -> T + Send) ->
     })
 }
 
-/// Two cores to keep server and driver apart: the driver's and the server's. The same one when
-/// there is no other.
+/// Two different cores for driver and server, in this order; the same core twice when there is only
+/// one.
 pub fn two_cores() -> io::Result<(usize, usize)> {
     let set = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
@@ -169,7 +171,7 @@ pub fn two_cores() -> io::Result<(usize, usize)> {
     Ok((first, cores.next().unwrap_or(first)))
 }
 
-/// As many open files as the kernel lets this process have, for ten thousand connections.
+/// Raises the limit of open files as far as the kernel allows, for ten thousand connections.
 pub fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -178,14 +180,14 @@ pub fn raise_file_limit() {
     }
 }
 
-/// Says when something else runs: what is measured then is worth little.
+/// Prints a warning when other processes use CPU: the measurements are then unreliable.
 pub fn warn_when_busy() {
     if let Some(share) = busy_share() {
         println!("  the machine is not idle: something else uses {:.0} % of a core", share * 100.0);
     }
 }
 
-/// Which part of a core something else uses, when that is more than an idle machine's own work.
+/// The part of a core that other processes use; `None` when it is no more than on an idle machine.
 pub fn busy_share() -> Option<f64> {
     let time = Duration::from_millis(400);
     let others_us = || Some(busy_us().ok()? - process_cpu_us(std::process::id()).ok()?);
@@ -195,17 +197,17 @@ pub fn busy_share() -> Option<f64> {
     (share > 0.15).then_some(share)
 }
 
-/// A control group of some CPUs and some memory, gone when dropped.
+/// A control group with limits of CPU and memory, removed when dropped.
 pub struct ControlGroup {
     folders: Vec<PathBuf>,
     unified: bool,
 }
 
-/// In which its share of CPU time is given out, in microseconds.
+/// The period of the CPU quota, in microseconds.
 const PERIOD_US: usize = 100_000;
 
 impl ControlGroup {
-    /// Makes one, in version 2 or 1 of the interface, whichever this machine has.
+    /// Creates a group, in version 2 or 1 of the interface, whichever this machine has.
     pub fn new(cpus: usize, memory_bytes: u64) -> io::Result<ControlGroup> {
         let name = format!("forebay-bench-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
@@ -221,7 +223,7 @@ impl ControlGroup {
         Ok(group)
     }
 
-    /// Gives it more, or less.
+    /// Changes its limits.
     pub fn resize(&self, cpus: usize, memory_bytes: u64) -> io::Result<()> {
         let (quota_us, memory) = (PERIOD_US * cpus, memory_bytes.to_string());
         if self.unified {
@@ -238,10 +240,10 @@ impl ControlGroup {
         self.folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
     }
 
-    /// The same, and all that it has started.
+    /// Moves a process and its descendants into the group.
     pub fn add_family(&self, pid: u32) -> io::Result<()> {
         family(pid)?.into_iter().try_for_each(|pid| match self.add(pid) {
-            // One that has ended meanwhile needs no place.
+            // A process that has ended meanwhile is skipped.
             Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => Ok(()),
             added => added,
         })
@@ -251,14 +253,15 @@ impl ControlGroup {
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         for folder in &self.folders {
-            // What somebody else started goes on without limits.
+            // Adopted processes continue without limits.
             let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             let parent = folder.parent().unwrap_or(folder).join("cgroup.procs");
             for pid in members.lines() {
-                // One that has ended needs no place.
+                // An error means that the process has ended.
                 let _ = fs::write(&parent, pid);
             }
-            // A group can be removed when its last process has been reaped, which may take a moment.
+            // A group can only be removed when its last process has been reaped, which may take a
+            // moment.
             for _ in 0..50 {
                 if fs::remove_dir(folder).is_ok() {
                     break;
@@ -295,7 +298,7 @@ mod tests {
         let own = std::process::id();
         let (before, busy_before) = (process_cpu_us(own).unwrap(), busy_us().unwrap());
         let began = Instant::now();
-        // Until the clock of the process has moved by 100 ms; sleeping would not move it.
+        // Loops until the CPU clock of the process has moved by 100 ms; sleeping would not move it.
         while process_cpu_us(own).unwrap() - before < 100_000.0 {
             assert!(began.elapsed() < Duration::from_secs(20), "the clock of this process stands still");
         }
@@ -311,7 +314,7 @@ mod tests {
         while started_cpu_us().unwrap() - before < 100_000.0 {
             assert!(began.elapsed() < Duration::from_secs(20), "the clock of the children stands still");
         }
-        // The loop is a grandchild: it goes with its group's shell only if it is told.
+        // The loop is a grandchild, so it does not end with the shell and is killed separately.
         let id = child.id().to_string();
         std::process::Command::new("pkill").args(["-P", &id]).status().unwrap();
         child.kill().unwrap();

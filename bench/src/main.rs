@@ -1,13 +1,13 @@
-//! The benchmarks: every row of the targets that this issue is held to, measured and printed with its bar.
+//! The benchmarks: every row of the targets, measured and printed with its bar.
 //!
-//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows; `--peers` puts the codes routes of
-//! all peers beside Forebay's. Programs that are compared run in turns, three times, the median
-//! counts; CPU time is what `/proc` says, divided by requests answered: cores per million requests
-//! a second. Nothing here asserts a time: it prints ratios. A table (Markdown) and all samples
-//! (JSON) go to `bench/results/`.
+//! `forebay-bench [ROW…] [--quick]`; `--list` names the rows; `--peers` measures the codes routes
+//! of all peers beside Forebay's. Compared programs run in turns, three times, and the median
+//! counts; CPU time is read from `/proc` and divided by the answered requests: cores per million
+//! requests a second. Nothing here asserts a time: it prints ratios. A table (Markdown) and all
+//! samples (JSON) go to `bench/results/`.
 //!
 //! `machine` reads the clocks of processes and machine, `process` starts servers and peers,
-//! `measure` drives and samples, `report` is what is printed, `rows` holds one module a topic,
+//! `measure` drives and samples, `report` prints the results, `rows` has one module for each topic,
 //! `seeds` the page of the documents, `wire` counts bytes on connections.
 
 mod machine;

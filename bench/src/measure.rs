@@ -11,14 +11,14 @@ use std::time::Duration;
 /// Whose CPU time counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Cost {
-    /// That of one process.
+    /// The CPU time of one process.
     Server(u32),
-    /// That of the machine without this program; of the process it is quoted beside.
+    /// The CPU time of the machine without this program; that of this process is quoted beside it.
     System(u32),
 }
 
 impl Cost {
-    /// What it has spent so far.
+    /// The CPU time so far.
     pub fn cpu_us(self) -> std::io::Result<f64> {
         match self {
             Cost::Server(pid) => machine::process_cpu_us(pid),
@@ -58,12 +58,12 @@ impl Drive {
         Drive { pipelining, ..self }
     }
 
-    /// Over connections that begin like this.
+    /// Over TLS connections of this kind.
     pub fn by_tls(self, tls: Tls) -> Drive {
         Drive { tls: Some(tls), ..self }
     }
 
-    /// The settings for so long.
+    /// The settings of a run of this length.
     pub fn settings(&self, time: Duration) -> Settings {
         Settings {
             connections: self.connections,
@@ -74,15 +74,15 @@ impl Drive {
     }
 }
 
-/// What one run came to.
+/// The results of one run.
 pub struct Sample {
     /// CPU microseconds a request: cores per million requests a second.
     pub cpu_us: f64,
-    /// The same of the server's process alone.
+    /// The same for the server's process alone.
     pub server_cpu_us: f64,
-    /// The same of everything that this program started: the server with its stores.
+    /// The same for everything that this program started: the server with its stores.
     pub started_cpu_us: f64,
-    /// What the driver saw.
+    /// The driver's results.
     pub report: Results,
 }
 
@@ -102,7 +102,7 @@ impl Sample {
     }
 }
 
-/// A report without errors and without other statuses than those of success.
+/// Returns a report without errors and with success statuses only; otherwise an error.
 pub fn clean(report: Results) -> Result<Results, Box<dyn Error>> {
     if report.is_clean() && report.requests.completed > 0 {
         Ok(report)
@@ -143,7 +143,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[(values.len() - 1) / 2]
 }
 
-/// The median of what a function gives for each sample.
+/// The median of a value over the samples.
 pub fn median_of(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
     median(samples.iter().map(value).collect())
 }
@@ -153,13 +153,13 @@ pub fn cpu(samples: &[Sample]) -> f64 {
     median_of(samples, |sample| sample.cpu_us)
 }
 
-/// The server's own share of what the whole system spent, with what else is printed beside.
+/// The server's own part of the system's CPU time, with rates and latencies, to be printed beside.
 pub fn beside_system(samples: &[Sample]) -> String {
     format!("the server alone {:.2}; {}", median_of(samples, |sample| sample.server_cpu_us), beside(samples))
 }
 
-/// As [`beside_system`], with what the server and its stores spent: worth more than the system's
-/// figure when others use the machine.
+/// As [`beside_system`], with the CPU time of server and stores, which is more reliable than the
+/// system's figure when other processes use the machine.
 pub fn beside_stores(samples: &[Sample]) -> String {
     let started = median_of(samples, |sample| sample.started_cpu_us);
     format!("with its stores {started:.2}, {}", beside_system(samples))

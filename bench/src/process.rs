@@ -10,14 +10,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What every row is given.
+/// The environment of every row.
 pub struct Bench {
-    /// Short runs, to see that everything works; their figures are not to be quoted.
+    /// Short runs, which only check that everything works; their figures must not be quoted.
     pub quick: bool,
     /// The driver's core and the server's, for rows about the server alone.
     pub driver_core: usize,
     server_core: usize,
-    /// Where this program and the others lie.
+    /// The folder of this program and the others.
     binaries: PathBuf,
     timing: Timing,
 }
@@ -28,14 +28,14 @@ struct Timing {
     turns: usize,
     sample_ms: u64,
     warm_up_ms: u64,
-    /// How long a server is driven on a route before its first sample: Node and the JVM compile what runs
-    /// often while it runs, and are some times slower before. Forebay is driven the same way.
+    /// How long a server is driven on a route before its first sample: Node and the JVM compile frequent
+    /// code while it runs, and are several times slower before. Forebay is driven the same way.
     compile_ms: u64,
 }
 
 const FULL: Timing = Timing { turns: 3, sample_ms: 5000, warm_up_ms: 1000, compile_ms: 3000 };
 const QUICK: Timing = Timing { turns: 1, sample_ms: 1000, warm_up_ms: 200, compile_ms: 3000 };
-/// Of the seeds, which have a hundred cells.
+/// The timing of the seeds, which have a hundred cells.
 const ONCE: Timing = Timing { turns: 1, sample_ms: 3000, warm_up_ms: 500, compile_ms: 2000 };
 const ONCE_QUICK: Timing = Timing { turns: 1, sample_ms: 1000, warm_up_ms: 100, compile_ms: 300 };
 
@@ -57,7 +57,7 @@ impl Bench {
         Bench::timed(quick, if quick { QUICK } else { FULL })
     }
 
-    /// One that measures each side once.
+    /// A bench that measures each side once.
     pub fn once(quick: bool) -> Result<Bench, Box<dyn Error>> {
         Bench::timed(quick, if quick { ONCE_QUICK } else { ONCE })
     }
@@ -82,17 +82,17 @@ impl Bench {
         self.binaries.join(name)
     }
 
-    /// A program of ours, on one core when that is said.
+    /// A program of this workspace, pinned to `core` if given.
     pub fn command(&self, name: &str, core: Option<usize>) -> Command {
         self.pinned(&self.binary(name).display().to_string(), core)
     }
 
-    /// The core of what is measured.
+    /// The core of the measured server.
     pub fn server_core(&self) -> usize {
         self.server_core
     }
 
-    /// Any program, on one core when that is said.
+    /// Any program, pinned to `core` if given.
     pub fn pinned(&self, program: &str, core: Option<usize>) -> Command {
         let mut command = match core {
             None => Command::new(program),
@@ -116,7 +116,7 @@ impl Bench {
         Duration::from_millis(self.timing.sample_ms)
     }
 
-    /// How long it is driven before.
+    /// How long a server is driven before a sample.
     pub fn warm_up(&self) -> Duration {
         Duration::from_millis(self.timing.warm_up_ms)
     }
@@ -126,7 +126,7 @@ impl Bench {
         Duration::from_millis(self.timing.compile_ms)
     }
 
-    /// A number that quick runs make smaller.
+    /// `full`, or `quick` in quick runs.
     pub fn scaled(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
     }
@@ -174,14 +174,14 @@ impl Bench {
     }
 }
 
-/// A program to be measured against.
+/// A program that Forebay is compared with.
 pub struct Peer {
     child: Child,
     /// Where it serves.
     pub address: SocketAddr,
 }
 
-/// A JVM on a part of a core takes its time to listen.
+/// A JVM on a part of a core takes long to listen.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Peer {
@@ -212,13 +212,13 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts, and waits until memory is loaded, however long that takes.
+/// Starts a server, and waits until memory is loaded, without a timeout.
 pub fn start_loaded(start: &Start) -> Result<Server, Box<dyn Error>> {
     let mut server = start.try_start().map_err(|ended| format!("the server did not start: {ended:?}"))?;
     while server.admin("GET", "/ready").status != 200 {

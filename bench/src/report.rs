@@ -1,4 +1,4 @@
-//! What is printed, and what is kept.
+//! The printed report, and the files.
 
 use crate::machine;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a value is held to.
+/// The bar of a value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Bar {
     /// Not above.
@@ -20,7 +20,7 @@ pub enum Bar {
     None,
 }
 
-/// What a row comes to.
+/// The lines of a row.
 pub type Lines = Result<Vec<Line>, Box<dyn Error>>;
 
 /// One measured value.
@@ -35,7 +35,7 @@ pub struct Line {
     pub bar: Bar,
     /// Where the bar comes from, in words.
     pub bar_from: String,
-    /// Rates and whatever else belongs beside it.
+    /// Rates and other figures, printed beside the value.
     pub beside: String,
     /// Every sample.
     pub samples: Value,
@@ -93,7 +93,7 @@ impl Line {
         if self.bar_from.is_empty() { text } else { format!("{text} ({})", self.bar_from) }
     }
 
-    /// Value over bar; none for a bar of zero.
+    /// Value divided by bar; `None` for a bar of zero.
     fn ratio(&self) -> Option<f64> {
         match self.bar {
             Bar::AtMost(limit) | Bar::AtLeast(limit) if limit != 0.0 && !self.value.is_nan() => {
@@ -112,7 +112,7 @@ impl Line {
     }
 }
 
-/// Three digits that matter, and no more than that. What could not be measured is not a number.
+/// Three significant digits; `NaN` for a value that could not be measured.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size.is_nan() => "–".into(),
@@ -143,7 +143,7 @@ impl Report {
         Report { quick, markdown: head.into(), lines: Vec::new(), missed: 0 }
     }
 
-    /// Prints and keeps a line.
+    /// Prints and stores a line.
     pub fn add(&mut self, row: &str, line: Line) {
         let ratio = line.ratio().map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}"));
         let (value, bar, verdict) = (number(line.value), line.bar_text(), line.verdict());

@@ -27,7 +27,7 @@ use crate::report::Lines;
 
 /// A row of the targets.
 pub struct Row {
-    /// As it is asked for.
+    /// The name by which it is requested.
     pub name: &'static str,
     /// What it is about.
     pub title: &'static str,

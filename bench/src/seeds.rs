@@ -1,11 +1,12 @@
-//! The seeds, replayed: figures of the documents that Forebay comes from, as published, and the same here,
-//! theirs and ours. `forebay-bench --seeds` writes `docs/seeds.md`; with `--quick` cells are a second long,
-//! and what that or a part of the sections comes to (`--seeds codes valkey`) goes to `bench/results/`.
+//! The seeds, replayed: the published figures of the documents that Forebay is based on, and the same
+//! measured here, for their programs and for Forebay. `forebay-bench --seeds` writes `docs/seeds.md`; with
+//! `--quick` cells are a second long. Results of quick runs and of selected sections (`--seeds codes
+//! valkey`) go to `bench/results/`.
 //!
-//! One module a section, each a table of what is run; `figure` is a row of it, `page` what is written,
-//! `programs` starts the peers that are built for this. What cannot be started is named on the page with its
-//! reason, and stops nothing else. Published figures stand beside what they are compared with, by the number
-//! of their source in `page::SOURCES`; one that is not known is never guessed.
+//! One module for each section, each with a table of its runs; `figure` is a row of it, `page` writes the
+//! page, `programs` starts the peers that are built for this. A program that cannot be started is named on
+//! the page with the reason, and does not stop the others. Published figures stand beside the measured ones,
+//! with the number of their source in `page::SOURCES`; an unknown figure is never guessed.
 
 mod accounts;
 mod cache;
@@ -27,10 +28,10 @@ use std::error::Error;
 
 /// A document, or a part of one.
 struct Section {
-    /// As it is asked for.
+    /// The name by which it is requested.
     name: &'static str,
     title: &'static str,
-    /// What runs, under which conditions, and what the extrapolation takes for granted.
+    /// What runs, under which conditions, and the assumptions of the extrapolation.
     about: &'static str,
     run: fn(&Bench) -> Figures,
 }

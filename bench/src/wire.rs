@@ -1,10 +1,10 @@
-//! Bytes that went over connections to a port of this machine, by the kernel's own count.
+//! Bytes sent over connections to a port of this machine, as counted by the kernel.
 
 use std::error::Error;
 use std::process::Command;
 
-/// What all clients of that port have sent and received so far, by `ss` (iproute2). Connections
-/// that were closed do not count.
+/// The bytes that all clients of that port have sent and received so far, from `ss` (iproute2).
+/// Closed connections do not count.
 pub fn bytes_with(port: u16) -> Result<f64, Box<dyn Error>> {
     let output = Command::new("ss")
         .args(["-tinH", "state", "established", "dport", "=", &format!(":{port}")])

@@ -1,4 +1,4 @@
-//! A tab of headless Chromium, steered through its DevTools protocol.
+//! A tab of headless Chromium, controlled through the DevTools protocol.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -16,13 +16,13 @@ pub struct Tab {
     socket: WebSocket<TcpStream>,
     session: String,
     calls: u64,
-    /// What the page wrote to its console, threw, or was refused.
+    /// The page's console messages, exceptions and blocked requests.
     pub complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 impl Tab {
-    /// Opens a page of so many CSS pixels width.
+    /// Opens a page, `width` CSS pixels wide.
     #[track_caller]
     pub fn open(url: &str, width: u32) -> Tab {
         let profile = tempfile::tempdir().expect("a folder");
@@ -38,7 +38,7 @@ impl Tab {
         let mut lines = BufReader::new(browser.stderr.take().expect("a pipe")).lines();
         let found = lines
             .find_map(|line| line.expect("text").strip_prefix("DevTools listening on ").map(str::to_owned));
-        // It goes on writing there.
+        // Chromium continues to write to standard error, so the rest is read and discarded.
         std::thread::spawn(move || lines.for_each(drop));
         let endpoint = found.expect("chromium says where it listens");
         let authority = endpoint["ws://".len()..].split('/').next().expect("an authority").to_owned();
@@ -125,13 +125,13 @@ impl Tab {
         panic!("{id} is not reached by the keyboard");
     }
 
-    /// Makes the page so large, in CSS pixels.
+    /// Resizes the page, in CSS pixels.
     pub fn resize(&mut self, width: u32, height: u32) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 
-    /// Prefers `dark` or `light`.
+    /// Sets the preferred colour scheme: `dark` or `light`.
     pub fn prefer(&mut self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
@@ -146,7 +146,7 @@ impl Tab {
 
 impl Drop for Tab {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = self.browser.kill();
         let _ = self.browser.wait();
     }

@@ -1,6 +1,7 @@
-//! The dashboard in a real browser: what it shows is what `/metrics` tells, and an operator steers by it.
+//! The dashboard in a real browser: it shows the figures of `/metrics`, and its controls work.
 //!
-//! `FOREBAY_SCREENSHOTS=folder` has the load go on for a minute, and leaves pictures of the page there.
+//! With `FOREBAY_SCREENSHOTS=folder` the load runs for a minute, and screenshots of the page are
+//! written there.
 
 use crate::chromium::Tab;
 use forebay_tests::{Folder, Server, Start, binary, wait_for};
@@ -50,7 +51,7 @@ fn open(server: &Server, width: u32) -> Tab {
     tab
 }
 
-/// What `/metrics` tells now, by series.
+/// The current values of `/metrics`, by series.
 fn scraped(server: &Server) -> BTreeMap<String, f64> {
     let answer = server.admin("GET", "/metrics");
     let samples = answer.text().lines().filter(|line| !line.starts_with('#'));
@@ -103,7 +104,7 @@ fn its_values_are_those_of_metrics_under_load_and_after() {
     for _ in 0..2 {
         let before = scraped(&server);
         let count = tab.eval(SCRAPES).as_u64().expect("a number");
-        // The next but one begins after `before` was taken.
+        // The scrape after the next one begins after `before` was read.
         tab.wait_until(&format!("{SCRAPES} >= {}", count + 2));
         let during = shown(&mut tab);
         let after = scraped(&server);
@@ -246,7 +247,7 @@ fn pictures(tab: &mut Tab, folder: &std::path::Path) {
         for width in [1440, 390] {
             tab.prefer(scheme);
             tab.resize(width, 900);
-            // The charts are drawn anew for their width with the next scrape.
+            // The next scrape redraws the charts for their width.
             let count = tab.eval(SCRAPES).as_u64().expect("a number");
             tab.wait_until(&format!("{SCRAPES} > {}", count + 1));
             let height = tab.eval("document.documentElement.scrollHeight").as_u64().expect("a number");

@@ -1,6 +1,6 @@
 //! What a person sees of a real server under load: its dashboard ([`dashboard`]); the verdict of
-//! `--monitor` on a real `forebay serve`, and the page of that run in a real browser. The page's layout is
-//! held to account in `crates/load/tests/report_browser.rs`.
+//! `--monitor` on a real `forebay serve`, and the page of that run in a real browser.
+//! `crates/load/tests/report_browser.rs` tests the page's layout.
 
 mod chromium;
 mod dashboard;
@@ -13,7 +13,7 @@ use forebay_tests::{Folder, Start, binary, example};
 use std::process::Command;
 use std::time::Duration;
 
-/// Every request is a committed insert into one SQLite file: the store is what they wait for, however busy
+/// Every request is a committed insert into one SQLite file: the requests wait for the store, however busy
 /// the machine is.
 #[test]
 fn a_record_store_that_takes_no_more() {
@@ -29,7 +29,7 @@ fn a_record_store_that_takes_no_more() {
     assert_eq!(results.status(201), results.requests.completed, "{results}");
     let verdict = results.verdict.clone().expect("a verdict");
     if verdict.limit == Limit::StolenCpu {
-        // True of the machine that this runs on, and it hides what was made.
+        // This verdict is true of the machine, and hides the caused limit.
         eprintln!("{}", verdict.why);
         return;
     }

@@ -1,4 +1,4 @@
-//! The database is away, or the shared cache is.
+//! The database or the shared cache is unreachable.
 
 use super::{Ground, counted};
 use forebay_tests::{JumpingClock, Postgres, Stores, wait_for};
@@ -33,7 +33,7 @@ fn stale_answers_while_the_database_is_away() {
     let kept = client.get("/things/1").expect(200);
     assert_eq!(kept, json!({ "id": 1, "name": "one" }));
     postgres.kill();
-    // Longer than answers are good for.
+    // Longer than answers stay fresh.
     std::thread::sleep(std::time::Duration::from_millis(500));
     for _ in 0..20 {
         assert_eq!(client.get("/things/1").expect(200), kept, "what was kept stands in");
@@ -89,7 +89,8 @@ fn everything_goes_on_without_the_shared_cache() {
     }
 }
 
-/// What is kept would seem fresh for a day then: its age follows from how long it is to be kept.
+/// A cached answer would then seem fresh for a day, because its age is computed from the remaining
+/// time to live.
 #[test]
 fn an_answer_is_not_shown_for_longer_when_the_clock_of_the_shared_cache_goes_back() {
     let config = CONFIG.replace("shared = \"100ms\"", "shared = \"1m\"");
@@ -101,7 +102,7 @@ fn an_answer_is_not_shown_for_longer_when_the_clock_of_the_shared_cache_goes_bac
     let mut client = server.client();
     client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
     client.get("/things/1").expect(200);
-    // By a writer that no cache hears of.
+    // Written by SQL, so no cache is told.
     ground.stores.archive(&ground.folder).rows("UPDATE things SET name = 'two' RETURNING id");
     assert_eq!(client.get("/things/1").json()["name"], "one");
     clock.jump_of(redis.nodes()[0].port, -24 * 3_600);
@@ -122,7 +123,7 @@ fn dropping_by_hand_reaches_every_server() {
         for client in &mut clients {
             client.get("/things/1").expect(200);
         }
-        // Somebody else writes, whom no cache hears.
+        // Another client writes by SQL, so no cache is told.
         archive.rows(&format!("UPDATE things SET name = 'other {round}' RETURNING id"));
         assert_ne!(clients[1].get("/things/1").json()["name"], format!("other {round}"));
         servers[0].admin("POST", target).expect(200);

@@ -1,4 +1,4 @@
-//! Two servers, reads and writes interleaved: what is answered is as new as was promised.
+//! Two servers, reads and writes interleaved: answers are as fresh as the config promises.
 
 use super::race::{Race, SMALL, size};
 use super::{Ground, counted, version};
@@ -32,7 +32,7 @@ fn config(local: &str, shared: &str) -> String {
     CONFIG.replace("LOCAL", local).replace("SHARED", shared)
 }
 
-/// Two servers on one shared level, the second one by way of a cable.
+/// Two servers on one shared level; the second connects through a cable.
 fn two_servers(ground: &Ground) -> ([Server; 2], Cable) {
     let redis = ground.redis.as_ref().expect("a shared level").url();
     let port = redis.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
@@ -41,7 +41,7 @@ fn two_servers(ground: &Ground) -> ([Server; 2], Cable) {
     ([ground.start("a").start(), ground.start("b").set(&through).start()], cable)
 }
 
-/// Not one read that began after a write's answer shows the older row, also while a server is cut off.
+/// No read that began after a write's answer shows the older row, not even while a server is cut off.
 #[test]
 fn strict_is_never_older_than_a_finished_write() {
     let ground = Ground::shared(&config("1m", "10m"), Topology::Single, Flavour::Redis);
@@ -75,10 +75,9 @@ fn one_server_alone_is_strict_whatever_it_promises() {
     }
 }
 
-/// What was shown on another server than the one that was written to is no older than `local`, also while
-/// one is cut off; what is written through one that is cut off the others see when `shared` ends, at the
-/// latest. An answer's life begins when it is there: between that and its query lies less than the slowest
-/// read took.
+/// Rows shown by a server other than the written one are no older than `local`, also while a server is cut
+/// off. A write through the cut-off server is visible on the others when `shared` ends, at the latest. An
+/// answer's life begins when it is cached, less than the slowest read after its query.
 #[test]
 fn eventual_is_never_older_than_local() {
     let (local, shared) = (Duration::from_millis(500), Duration::from_secs(3));
@@ -104,15 +103,15 @@ fn other_servers_hear_of_a_write() {
     for round in 1..20 {
         clients[round % 2].ask("PUT", "/things/1", Some(&format!("{{\"version\":{round}}}"))).expect(200);
         assert_eq!(version(&mut clients[round % 2], "/eventual/1"), round as i64, "where it was written");
-        // Long before `local` ends.
+        // This must happen long before `local` ends.
         forebay_tests::wait_for("the other server hears of it", || {
             (version(&mut clients[(round + 1) % 2], "/eventual/1") == round as i64).then_some(())
         });
     }
 }
 
-/// A server that hears nothing shows what is older until `local` ends (300 ms), not until `shared` does (10
-/// minutes).
+/// A server that receives no invalidations shows older rows until `local` ends (300 ms), not until `shared`
+/// ends (10 minutes).
 #[test]
 fn who_is_cut_off_catches_up_when_local_ends() {
     let config = config("300ms", "10m").replace("consistency = \"strict\", ", "");
@@ -132,8 +131,8 @@ fn who_is_cut_off_catches_up_when_local_ends() {
     }
 }
 
-/// Where `strict` is promised a write of which others could not be told says so; what is read is never
-/// older all the same.
+/// With `strict`, a write whose invalidation could not be sent to other servers says so; reads still
+/// never show older rows.
 #[test]
 fn strict_says_when_others_could_not_be_told() {
     let mut ground = Ground::shared(&config("300ms", "10m"), Topology::Single, Flavour::Valkey);

@@ -1,8 +1,8 @@
-//! The cache under what it is there for: stampedes, a database and a Redis that die, writes through several
-//! servers, and requests that try to get each other's answers.
+//! The cache under stampedes, a dying database and a dying Redis, writes through several servers, and
+//! requests that try to get each other's answers.
 //!
-//! How often the database was asked is counted by the server itself (`/cache` of the admin listener) and,
-//! where the statement says so, by the database.
+//! The server counts how often it queried the database (`/cache` of the admin listener); where the
+//! statement counts its runs, the database does too.
 
 mod away;
 mod freshness;
@@ -33,7 +33,7 @@ impl Ground {
         Ground::on(config, Stores::postgres)
     }
 
-    /// On those stores, which are made when it is this test's turn.
+    /// With these stores, which are created when it is this test's turn.
     #[track_caller]
     fn on(config: &str, stores: impl FnOnce() -> Stores) -> Ground {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ impl Ground {
         Ground { redis: Some(redis), ..Ground::new(config) }
     }
 
-    /// A server with a data folder of its own.
+    /// A server with its own data folder.
     fn start(&self, name: &str) -> Start {
         let start = Start::new(binary(), &self.folder, &self.config)
             .stores(&self.stores, &self.folder)
@@ -63,21 +63,21 @@ impl Ground {
     }
 }
 
-/// A thousand connections need as many files; servers that are started inherit the limit.
+/// A thousand connections need as many open files; started servers inherit the limit.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
         .expect("a limit can be raised to its maximum");
 }
 
-/// A number of `/cache`.
+/// A counter of `/cache`.
 #[track_caller]
 fn counted(server: &Server, what: &str) -> u64 {
     let counts = server.admin("GET", "/cache").expect(200);
     counts[what].as_u64().unwrap_or_else(|| panic!("no {what} in {counts}"))
 }
 
-/// The version that a row has which is shown.
+/// The version of the row in the answer.
 #[track_caller]
 fn version(client: &mut Client, target: &str) -> i64 {
     let answer = client.get(target).expect(200);

@@ -1,4 +1,5 @@
-//! Requests that try to get an answer kept for others, or to see what was kept for others.
+//! Requests that try to have an answer cached for other clients, or to read answers cached for
+//! others.
 
 use super::{Ground, counted};
 use forebay_tests::Client;
@@ -47,7 +48,7 @@ sql = "SELECT 1 AS one"
 cache = { local = "10m" }
 "#;
 
-/// A target, header fields, and what must be answered.
+/// A target, header fields, and the expected answer.
 type Asked<'a> = (&'a str, &'a [(&'a str, &'a str)], String);
 
 #[track_caller]
@@ -62,7 +63,7 @@ fn nobody_gets_anothers_answer() {
     let ground = Ground::new(CONFIG);
     let server = ground.start("a").start();
     let mut client = server.client();
-    // What is asked, and what must be answered, whoever asked what before.
+    // Requests and their expected answers, whatever was requested before.
     let long = "x".repeat(2000);
     let table: &[Asked<'_>] = &[
         ("/things/1", &[], r#"{"id":1,"note":null}"#.into()),
@@ -94,7 +95,7 @@ fn nobody_gets_anothers_answer() {
         for (target, headers, expected) in table {
             assert_eq!(body(&mut client, target, headers), *expected, "round {round}: {target} {headers:?}");
         }
-        // In the other order as well.
+        // The same in reverse order.
         for (target, headers, expected) in table.iter().rev() {
             assert_eq!(body(&mut client, target, headers), *expected, "round {round}: {target} {headers:?}");
         }

@@ -1,8 +1,9 @@
-//! Readers and a writer on several servers at once, and what the readers saw: how long the oldest row that
-//! anybody was shown had been outdated.
+//! Readers and a writer on several servers at once. Measures how long the oldest row that a reader saw had
+//! been outdated.
 //!
-//! One clock tells when a write was answered and when a read began, so that a read that began after an
-//! answer and shows less is seen whatever thread, connection or server it went through.
+//! One clock times the answers of writes and the beginnings of reads, so that a read that began after
+//! a write's answer and shows an older version is found, whatever thread, connection or server it
+//! used.
 
 use super::version;
 use forebay_tests::{Cable, Client, Server, wait_for};
@@ -14,8 +15,8 @@ const THINGS: usize = 4;
 /// Threads that read.
 const READERS: usize = 4;
 
-/// How much is read and written, and for how long the last server is cut off from the shared level in the
-/// middle of it.
+/// The numbers of reads and writes, and how long the last server is cut off from the shared level in the
+/// middle.
 #[derive(Clone, Copy)]
 pub struct Size {
     pub reads: u64,
@@ -23,10 +24,10 @@ pub struct Size {
     pub cut: Duration,
 }
 
-/// What `make test` does.
+/// The size in `make test`.
 pub const SMALL: Size = Size { reads: 4_000, writes: 400, cut: Duration::from_secs(2) };
 
-/// [`SMALL`], or as many reads as `FOREBAY_READS` says and a write for a hundred of them.
+/// [`SMALL`], or `FOREBAY_READS` reads with one write for every hundred of them.
 pub fn size() -> Size {
     match std::env::var("FOREBAY_READS").ok().filter(|reads| !reads.is_empty()) {
         None => SMALL,
@@ -39,13 +40,13 @@ pub fn size() -> Size {
 
 #[derive(Default)]
 struct Write {
-    /// When its answer was there, in nanoseconds since the beginning; 0: not yet.
+    /// When the write was answered, in nanoseconds since the beginning; 0: not yet.
     answered_ns: AtomicU64,
-    /// Its server could not tell the others.
+    /// Whether its server could not send the invalidation to the others.
     untold: AtomicBool,
 }
 
-/// What was acknowledged when.
+/// The acknowledged writes, with their times.
 struct History {
     began: Instant,
     /// By thing and version.
@@ -75,8 +76,9 @@ impl History {
         self.here[thing][server].store(version, SeqCst);
     }
 
-    /// For how long something newer had been acknowledged when a read began that showed this; `untold`
-    /// counts only what others had not been told of, else only what they had.
+    /// For how long a newer version had been acknowledged when the read began that showed `shown`.
+    /// With `untold`, only writes count whose invalidation was not sent to others; otherwise only the
+    /// other writes.
     fn outdated_ns(&self, thing: usize, shown: i64, read_ns: u64, untold: bool) -> u64 {
         let newer = self.writes[thing][shown as usize + 1..].iter();
         newer
@@ -87,7 +89,7 @@ impl History {
     }
 }
 
-/// What the readers saw.
+/// The results of the readers.
 #[derive(Default)]
 pub struct Seen {
     reads: AtomicU64,
@@ -98,35 +100,35 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// How often was read, in all.
+    /// The number of all reads.
     pub fn reads(&self) -> u64 {
         self.reads.load(SeqCst)
     }
 
-    /// How often through the server that was cut off, meanwhile.
+    /// The number of reads through the cut-off server while it was cut off.
     pub fn cut_off(&self) -> u64 {
         self.cut_off.load(SeqCst)
     }
 
-    /// For how long the oldest row that was shown had been outdated by a write of which every server could
-    /// be told.
+    /// How long the oldest row that was shown had been outdated by a write whose invalidation reached
+    /// every server.
     pub fn outdated(&self) -> Duration {
         Duration::from_nanos(self.outdated_ns.load(SeqCst))
     }
 
-    /// The same by one of which the others could not be told.
+    /// The same for writes whose invalidation could not be sent to the others.
     pub fn outdated_untold(&self) -> Duration {
         Duration::from_nanos(self.outdated_untold_ns.load(SeqCst))
     }
 
-    /// The slowest read: no more can have passed between the query of a fill and the beginning of its
-    /// answer's life.
+    /// The slowest read. The time between the query of a fill and the beginning of its answer's life
+    /// is no longer.
     pub fn slowest(&self) -> Duration {
         Duration::from_nanos(self.slowest_ns.load(SeqCst))
     }
 }
 
-/// A check that failed ends the other threads, too.
+/// Ends the other threads when a check has failed.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -137,7 +139,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Who reads and writes what where.
+/// The servers, the route and the state of a race.
 pub struct Race<'a> {
     servers: &'a [Server],
     route: &'a str,
@@ -150,7 +152,7 @@ pub struct Race<'a> {
 }
 
 impl<'a> Race<'a> {
-    /// Through these servers.
+    /// A race through these servers.
     pub fn new(servers: &'a [Server], route: &'a str, size: Size) -> Race<'a> {
         Race {
             servers,
@@ -164,13 +166,13 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// The last server has its shared level through this cable, which is cut for a while.
+    /// The last server reaches its shared level through this cable, which is cut for a while.
     pub fn cutting(self, cable: &'a Cable) -> Race<'a> {
         Race { cable: Some(cable), ..self }
     }
 
-    /// Runs it. A server never shows less than it has itself acknowledged; everything else is in what is
-    /// given back.
+    /// Runs the race. Asserts that a server never shows less than it has itself acknowledged; all other
+    /// findings are returned.
     pub fn run(self) -> Seen {
         let mut clients = self.clients();
         (0..THINGS).for_each(|thing| self.write(&mut clients, thing, 1, 0));
@@ -209,7 +211,7 @@ impl<'a> Race<'a> {
         server + 1 == self.servers.len() && self.is_cut.load(SeqCst)
     }
 
-    /// Until everything is read and written, or some check has failed.
+    /// Whether reads or writes are left and no check has failed.
     fn goes_on(&self) -> bool {
         !self.done.load(SeqCst)
     }
@@ -238,7 +240,7 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Spread over all reads.
+    /// Writes, spread evenly over all reads.
     fn write_all(&self, clients: &mut [Client]) {
         let _ends = Ends(&self.done);
         for turn in 0..self.size.writes {
@@ -263,7 +265,7 @@ impl<'a> Race<'a> {
         let answer = clients[server].ask("PUT", &format!("/things/{thing}"), Some(&body));
         let untold = was_cut || self.is_cut_off(server);
         if untold && answer.status == 503 {
-            // Where `strict` is promised it is not acknowledged what others cannot be told; by way of
+            // With `strict`, a write whose invalidation cannot be sent is not acknowledged; through
             // another server it can be.
             answer.expect_problem(503, "it was written, but other servers may show");
             return self.write(clients, thing, version, 0);
@@ -272,7 +274,7 @@ impl<'a> Race<'a> {
         self.history.acknowledged(thing, version, server, untold);
     }
 
-    /// Cuts the last server off when a third is read, and mends it.
+    /// Cuts the last server off after a third of the reads, and mends the cable later.
     fn cut(&self, cable: &Cable) {
         let _ends = Ends(&self.done);
         while self.goes_on() && self.seen.reads() * 3 < self.size.reads {
@@ -281,7 +283,7 @@ impl<'a> Race<'a> {
         self.is_cut.store(true, SeqCst);
         cable.cut();
         std::thread::sleep(self.size.cut);
-        // A reader that waits for the shared level until it gives it up.
+        // A reader waits for the shared level until its timeout.
         while self.goes_on() && self.seen.cut_off() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,4 +1,4 @@
-//! A thousand clients ask for the same at once, and it is not there.
+//! A thousand clients request the same uncached entry at once.
 
 use super::{Ground, counted};
 use forebay_tests::{Client, Postgres, Server, Stores, request_bytes, wait_for};
@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const CLIENTS: usize = 1000;
-/// A shared level that does not answer within a second, as on a machine that stands still, is done without:
-/// then it is tried again whether servers ask once together.
+/// A server works without the shared level when that does not answer within a second, as on a stalled
+/// machine. The check whether all servers together query once is then repeated, up to this number of times.
 const TRIES: usize = 5;
 
-/// A statement of two seconds, and how often it ran: the sequence counts, whatever becomes of the statement.
+/// A statement of two seconds. The sequence counts its runs, even if the statement fails.
 const CONFIG: &str = r#"
 [table.runs]
 hot = false
@@ -98,7 +98,7 @@ fn one_query_for_several_servers() {
     for (topology, flavour) in
         [(Topology::Single, Flavour::Redis), (Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Valkey)]
     {
-        // Well below the time for which one server's lease keeps the others waiting.
+        // Well below the duration of the lease for which the other servers wait.
         let ground = Ground::shared(&CONFIG.replace("pg_sleep(2)", "pg_sleep(1)"), topology, flavour);
         let servers = ["a", "b", "c"].map(|name| ground.start(name).start());
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
@@ -121,25 +121,25 @@ fn one_query_for_several_servers() {
     }
 }
 
-/// The database dies in the middle of the query: who has never been answered gets 503 and when to ask
-/// again, who can be shown something older is.
+/// The database dies in the middle of the query. Clients get a stale answer if one is cached; the
+/// others get 503 with Retry-After.
 #[test]
 fn the_database_dies_under_a_thousand() {
     let postgres = Postgres::start(&[]);
-    // Each statement but the first is there until the database dies.
+    // Each statement except the first runs until the database dies.
     let config = CONFIG.replace("pg_sleep(2)", "pg_sleep(CASE lastval() WHEN 1 THEN 0 ELSE 600 END)");
     let config = config.replace("concurrency = 5000", "concurrency = 5000\ntimeout = \"10m\"");
     let ground = Ground::on(&config, || Stores::postgres_at(&postgres.server_url()));
     let server = ground.start("a").start();
     let kept = server.client().get("/stale/a").expect(200);
-    // Its life is over, so that the thousand ask anew.
+    // The answer's life is over, so that the thousand clients cause a new fill.
     std::thread::sleep(Duration::from_millis(200));
     let older = send_all(&[server.address], CLIENTS / 2, |_| "/stale/a".to_owned());
     let never = send_all(&[server.address], CLIENTS / 2, |_| "/slow/a".to_owned());
     let archive = ground.stores.archive(&ground.folder);
     let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     wait_for("both queries run", || (archive.number(sleeping) == 2).then_some(()));
-    // A request that the server reads after the death asks anew.
+    // A request that the server reads after the death causes another query.
     let asked = 1 + CLIENTS as u64;
     wait_for("all of them wait", || (counted(&server, "misses") == asked).then_some(()));
     postgres.kill();
@@ -157,7 +157,7 @@ fn the_database_dies_under_a_thousand() {
 }
 
 /// Redis dies while a thousand clients of three servers wait for one query: all are answered, and each
-/// server goes on with its own memory.
+/// server continues with its local level.
 #[test]
 fn redis_dies_under_a_thousand() {
     let mut ground = Ground::shared(CONFIG, Topology::Single, Flavour::Redis);
@@ -171,11 +171,11 @@ fn redis_dies_under_a_thousand() {
         client.receive(false).expect("everybody is answered").expect(200);
     }
     let after = fills();
-    // Once for those who came before it was noticed, and once for those after: they must not be shown what
-    // somebody may have dropped unheard.
+    // Once for clients that came before the loss was noticed, and once for those after it: they must not
+    // get an answer that another server may have dropped without this one being told.
     assert!(after <= 2 * servers.len() as u64, "a server asks once or twice, however many wait: {after}");
-    // What they kept from before is dropped once, since nobody tells them any more what others write. Then
-    // the local level and the database go on.
+    // Entries from before are dropped once, because the servers receive no more invalidations. Then the
+    // local level and the database continue.
     let mut clients = servers.each_ref().map(Server::client);
     for client in &mut clients {
         client.get("/quick/a").expect(200);

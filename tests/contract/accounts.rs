@@ -9,7 +9,7 @@ const FILES: [&str; 2] = ["accounts.toml", "accounts-hot.toml"];
 const FIXED: [&str; 2] = ["06f40771-6460-479a-a47c-177473e240b5", "4db7506f-43fe-475e-afbe-842514a6223b"];
 const SECRET: &str = "open sesame";
 
-/// Whatever variable the example reads its secret from.
+/// Sets the variable from which the example reads its secret.
 fn with_secret(file: &str, start: Start) -> Start {
     let text = std::fs::read_to_string(forebay_tests::example(file)).expect("the example can be read");
     let from = text.find("${").expect("the secret comes from the environment");
@@ -18,7 +18,7 @@ fn with_secret(file: &str, start: Start) -> Start {
     start.environment(&name, SECRET)
 }
 
-/// An app with so many generated accounts.
+/// An app with `size` generated accounts.
 #[track_caller]
 fn generated(file: &str, size: u64) -> App {
     let app = App::start_with(file, |start| with_secret(file, start));
@@ -35,7 +35,7 @@ fn stored(app: &App) -> i64 {
 
 fn wait_generated(app: &App, size: u64) {
     wait_for("all accounts are in the database", || (stored(app) == size as i64).then_some(()));
-    // The job has ended as well: another may start.
+    // The job has ended too, so another may start.
     wait_for("the job has ended", || {
         (!app.server.admin("GET", "/jobs").text().contains("running")).then_some(())
     });
@@ -48,7 +48,7 @@ fn account(answer: &Answer) -> Value {
     value
 }
 
-/// What the generator makes.
+/// Checks an account as the generator makes it.
 #[track_caller]
 fn check_account(value: &Value, id: &str) {
     assert_eq!(value["id"], id);
@@ -73,7 +73,7 @@ fn generated_accounts_are_as_described() {
         for id in ids.chain(FIXED.map(str::to_owned)) {
             check_account(&account(&client.get(&format!("/accounts/{id}"))), &id);
         }
-        // Generating again starts anew.
+        // Generating again replaces the accounts.
         client.post("/accounts/generate-test-data?size=100").expect(202);
         wait_generated(&app, 100);
         for id in FIXED {
@@ -155,7 +155,7 @@ fn random_writes_insert_and_delete() {
             }
             previous = now;
         }
-        // Each by chance: sixty of a kind have the probability of 2^-59.
+        // Each is drawn at random: sixty of the same kind have a probability of 2^-59.
         assert!(inserted > 0 && deleted > 0, "{file}: {inserted} inserted, {deleted} deleted");
         let archive = app.archive();
         let distinct = archive.number("SELECT count(DISTINCT email) FROM account");
@@ -166,7 +166,7 @@ fn random_writes_insert_and_delete() {
 #[test]
 fn random_writes_spare_the_fixed_accounts() {
     for file in FILES {
-        // Hardly anything else to delete.
+        // There is hardly any other row to delete.
         let app = generated(file, 3);
         let mut client = app.server.client();
         for _ in 0..200 {
@@ -199,7 +199,8 @@ fn wrong_sizes_are_400() {
 /// An address of this machine that is not loopback. Packets to it stay on the machine.
 fn outside_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Chooses a route and sends nothing (a documentation address, RFC 5737).
+    // Connecting a UDP socket chooses a route and sends nothing (a documentation address, RFC
+    // 5737).
     socket.connect("198.51.100.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
@@ -213,7 +214,8 @@ fn is_unknown_route(answer: &Answer) -> bool {
 #[test]
 fn requests_from_outside_need_the_secret() {
     let Some(outside) = outside_address() else {
-        // Without a second interface nobody can come from outside; the guard's own tests are in the server.
+        // Without a second interface no request can come from outside; the server's own tests cover the
+        // guard.
         return eprintln!("this machine has only loopback");
     };
     for file in FILES {

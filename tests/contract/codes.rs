@@ -58,7 +58,7 @@ fn code_is_one_committed_insert() {
         let code = archive.text(&format!("SELECT code FROM codes WHERE id = {}", row["id"]));
         assert_eq!(row["code"], code);
     }
-    // A kill loses none.
+    // A kill loses no row.
     let App { server, folder, stores } = app;
     server.kill();
     assert_eq!(stores.archive(&folder).number("SELECT count(*) FROM codes"), 20);
@@ -82,7 +82,8 @@ fn four_ways_to_a_random_row() {
             assert!(rows.contains(&row), "{target}: {row} was never created");
             seen.insert(row["id"].as_i64());
         }
-        // Five rows, sixty draws: one that always gives the same is not random (1 in 10^40).
+        // Five rows, sixty draws: a route that always returns the same row is not random (1 in
+        // 10^40).
         assert_eq!(seen.len() > 1, target != "/code-v4?max=1", "{target}: {seen:?}");
     }
     for target in ["/code-v4?max=abc", "/code-v4?max=1.5", "/code-v4?max=99999999999999999999"] {
@@ -92,7 +93,7 @@ fn four_ways_to_a_random_row() {
 
 #[test]
 fn a_code_that_exists_is_409() {
-    // A file whose codes are all the same: nothing else about it is changed.
+    // The example with a constant code; the rest of the file is unchanged.
     let code = "A".repeat(500);
     let app = App::start_changed("codes.toml", "random_base64(500)", &format!("one_of({code})"));
     let mut client = app.server.client();
@@ -100,14 +101,14 @@ fn a_code_that_exists_is_409() {
     let again = client.post("/code");
     again.expect_problem(409, "code");
     assert_eq!(app.archive().number("SELECT count(*) FROM codes"), 1);
-    // One test at a time has the stores, and one server in it.
+    // Only one test, and one server in it, uses the stores at a time.
     drop((client, app));
 
     let app = App::start_changed("codes.toml", "random_base64(500)", &format!("one_of({code})"));
     let mut client = app.server.client();
     created(&client.post("/code-fast"));
     client.post("/code-fast").expect_problem(409, "code");
-    // No unique code: as many as you like.
+    // The column is not unique: any number of rows may have the same code.
     created(&client.post("/code-ultra-fast"));
     created(&client.post("/code-ultra-fast"));
     app.server.drain();
@@ -138,7 +139,7 @@ fn code_fast_is_read_and_drained() {
     check_stored(&app, "codes", &rows);
 }
 
-/// A time without the zeros at the end of its fraction.
+/// A time without the trailing zeros of its fraction.
 fn without_zeros(time: &str) -> &str {
     time.trim_end_matches('Z').trim_end_matches('0').trim_end_matches('.')
 }
@@ -203,14 +204,16 @@ fn sql_and_hot_inserts_share_one_table() {
     let archive = app.archive();
     assert_eq!(archive.number("SELECT count(*) FROM codes"), 60);
     assert_eq!(app.server.drain_state()["dead_total"], 0);
-    // The table is shared, and what others wrote is seen by SQL and, after a restart, by the hot table.
+    // The table is shared: rows written by other clients are visible to SQL and, after a restart, in
+    // the hot table.
     let seen: HashSet<i64> = (0..300).filter_map(|_| data(&client.get("/code-v1"))["id"].as_i64()).collect();
     assert!(seen.len() > 15 && seen.is_subset(&ids));
 }
 
 #[test]
 fn answers_hold_under_load() {
-    // Four connections at once, all writing and reading; what one was told, every other can read.
+    // Four connections at once, all writing and reading: every connection can read the rows that
+    // another has created.
     let app = App::start("codes.toml");
     let address = app.server.address;
     let workers: Vec<_> = (0..4)

@@ -4,7 +4,7 @@ use super::App;
 use forebay_tests::{Answer, Client, wait_for};
 use serde_json::{Value, json};
 
-/// A server whose job does not run while a test looks on.
+/// A server whose job does not run during a test.
 fn quiet() -> App {
     App::start_with("items.toml", |start| start.set("job.0.every=10000h"))
 }
@@ -139,7 +139,7 @@ fn a_write_is_seen_at_once_wherever_the_item_is_shown() {
     let app = start();
     let mut client = app.server.client();
     for round in 1..=5 {
-        // Whatever is kept is from before.
+        // All cached answers are from before.
         for (target, headers) in GETS {
             with(&mut client, "GET", target, headers).expect(200);
         }
@@ -208,7 +208,7 @@ fn the_job_changes_what_is_hot_and_all_pages_show_it() {
     for target in ["/items/7", "/bench/shared/items/7"] {
         for _ in 0..2 {
             let before = viewers(&mut client, target);
-            // Long before the 30 s of `shared` end.
+            // This must happen long before the 30 s of `shared` end.
             wait_for("the item shows what the job did", || {
                 (viewers(&mut client, target) != before).then_some(())
             });

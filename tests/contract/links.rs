@@ -85,10 +85,10 @@ fn aliases_are_taken_once() {
     let again = json!({ "url": "https://example.com/2", "alias": "my-Alias_1" }).to_string();
     client.post_json("/links", &again).expect_problem(409, "");
     assert_redirect(&client.get("/my-Alias_1"), "https://example.com/1");
-    // Letters count as they are.
+    // Aliases are case-sensitive.
     shorten(&mut client, &json!({ "url": "https://example.com/3", "alias": "MY-ALIAS_1" }));
     assert_redirect(&client.get("/MY-ALIAS_1"), "https://example.com/3");
-    // A code that was drawn is taken as well.
+    // A generated code counts as taken too.
     let drawn = code_of(&shorten(&mut client, &json!({ "url": "https://example.com/4" })));
     let body = json!({ "url": "https://example.com/5", "alias": drawn }).to_string();
     client.post_json("/links", &body).expect_problem(409, "");
@@ -157,8 +157,8 @@ fn codes_are_never_the_same() {
         .map(|i| code_of(&shorten(&mut client, &json!({ "url": format!("https://example.com/{i}") }))))
         .collect();
     assert_eq!(codes.iter().collect::<HashSet<_>>().len(), 2000);
-    // Unguessable: neighbours have nothing in common. 62^2 first pairs of letters, 1999 neighbours: 0.5 are
-    // expected to agree.
+    // Codes must be unguessable: neighbours have nothing in common. 62^2 first pairs of letters, 1999
+    // neighbours: 0.5 are expected to agree.
     let alike = codes.windows(2).filter(|pair| pair[0][..2] == pair[1][..2]).count();
     assert!(alike < 15, "{alike} neighbours begin alike");
     for (i, code) in codes.iter().enumerate().step_by(97) {
@@ -235,7 +235,7 @@ fn links_expire() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let left = super::seconds_of(text) - now.as_secs() as i64;
     assert!((3_000..=3_600).contains(&left), "{text} is {left} s from now");
-    // It is still there for whoever looks at it, and it can be deleted.
+    // The entry of the expired link can still be read.
     assert!(expires(&mut client, &soon).is_string());
     for expires_in in [json!(0), json!(-5), json!("soon"), json!(1.5), json!(i64::MAX)] {
         let body = json!({ "url": "https://example.com/", "expiresIn": expires_in }).to_string();

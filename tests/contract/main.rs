@@ -1,7 +1,8 @@
-//! CONTRACT.md by end-to-end tests over real sockets: one module an application, every route as written.
+//! End-to-end tests of CONTRACT.md over real sockets: one module for each application, every route as
+//! written.
 //!
-//! Each test starts a server of its own on the example file as it is, in a folder of its own, on the stores
-//! that the environment names ([`Stores`]): the same tests for every pair.
+//! Each test starts its own server on the unchanged example file, in its own folder, on the stores that the
+//! environment names ([`Stores`]): the same tests for every pair of stores.
 
 mod accounts;
 mod codes;
@@ -16,7 +17,7 @@ mod usages;
 use forebay_tests::{Archive, Folder, Server, Start, Stores, binary, example};
 use std::path::Path;
 
-/// A server of one example, in a folder and on stores that live as long as it.
+/// A server of one example, with a folder and stores that exist as long as the server.
 struct App {
     server: Server,
     folder: Folder,
@@ -34,7 +35,7 @@ impl App {
         App::start_file(Folder::new(), &example(file), change)
     }
 
-    /// An example with something replaced in its text. What is replaced must be there.
+    /// An example with `from` replaced by `to` in its text, which must contain `from`.
     #[track_caller]
     fn start_changed(file: &str, from: &str, to: &str) -> App {
         let folder = Folder::new();
@@ -51,7 +52,7 @@ impl App {
         App { server: start.start(), folder, stores }
     }
 
-    /// The database, to look into.
+    /// A connection to the database, for checks.
     #[track_caller]
     fn archive(&self) -> Archive {
         self.stores.archive(&self.folder)
@@ -69,7 +70,8 @@ fn is_timestamp(text: &str) -> bool {
             .is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c == '0'))
 }
 
-/// A time as seconds since 1970, to compare with the clock. Only for what [`is_timestamp`] is true for.
+/// A time as seconds since 1970, to compare with the clock. Only for texts for which [`is_timestamp`]
+/// is true.
 fn seconds_of(text: &str) -> i64 {
     let number = |from: usize, to: usize| -> i64 { text[from..to].parse().expect("digits") };
     let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
@@ -79,7 +81,8 @@ fn seconds_of(text: &str) -> i64 {
     days * 86_400 + number(11, 13) * 3600 + number(14, 16) * 60 + number(17, 19)
 }
 
-/// Whether a time is now, to the minute: the clocks are one, and no machine is that slow.
+/// Asserts that a time is within a minute of now: both use the same clock, and no machine is that
+/// slow.
 #[track_caller]
 fn assert_now(value: &serde_json::Value) {
     let text = value.as_str().unwrap_or_default();

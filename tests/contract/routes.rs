@@ -1,4 +1,4 @@
-//! What holds for every route: HEAD, 404, 405 with Allow, problem details, Date, Content-Length.
+//! Behaviour of every route: HEAD, 404, 405 with Allow, problem details, Date, Content-Length.
 
 use super::App;
 use forebay_tests::{Answer, Client};
@@ -17,7 +17,7 @@ fn unknown_routes_are_404() {
     for target in
         ["/", "/nothing", "/simple/", "/simple/x", "/code-ultra-fast/", "/Simple", "/code-ultra-fast"]
     {
-        // The last one is a route, but not by GET.
+        // The last one is a route, but not for GET.
         let status = if target == "/code-ultra-fast" { 405 } else { 404 };
         client.get(target).expect_problem(status, "");
     }
@@ -47,7 +47,7 @@ fn wrong_methods_are_405_with_allow() {
     }
 }
 
-/// HEAD gives the status and the fields of GET, Content-Length among them, and no body.
+/// HEAD returns the status and the fields of GET, Content-Length among them, and no body.
 fn check_head(client: &mut Client, target: &str) {
     let get = client.get(target);
     let head = client.ask("HEAD", target, None);

@@ -1,9 +1,9 @@
-//! Application 6, shop: tables that were there before, and that others write to.
+//! Application 6, shop: existing tables, which other clients write to.
 
 use forebay_tests::{Archive, Folder, Server, Stores, example, wait_for};
 use serde_json::{Value, json};
 
-/// A database with the shop in it, and a server before it.
+/// A database with the shop's tables, and a server in front of it.
 struct Shop {
     server: Server,
     archive: Archive,
@@ -12,7 +12,8 @@ struct Shop {
     _stores: Option<Stores>,
 }
 
-/// Whether the environment asks for it; else triggers tell, for want of a replica identity.
+/// Whether the environment requests logical decoding; otherwise triggers report changes, because
+/// the tables have no replica identity.
 fn by_logical_decoding() -> bool {
     std::env::var("FOREBAY_TEST_FOLLOW").is_ok_and(|way| way == "logical")
 }
@@ -24,7 +25,8 @@ impl Shop {
         let archive = stores.archive(&folder);
         archive.rows(&text("shop.sql"));
         if by_logical_decoding() {
-            // Its kept answers are dropped by the tags of previous values.
+            // Cached answers are dropped by the tags of the previous values, which need REPLICA
+            // IDENTITY FULL.
             archive.rows("ALTER TABLE orders REPLICA IDENTITY FULL");
         }
         Shop::start(folder, archive, Some(stores))
@@ -50,7 +52,7 @@ impl Shop {
         Shop { server, archive, start, _folder: folder, _stores: stores }
     }
 
-    /// POST of an order with something changed.
+    /// POST of an order with some changed fields.
     fn order(&self, change: &[(&str, Value)]) -> forebay_tests::Answer {
         self.order_at("/orders", change)
     }
@@ -89,7 +91,8 @@ fn columns_that_others_wrote_stay(shop: &Shop) {
     assert_eq!(shop.archive.number("SELECT count(*) FROM products WHERE id = 2 AND price = 7.5"), 1);
 }
 
-/// `judged` is what is refused before it is acknowledged, `refused` what only the database can judge.
+/// `judged` are orders that are refused before the acknowledgement, `refused` those that only the
+/// database can judge.
 #[track_caller]
 fn orders_arrive_and_refused_ones_are_undone(
     shop: &Shop,
@@ -122,7 +125,7 @@ fn orders_arrive_and_refused_ones_are_undone(
     assert!(newest.as_array().is_some_and(|orders| orders.len() <= 20), "{newest}");
 }
 
-/// What somebody commits by SQL reaches rows in memory.
+/// Changes committed by SQL reach the rows in memory.
 #[track_caller]
 fn what_others_commit_is_served(shop: &Shop) {
     let mut client = shop.server.client();
@@ -144,8 +147,8 @@ fn what_others_commit_is_served(shop: &Shop) {
     }
 }
 
-/// A kept list drops when an order changes, whoever changed it: 20 of 20 inserts, a move, a delete, and a hot
-/// write.
+/// A cached list is dropped when an order changes, whoever changed it: 20 of 20 inserts, a move, a delete,
+/// and a hot write.
 #[track_caller]
 fn kept_lists_follow_the_orders(shop: &Shop) {
     let mut client = shop.server.client();
@@ -255,7 +258,8 @@ fn kept_lists_follow_the_orders_on_sqlite() {
     kept_lists_follow_the_orders(&Shop::on_sqlite());
 }
 
-/// What following made is removed by a command, and not while a server follows.
+/// `forebay unfollow` removes the triggers and tables of following, but refuses while a server
+/// follows.
 #[test]
 fn unfollow_removes_what_following_made() {
     let shop = Shop::on_postgresql();

@@ -8,7 +8,7 @@ fn patch(client: &mut Client, target: &str, body: &str) -> forebay_tests::Answer
     client.ask("PATCH", target, Some(body))
 }
 
-/// All that depends on the request, and all that must be the same whatever it is.
+/// Checks the parts that depend on the request, and the parts that must always be the same.
 #[track_caller]
 fn check_history(answer: &Value, id: i64, name: &str) {
     let history = answer["history"].as_array().expect("history is an array");
@@ -58,7 +58,7 @@ fn the_whole_answer() {
 fn nothing_is_pre_rendered() {
     let app = App::start("codes.toml");
     let mut client = app.server.client();
-    // Each answer is that of its own request, also when they come together.
+    // Pipelined requests each get their own answer.
     let mut bytes = Vec::new();
     for i in 0..30 {
         let (target, body) =

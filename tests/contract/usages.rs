@@ -50,7 +50,7 @@ fn both_forms_of_time_and_patient() {
         let found = value["timestamp"].as_str().unwrap_or_default();
         let digits = found.strip_suffix('Z').map(|digits| digits.trim_end_matches('0').trim_end_matches('.'));
         assert_eq!(digits, Some(time.trim_end_matches('0')), "{answer:?}");
-        // Digits beyond 2^53 are in the text as they are.
+        // The text contains numbers beyond 2^53 with all digits.
         assert!(answer.text().contains(&format!(":{patient},")), "{answer:?}");
     }
     app.server.drain();

@@ -1,11 +1,11 @@
-//! What was sent, answered and read, and what may therefore be there after a crash.
+//! Records the sent writes, the answers and the reads, and computes which states a crash may leave.
 //!
-//! **Things** have an owner each, who changes them one write at a time: write `i` leaves version `i`, or
-//! nothing. So a version names the write that made it, and whatever is found after a crash must come from a
-//! write between the last one that was answered or seen by anyone and the last one that was sent.
+//! **Things** have one owner each, which changes them one write at a time: write `i` leaves version `i`, or
+//! no row. So a version identifies its write, and the state after a crash must come from a write between
+//! the last one that was answered or read and the last one that was sent.
 //!
-//! **Rows** are inserted once and never changed; each carries a token of its own, so that a row that nobody
-//! sent, or that stands twice, is found too.
+//! **Rows** are inserted once and never changed; each carries a unique token, so that a row that was never
+//! sent, or that exists twice, is found too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 /// The history of one thing.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// What write `i` leaves: a row with version `i`, or none. The first one is the beginning.
+    /// The version that write `i` leaves, or none. Entry 0 is the initial state.
     left: Vec<Option<i64>>,
     /// The last write that was answered.
     answered: usize,
@@ -28,12 +28,12 @@ impl Default for History {
 }
 
 impl History {
-    /// The number of the next write.
+    /// The number of the next write to this thing.
     pub fn next(&self) -> i64 {
         self.left.len() as i64
     }
 
-    /// Whether there is a row after all that was sent.
+    /// Whether a row exists after all sent writes.
     pub fn exists(&self) -> bool {
         self.left.last().is_some_and(Option::is_some)
     }
@@ -49,24 +49,26 @@ impl History {
         self.answered = self.left.len() - 1;
     }
 
-    /// How far the answers had come: what a read that begins now must not be behind.
+    /// The last answered write: a read that begins now must not show an older state.
     pub fn answered(&self) -> usize {
         self.answered
     }
 
-    /// The write that may have left what a read showed, at or after `from`; the earliest one.
+    /// The earliest write at or after `from` that leaves the state that a read showed.
     fn find(&self, shown: Option<i64>, from: usize) -> Option<usize> {
         (from..self.left.len()).find(|i| self.left[*i] == shown)
     }
 
-    /// A read that began when `answered` was that showed this. `None` when it may not have.
+    /// A read that began when the last answered write was `answered` showed this. `None` when no
+    /// such state is possible.
     pub fn was_shown(&mut self, shown: Option<i64>, answered: usize) -> Option<()> {
         let write = self.find(shown, answered)?;
         self.seen = self.seen.max(write);
         Some(())
     }
 
-    /// After a crash this is what there is. `None` when that cannot be; else history goes on from there.
+    /// The state found after a crash. `None` when it is not possible; otherwise the history continues
+    /// from it.
     pub fn found(&mut self, shown: Option<i64>) -> Option<()> {
         let write = self.find(shown, self.answered.max(self.seen))?;
         self.left.truncate(write + 1);
@@ -81,9 +83,9 @@ impl History {
 pub struct Rows {
     /// Every token that was sent.
     pub sent: HashSet<String>,
-    /// What an answer has shown, to the writer or to a reader: id to token.
+    /// Rows that an answer has shown, to the writer or to a reader: id to token.
     pub shown: HashMap<String, String>,
-    /// Of those, the ones that were shown since the last crash.
+    /// The ids of the rows that were shown since the last crash.
     pub fresh: Vec<String>,
     /// The largest count that was shown.
     pub counted: u64,
@@ -100,7 +102,7 @@ impl Rows {
     }
 }
 
-/// Everything. Locks are held for an entry at a time, never over I/O.
+/// The journal of all things and rows. Locks are held for one entry at a time, never over I/O.
 #[derive(Default)]
 pub struct Journal {
     pub things: BTreeMap<String, Mutex<History>>,
@@ -109,7 +111,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// With these things, none of which exist.
+    /// A journal of these things, which have no rows yet.
     pub fn new(things: impl IntoIterator<Item = String>) -> Journal {
         Journal {
             things: things.into_iter().map(|name| (name, Mutex::default())).collect(),

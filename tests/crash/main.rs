@@ -1,15 +1,15 @@
-//! `kill -9` at random moments under concurrent writes, and what must be true afterwards.
+//! `kill -9` at random moments under concurrent writes, and the checks afterwards.
 //!
-//! - no acknowledged write is lost: every row that was answered for is readable after the restart, as it
-//!   was answered
-//! - no read ever showed what a crash could undo: what any answer showed before the kill is still there
-//! - none twice: after the drain SQLite holds each row exactly once, counters included, and `check` finds
-//!   no difference
+//! - no acknowledged write is lost: every acknowledged row is readable after the restart, as it was
+//!   answered
+//! - no read shows a state that a crash can undo: every state shown before the kill still exists
+//! - no row is written twice: after the drain SQLite contains each row exactly once, counters included,
+//!   and `verify` finds no difference
 //!
-//! The journal (`journal`) knows what was sent, what was answered and what was read; `writers` drives;
-//! `rounds` kills, restarts and compares; `order` is the test of two connections on one key. Three rounds
-//! in a normal run, FOREBAY_CRASH_ROUNDS for more (`make torture`: 50); FOREBAY_CRASH_SEED repeats what a
-//! run drew, though not when the kernel scheduled it.
+//! `journal` records the sent writes, the answers and the reads; `writers` sends them; `rounds` kills,
+//! restarts and compares; `order` is the test of two connections on one key. Three rounds in a normal
+//! run, FOREBAY_CRASH_ROUNDS for more (`make torture`: 50); FOREBAY_CRASH_SEED repeats the random
+//! choices of a run, but not the kernel's scheduling.
 
 mod journal;
 mod order;

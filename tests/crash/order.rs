@@ -1,5 +1,5 @@
-//! Order: two connections on two workers change one key. What was answered last is what memory, the log
-//! after a restart and SQLite hold.
+//! Order: two connections on two workers change one key. Memory, the log after a restart, and SQLite
+//! contain the write that was answered last.
 
 use crate::start;
 use forebay_tests::{Client, Database, Folder, Server};
@@ -22,7 +22,8 @@ fn stored(folder: &Folder, name: &str) -> Option<i64> {
     (count == 1).then(|| database.number("SELECT version FROM things WHERE name = ?", [name]))
 }
 
-/// Memory, log and SQLite agree on each of these; the log alone is asked first, for the drain is paused.
+/// Memory, log and SQLite agree on each of these; the log alone is read first, because the drain is
+/// paused.
 fn check_everywhere(folder: &Folder, server: Server, expected: &[(String, Option<i64>)]) {
     for (name, last) in expected {
         assert_eq!(version(&server, name), *last, "{name} in memory");
@@ -48,7 +49,7 @@ fn check_everywhere(folder: &Folder, server: Server, expected: &[(String, Option
 fn two_connections_in_turns() {
     let folder = Folder::new();
     let server = start(&folder).set("drain.paused=true").start();
-    // Connections go to the worker with the fewest: these two are on different ones.
+    // Connections go to the worker with the fewest, so these two are on different workers.
     let mut clients = [server.client(), server.client()];
     let mut expected = Vec::new();
     for key in 0..20i64 {
@@ -64,7 +65,7 @@ fn two_connections_in_turns() {
                 put(client, &name, turn);
                 last = Some(turn);
             }
-            // The other connection sees it at once.
+            // The other connection sees the write at once.
             let shown = clients[((turn + 1) % 2) as usize].get(&format!("/things/{name}"));
             assert_eq!(
                 shown.status,
@@ -94,7 +95,8 @@ fn two_connections_at_once() {
                 });
             }
         });
-        // Nobody can know who was last; but all must agree, and it is the last of one of the two.
+        // Which write was last is unknown; but all must agree, and it is the last write of one of
+        // the two.
         let last = version(&server, &name);
         assert!(matches!(last, Some(198 | 199)), "{name}: {last:?} was not the last of anyone");
         expected.push((name, last));

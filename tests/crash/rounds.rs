@@ -28,8 +28,7 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
     for round in 0..rounds {
         let server = start(&folder).start();
         compare(&server, &mut journal);
-        // What waits for the drain crosses the crash in the log, what does not in SQLite, and some are on
-        // the way.
+        // At the crash some rows are only in the log, some are in SQLite, and some are being written.
         server.pause_drain(random.random_bool(0.3));
         let shown = |rows: &Mutex<Rows>| rows.lock().expect("no thread panicked").shown.len();
         drive(server, &journal, &mut random);
@@ -39,7 +38,7 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
             shown(&journal.uuids)
         );
         if random.random_bool(0.3) {
-            // A crash while recovering, perhaps before the ports are open.
+            // A crash during recovery, perhaps before the ports are open.
             start(&folder).start_and_kill(Duration::from_millis(random.random_range(1..300)));
         }
     }
@@ -52,7 +51,7 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
     let check = start(&folder).run("verify", &[]);
     assert!(check.status.success(), "check finds differences: {check:?}");
     server.kill();
-    // Once more from what was drained: the log holds nothing that SQLite lacks.
+    // One more start after the drain: the log holds no row that SQLite lacks.
     let server = start(&folder).start();
     for rows in [&journal.serials, &journal.uuids] {
         let mut rows = rows.lock().expect("no thread panicked");
@@ -62,7 +61,7 @@ fn nothing_acknowledged_is_lost_and_nothing_stands_twice() {
     compare_database(&server, &folder, &mut journal);
 }
 
-/// Writers and readers at full speed; the server is killed under them.
+/// Writers and readers at full speed; the server is killed meanwhile.
 fn drive(server: Server, journal: &Journal, random: &mut StdRng) {
     let address = server.address;
     thread::scope(|scope| {
@@ -75,7 +74,7 @@ fn drive(server: Server, journal: &Journal, random: &mut StdRng) {
             scope.spawn(move || read(address, journal, seed));
         }
         thread::sleep(Duration::from_millis(random.random_range(20..1200)));
-        // What the next start finds was often taken a moment ago, or is being taken now.
+        // Often a checkpoint was taken a moment ago, or is being taken now.
         if random.random_bool(0.6) {
             server.begin_checkpoint();
             thread::sleep(Duration::from_millis(random.random_range(0..60)));
@@ -84,7 +83,7 @@ fn drive(server: Server, journal: &Journal, random: &mut StdRng) {
     });
 }
 
-/// Every row that was shown is there, and every thing is in a state that it can be in.
+/// Every row that was shown exists, and every thing is in a possible state.
 fn compare(server: &Server, journal: &mut Journal) {
     let mut client = server.client();
     for (name, history) in &mut journal.things {

@@ -1,4 +1,4 @@
-//! Connections that write and read until the server is gone, and note what they know.
+//! Connections that write and read until the server is gone, and record the answers.
 
 use crate::journal::{History, Journal, Rows};
 use forebay_tests::{Answer, Client};
@@ -18,7 +18,7 @@ pub fn things_of(writer: usize) -> impl Iterator<Item = String> {
     (0..THINGS_EACH).map(move |thing| format!("writer{writer}-thing{thing}"))
 }
 
-/// Whether the server is gone: every other failure is one of the test.
+/// Whether the error means that the server is gone; any other error fails the test.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, UnexpectedEof};
     matches!(
@@ -48,7 +48,7 @@ fn version_of(answer: &Answer) -> Option<i64> {
     Some(version.unwrap_or_else(|| panic!("no version: {answer:?}")))
 }
 
-/// One writer: changes its things in every way there is, and inserts.
+/// One writer: changes its things by every kind of write, and inserts rows.
 pub fn write(address: SocketAddr, journal: &Journal, writer: usize, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let things: Vec<String> = things_of(writer).collect();
@@ -75,7 +75,8 @@ fn change(client: &mut Client, name: &str, history: &Mutex<History>, dice: u32) 
     let body = format!("{{\"version\":{next}}}");
     let answer = match (exists, dice) {
         (true, 0) => client.call("DELETE", &target, &[], None)?,
-        // The version before was the number before: every write that leaves a row leaves its own number.
+        // The previous version is the number of the previous write: every write that leaves a row leaves
+        // its own number.
         (true, 1..=4) => client.call("POST", &format!("{target}/increment"), &[], None)?,
         (true, 5..=6) => client.call("PATCH", &target, &[], Some(&body))?,
         _ => client.call("PUT", &target, &[], Some(&body))?,
@@ -112,7 +113,7 @@ fn insert(
     Ok(())
 }
 
-/// The id as it stands in a path.
+/// The id in the form of a path segment.
 pub fn id_of(row: &serde_json::Value) -> String {
     match &row["id"] {
         serde_json::Value::String(id) => id.clone(),
@@ -121,7 +122,7 @@ pub fn id_of(row: &serde_json::Value) -> String {
     }
 }
 
-/// One reader: things of every writer, rows at random and rows that perhaps nobody was told of yet.
+/// One reader: things of every writer, random rows, and rows that are perhaps not acknowledged yet.
 pub fn read(address: SocketAddr, journal: &Journal, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let names: Vec<&String> = journal.things.keys().collect();
@@ -131,7 +132,7 @@ pub fn read(address: SocketAddr, journal: &Journal, seed: u64) {
         3 => read_row(client, "/serials", &journal.serials).map(|id| last = id.unwrap_or(last)),
         4 => {
             read_row(client, "/uuids", &journal.uuids)?;
-            // Serial keys that come next: a row may be in memory and not yet on the disk.
+            // The next serial keys: their rows may be in memory and not yet on the disk.
             let ahead = last + random.random_range(1..50);
             read_row(client, &format!("/serials/{ahead}"), &journal.serials)
                 .map(|id| last = id.unwrap_or(last))

@@ -1,5 +1,4 @@
-//! A redirect counts its click, and its answer does not wait until the click is on the disk, however slow
-//! that is.
+//! A redirect counts its click, and its answer does not wait for the disk, however slow the disk is.
 
 use forebay_tests::{Folder, SlowDisk, Start, binary, wait_for};
 
@@ -35,7 +34,7 @@ fn a_redirect_does_not_wait_for_a_click() {
     let mut client = server.client();
     client.post_json("/links", r#"{"code":"a","url":"https://example.com/"}"#).expect(201);
     disk.hold();
-    // The first click waits for the disk, and nobody for it: neither its own answer nor the ones behind it.
+    // The first click waits for the disk, but no answer does: neither its own nor the later ones.
     for _ in 0..3 {
         let answer = client.get("/a");
         assert_eq!(

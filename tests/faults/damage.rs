@@ -1,5 +1,6 @@
-//! A log that is cut at any byte, and a byte that is flipped: in the middle the server refuses and names
-//! the place; at the end it cuts what one unfinished write may have left and says how much.
+//! A log truncated at any byte, and a flipped byte: in the middle of the log the server refuses to start
+//! and names the place; at its end it truncates what one unfinished write may have left, and prints how
+//! much.
 
 use crate::start;
 use forebay_tests::{Folder, Group, Segment, Server, last_segment, segments};
@@ -9,7 +10,7 @@ use std::path::Path;
 
 const WRITES: usize = 12;
 
-/// A folder whose log holds [`WRITES`] groups of one record each, nothing of it drained.
+/// A folder whose log contains [`WRITES`] groups of one record each, none of them drained.
 fn written() -> (Folder, Segment) {
     let folder = Folder::new();
     let server = start(&folder).set("drain.paused=true").start();
@@ -31,7 +32,7 @@ fn in_copy(folder: &Folder, copy: &Folder, path: &Path) -> std::path::PathBuf {
     copy.path().join(path.strip_prefix(folder.path()).expect("the file lies in the folder"))
 }
 
-/// How many of the writes are there; they must be the first ones.
+/// How many of the writes exist; they must be the first ones.
 #[track_caller]
 fn count_prefix(server: &Server) -> usize {
     let mut client = server.client();
@@ -52,13 +53,13 @@ fn count_prefix(server: &Server) -> usize {
     count
 }
 
-/// A number in a text that stands alone.
+/// Whether a text contains the number as a separate word.
 fn says_number(text: &str, number: usize) -> bool {
     let digits: String = text.chars().map(|c| if c.is_ascii_digit() { c } else { ' ' }).collect();
     digits.split_whitespace().any(|found| found == number.to_string())
 }
 
-/// Cuts a copy of the log there, and starts.
+/// Truncates a copy of the log at `length`, and starts a server.
 fn check_cut(folder: &Folder, segment: &Segment, length: usize) {
     let copy = folder.copy();
     let file = fs::OpenOptions::new()
@@ -72,7 +73,7 @@ fn check_cut(folder: &Folder, segment: &Segment, length: usize) {
     match start(&copy).set("drain.paused=true").try_start() {
         Ok(server) => {
             let count = count_prefix(&server);
-            // Padding that is missing may or may not make the group a torn one.
+            // With missing padding, the group may or may not count as torn.
             assert!(
                 (whole..=with_content).contains(&count),
                 "cut at {length}: {count} of {whole} whole groups"
@@ -81,7 +82,7 @@ fn check_cut(folder: &Folder, segment: &Segment, length: usize) {
             if torn.is_some() {
                 server.wait_for_output("cut");
             }
-            // And it goes on from there.
+            // Writing continues from there.
             super::put(&mut server.client(), "after", 1);
             server.kill();
             let server = start(&copy).start();
@@ -177,7 +178,7 @@ fn a_flipped_byte_in_the_last_group_is_cut() {
         assert_eq!(count_prefix(&server), WRITES - 1, "byte {offset}");
         server.wait_for_output("cut");
         let output = server.output();
-        // How much: at least what was written, at most with its padding.
+        // The number: at least the length without padding, at most with it.
         let says = (last.content - 8..=last.bytes).any(|bytes| says_number(&output, bytes));
         assert!(says, "byte {offset}: not said how many of {} bytes:\n{output}", last.bytes);
     }

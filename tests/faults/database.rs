@@ -1,5 +1,5 @@
-//! The database has trouble: the drain waits, says so and goes on; a row that it cannot take becomes a dead
-//! letter.
+//! The database fails: the drain waits, reports it and continues later; a row that the database refuses
+//! becomes a dead letter.
 
 use crate::{assert_readable, start, write_some};
 use forebay_tests::{Database, Folder, Start, binary, example, wait_for};
@@ -33,7 +33,7 @@ fn pause_and_resume() {
     assert_eq!(server.drain_state()["paused"], true);
     write_some(&mut client, "paused", 5);
     let database = Database::open(&folder.database());
-    // The state names what waits, and nothing of it is in the database.
+    // The state shows the waiting rows, and none of them is in the database.
     let waiting = server.drain_state();
     assert!(waiting["backlog_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{waiting}");
     assert_eq!(database.number("SELECT count(*) FROM uuids", []), 0);
@@ -56,7 +56,7 @@ fn a_row_that_the_database_refuses_is_a_dead_letter() {
             row["created_code"]["code"].as_str().expect("a code").to_owned()
         })
         .collect();
-    // Somebody else takes the code of one of them: the table is shared.
+    // Another client takes the code of one of the rows: the table is shared.
     let database = Database::open(&folder.database());
     database.change(&format!("INSERT INTO codes (id, code) VALUES (1000000000, '{}')", codes[7]));
     server.drain();
@@ -72,7 +72,7 @@ fn a_row_that_the_database_refuses_is_a_dead_letter() {
         let owner = database.number("SELECT id FROM codes WHERE code = ?", [code]);
         assert_eq!(owner == 1_000_000_000, i == 7, "{i}");
     }
-    // The difference is reported, and it is not forgotten by a restart.
+    // The difference is reported, also after a restart.
     let check = start.run("verify", &[]);
     assert_eq!(check.status.code(), Some(1), "{check:?}");
     server.kill();
@@ -95,7 +95,8 @@ fn commands_on_a_folder_that_nobody_serves() {
     }
     let check = start(&folder).run("verify", &[]);
     assert!(check.status.success(), "{check:?}");
-    // Beside a running server, what somebody changed in the database is found by row.
+    // `verify` beside a running server finds each row that another client has changed in the
+    // database.
     let server = start(&folder).start();
     assert_readable(&mut server.client(), &written);
     database.change("UPDATE things SET version = version + 1 WHERE name = 'left-4'");

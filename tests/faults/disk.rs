@@ -13,7 +13,8 @@ fn long_token(i: usize) -> String {
     format!("{i}-{}", "x".repeat(20_000))
 }
 
-/// Writes until the server takes no more; what it took is returned with whether it said so (or was gone).
+/// Writes until the server refuses. Returns the accepted rows, and whether the server reported the full
+/// disk (or was gone).
 fn fill(server: &forebay_tests::Server) -> (Vec<super::Written>, bool) {
     let mut client = server.client();
     let mut written = Vec::new();
@@ -44,7 +45,7 @@ fn fill(server: &forebay_tests::Server) -> (Vec<super::Written>, bool) {
     panic!("100 MB fit on a disk of 8 MB");
 }
 
-/// Small segments, so that a small disk holds some, and a drain that does not make room.
+/// Small segments, so that a small disk holds several, and a paused drain that frees no space.
 fn small(folder: &Folder) -> Start {
     start(folder).set("drain.paused=true").set("memory.segment=1MiB")
 }
@@ -60,14 +61,14 @@ fn a_full_disk_refuses_and_keeps() {
     let (written, refused) = fill(&server);
     assert!(written.len() > 100, "only {} rows fit", written.len());
     assert!(refused, "a full disk is told, not a reason to close connections\n{}", server.output());
-    // Reading goes on, and SQL as well: only the log is full.
+    // Reads and SQL continue to work: only the log is full.
     assert_readable(&mut server.client(), &written);
     server.kill();
     // Still full: it starts and serves, or says why not.
     match small(&folder).try_start() {
         Ok(server) => {
             assert_readable(&mut server.client(), &written);
-            // Room is made, and writes are taken again without a restart.
+            // Space is freed, and writes are accepted again without a restart.
             mount.resize(512 * MIB).expect("a tmpfs can grow");
             let more = forebay_tests::wait_for("writes are taken again", || {
                 let body = "{\"token\":\"again\"}";
@@ -88,12 +89,12 @@ fn a_full_disk_refuses_and_keeps() {
     server.drain();
     let rows = forebay_tests::Database::open(&folder.database())
         .number("SELECT count(*) FROM uuids WHERE token LIKE '%xxx'", []);
-    // One that was refused may have been written before the disk was full, but never one that is not whole.
+    // A refused row may have been written before the disk was full, but never an incomplete one.
     assert!(rows >= written.len() as i64, "{rows} of {} rows in SQLite", written.len());
 }
 
-/// No checkpoint can be written while room is taken: the disk is full, or, without the right to mount one,
-/// its file is a folder.
+/// Makes checkpoints fail: the disk is full, or, without the right to mount one, a folder stands in place
+/// of the checkpoint's file.
 struct NoRoom {
     stands_in: std::path::PathBuf,
     mount: Option<Mount>,
@@ -140,7 +141,7 @@ fn a_full_disk_fails_a_checkpoint_until_there_is_room() {
     forebay_tests::wait_for("it is told", || is_told().then_some(()));
     assert_readable(&mut server.client(), &written);
     no_room.give();
-    // It is taken again without being asked for.
+    // The checkpoint is retried without a request.
     forebay_tests::wait_for("a checkpoint is there", || (!is_told()).then_some(()));
     assert!(folder.data().join("checkpoint").exists());
     server.kill();
@@ -148,7 +149,7 @@ fn a_full_disk_fails_a_checkpoint_until_there_is_room() {
 }
 
 /// Without the right to mount: no file may grow beyond a limit. The kernel then fails the write or ends the
-/// process; both are a full disk for whoever was promised something.
+/// process; in both cases no acknowledged write may be lost.
 fn file_size_limit(folder: &Folder) {
     let server = small(folder).start();
     let kept = write_some(&mut server.client(), "before", 10);
@@ -164,8 +165,8 @@ fn file_size_limit(folder: &Folder) {
     assert_readable(&mut server.client(), &written);
 }
 
-/// Makes a folder one that cannot be written while the guard lives: by a mount for root, whom permissions
-/// do not stop, else by them.
+/// Makes a folder read-only while the guard exists: by a mount for root, whom permissions do not stop,
+/// otherwise by permissions.
 enum ReadOnly {
     Mounted(Mount),
     Permissions(std::path::PathBuf),

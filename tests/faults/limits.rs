@@ -1,4 +1,4 @@
-//! Bounds: what is full says so with 503 and Retry-After, keeps what it has taken, and takes more when
+//! Limits: a full server answers 503 with Retry-After, keeps the accepted rows, and accepts more when
 //! there is room.
 
 use crate::{assert_readable, insert, start};
@@ -9,7 +9,7 @@ fn post(client: &mut forebay_tests::Client, i: usize) -> Answer {
     client.post_json("/uuids", &format!("{{\"token\":\"{token}\"}}"))
 }
 
-/// Inserts until it is refused; the rows.
+/// Inserts until the server refuses; returns the accepted rows.
 #[track_caller]
 fn fill(client: &mut forebay_tests::Client, at_most: usize) -> Vec<super::Written> {
     let mut written = Vec::new();
@@ -36,7 +36,7 @@ fn a_full_log_takes_more_when_drained() {
     let mut client = server.client();
     let written = fill(&mut client, 2000);
     assert!(written.len() > 300, "only {} rows of 5 KB in a log of 4 MiB", written.len());
-    // Reads go on, the refused row is nowhere, and a restart changes nothing.
+    // Reads continue, the refused row does not exist, and a restart changes nothing.
     assert_readable(&mut client, &written);
     server.kill();
     let server = start.start();
@@ -55,12 +55,12 @@ fn full_memory_evicts_what_is_drained() {
     let start = start(&folder).set("memory.limit=8MiB");
     let server = start.clone().set("drain.paused=true").start();
     let mut client = server.client();
-    // Nothing drained, nothing to evict.
+    // Nothing is drained, so nothing can be evicted.
     let mut written = fill(&mut client, 5000);
     assert!(written.len() > 500, "only {} rows of 5 KB in 8 MiB", written.len());
     assert_readable(&mut client, &written);
     server.pause_drain(false);
-    // Now several times the limit goes in, and all of it is read back.
+    // Now several times the limit is written, and all rows can be read.
     let before = written.len();
     while written.len() < before * 3 {
         let token = format!("{}-{}", written.len(), "z".repeat(5_000));
@@ -75,7 +75,7 @@ fn full_memory_evicts_what_is_drained() {
     server.drain();
     assert_readable(&mut client, &written);
     server.kill();
-    // A restart loads more than fits: the rest is read through.
+    // More rows exist than a restart can load: the rest is read from the database.
     let server = start.start();
     assert_readable(&mut server.client(), &written);
 }

@@ -1,10 +1,9 @@
-//! What happens when something under or beside the server breaks: the message is clear, what was promised is
-//! kept.
+//! Faults below and beside the server: the message is clear, and acknowledged writes are kept.
 //!
-//! `damage` cuts and flips the log, `disk` fills it up and forbids to write, `replaced` deletes one of the
-//! two stores, `second` starts twice on one folder, `stop` ends under load, `limits` reaches the bounds,
-//! `clicks` holds the disk, `database` breaks and blocks the database, `timeouts` lets requests wait longer
-//! than they may.
+//! `damage` truncates the log and flips bytes, `disk` fills the disk and makes it read-only, `replaced`
+//! deletes one of the two stores, `second` starts two servers on one folder, `stop` stops under load,
+//! `limits` reaches the limits, `clicks` holds syncs, `database` breaks and blocks the database, `timeouts`
+//! makes requests wait beyond their timeout.
 
 mod clicks;
 mod damage;
@@ -24,7 +23,7 @@ fn start(folder: &Folder) -> Start {
     Start::new(binary(), folder, &root().join("tests/tables.toml"))
 }
 
-/// A row that was acknowledged: where it is read, and what its answer was.
+/// An acknowledged row: the path to read it, and its answer.
 #[derive(Clone, Debug)]
 struct Written {
     target: String,
@@ -59,7 +58,7 @@ fn write_some(client: &mut Client, prefix: &str, count: usize) -> Vec<Written> {
     written
 }
 
-/// Every one of them is read as it was answered.
+/// Asserts that every row reads as it was answered.
 #[track_caller]
 fn assert_readable(client: &mut Client, written: &[Written]) {
     for Written { target, row } in written {

@@ -1,4 +1,4 @@
-//! One of the two stores is deleted and the other is kept.
+//! One of the two stores is deleted and the other stays.
 
 use crate::{assert_readable, start, write_some};
 use forebay_tests::{Database, Folder, Start};
@@ -56,12 +56,12 @@ fn named_option(message: &str) -> Option<&str> {
     (end > 2).then_some(&rest[..end])
 }
 
-/// A server with small segments, so that the log gives back what is drained.
+/// A server with small segments, so that drained segments are deleted.
 fn small(folder: &Folder) -> Start {
     start(folder).set("memory.segment=1MiB")
 }
 
-/// Drains several segments, so that the log alone cannot say any more what was in them.
+/// Drains several segments, so that their rows are no longer in the log.
 fn drain_segments(server: &forebay_tests::Server) {
     let long = "y".repeat(10_000);
     let mut client = server.client();
@@ -83,7 +83,7 @@ fn database_deleted_while_the_log_has_everything() {
     folder.delete_database();
     let server = match start(&folder).try_start() {
         Ok(server) => server,
-        // It need not know that it has everything.
+        // The server need not detect that the log contains every row.
         Err(ended) => {
             let option = named_option(&ended.output)
                 .unwrap_or_else(|| panic!("no option is named: {ended:?}"))
@@ -91,7 +91,7 @@ fn database_deleted_while_the_log_has_everything() {
             start(&folder).argument(&option).start()
         }
     };
-    // Without a word that something is missing, nothing is.
+    // If the server reports nothing missing, no row may be missing.
     assert_readable(&mut server.client(), &written);
     server.drain();
     assert_stored(&folder, 30);
@@ -108,7 +108,7 @@ fn database_deleted_data_kept() {
     server.kill();
     folder.delete_database();
 
-    // It does not start as if nothing were missing, it says what to do, and it changes nothing.
+    // The server refuses to start, says what to do, and changes nothing.
     for _ in 0..2 {
         let Err(ended) = small(&folder).try_start() else {
             panic!("rows were drained into a database that is gone, and it starts");
@@ -128,7 +128,8 @@ fn database_deleted_data_kept() {
     let Err(ended) = small(&folder).try_start() else { unreachable!("it was refused just now") };
     let option = named_option(&ended.output).expect("just found").to_owned();
 
-    // What was acknowledged and not drained is in the log, and comes into the new database.
+    // Rows that were acknowledged but not drained are in the log, and are written into the new
+    // database.
     let server = small(&folder).argument(&option).start();
     assert_readable(&mut server.client(), &kept);
     let mut all = kept;
@@ -140,7 +141,7 @@ fn database_deleted_data_kept() {
         .number("SELECT count(*) FROM uuids WHERE token LIKE 'kept%' OR token LIKE 'new%'", []);
     assert_eq!(stored, 15);
     server.kill();
-    // The option was for once.
+    // The option is not needed again.
     let server = small(&folder).start();
     assert_readable(&mut server.client(), &all);
 }
@@ -152,7 +153,7 @@ fn database_deleted_before_anything_was_drained() {
     let mut written = write_some(&mut server.client(), "kept", 10);
     server.kill();
     folder.delete_database();
-    // The log has everything: nothing is missing, nothing to decide.
+    // The log contains every row: none is missing, and no option is needed.
     let server = start(&folder).start();
     assert_readable(&mut server.client(), &written);
     written.extend(write_some(&mut server.client(), "new", 10));
@@ -174,7 +175,7 @@ fn an_old_copy_of_the_database_is_noticed() {
     let old = folder.path().join("old.db");
     fs::copy(folder.database(), &old).expect("a file can be copied");
     let server = small(&folder).start();
-    // Enough for segments to be given back, so that the log cannot fill the gap by itself.
+    // Enough for segments to be deleted, so that the log alone cannot fill the gap.
     drain_segments(&server);
     server.kill();
     folder.delete_database();
@@ -183,7 +184,8 @@ fn an_old_copy_of_the_database_is_noticed() {
         Err(ended) => {
             assert!(!ended.status.success() && !ended.output.contains("panicked"), "{ended:?}");
         }
-        // Only with every row: what the log no longer holds would be missing without a word.
+        // It may start only with every row: rows that are no longer in the log would be missing
+        // silently.
         Ok(server) => {
             server.drain();
             let rows = Database::open(&folder.database()).number("SELECT count(*) FROM uuids", []);

@@ -1,4 +1,4 @@
-//! One process a folder.
+//! Only one process may use a data folder.
 
 use crate::{assert_readable, start, write_some};
 use forebay_tests::Folder;
@@ -15,11 +15,11 @@ fn the_second_process_says_who_is_there() {
         "process {} is not named: {ended:?}",
         first.pid()
     );
-    // The first one has not noticed.
+    // The first server is not affected.
     assert!(first.is_running());
     assert_readable(&mut first.client(), &written);
     write_some(&mut first.client(), "second", 3);
-    // A killed one leaves nothing that holds up the next.
+    // A killed server leaves nothing behind that blocks the next one.
     first.kill();
     let server = start(&folder).start();
     assert_readable(&mut server.client(), &written);

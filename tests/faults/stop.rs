@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT: every accepted request is answered, everything promised is kept, the exit code is 0.
+//! SIGTERM and SIGINT: every accepted request is answered, every acknowledged write is kept, and the exit
+//! code is 0.
 
 use crate::{assert_readable, start};
 use forebay_tests::{Client, Folder, free_port, request_bytes, wait_for};
@@ -19,10 +20,10 @@ fn batch(round: usize, client: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What one client knows in the end.
+/// The counts of one client at the end.
 struct Seen {
     written: Vec<super::Written>,
-    /// Requests that were sent before the signal and have no answer.
+    /// Requests that were sent before the signal and were not answered.
     unanswered: usize,
 }
 
@@ -109,7 +110,7 @@ fn idle_connections_do_not_hold_up_the_stop() {
     let folder = Folder::new();
     let server = start(&folder).start();
     let idle: Vec<Client> = (0..20).map(|_| server.client()).collect();
-    // One that has sent half a request, which is not accepted.
+    // A client that has sent half a request, which does not count as accepted.
     let mut half = server.client();
     half.send(b"GET /uuids HTTP/1.1\r\nHost: loc").expect("a server that listens");
     let ended = server.stop();

@@ -1,4 +1,4 @@
-//! An endpoint's `timeout`: 504 in every mode, since nobody knows whether what it waits for is done.
+//! An endpoint's `timeout`: 504 in every mode, because the outcome of the pending work is unknown.
 
 use forebay_tests::{Folder, Start, binary};
 

@@ -11,11 +11,11 @@ use std::process::{Child, Command, Output, Stdio};
 const NAME: &str = "shop.example";
 const ENDPOINTS: &str = "[[endpoint]]\nroute = 'GET /a'\nconstant = { text = 'a' }\n";
 
-/// Where everything is, before any of it runs.
+/// The folders and ports, chosen before any process runs.
 struct Site {
     folder: Folder,
     certificates: Certificates,
-    /// Of the server's HTTPS, of the directory, and of its management.
+    /// The ports of the server's HTTPS, of the ACME directory, and of pebble's management.
     ports: [u16; 3],
 }
 
@@ -24,7 +24,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _killed = self.0.kill();
         let _ended = self.0.wait();
     }
@@ -52,7 +52,8 @@ impl Site {
         start.environment("SSL_CERT_FILE", &self.certificates.ca.display().to_string()).start()
     }
 
-    /// The authority, whose certificates live so long. All names lead to this machine.
+    /// Starts the authority, whose certificates are valid for `life_s` seconds. All names resolve
+    /// to this machine.
     #[track_caller]
     fn authority(&self, life_s: u64) -> Running {
         let [https, directory, management] = self.ports;
@@ -73,14 +74,14 @@ impl Site {
         running
     }
 
-    /// The root of the authority, which is another one after each start of it.
+    /// The root certificate of the authority, which changes with each of its starts.
     fn root(&self) -> PathBuf {
         let url = format!("https://localhost:{}/roots/0", self.ports[2]);
         let root = curl(&["--cacert", &self.certificates.ca.display().to_string(), &url]);
         self.folder.write("root.pem", &good(&root))
     }
 
-    /// What a client that believes this root gets.
+    /// The answer that a client that trusts this root gets.
     fn ask(&self, root: &Path, name: &str) -> Output {
         let https = self.ports[0];
         let leads_here = format!("{name}:{https}:127.0.0.1");
@@ -88,7 +89,7 @@ impl Site {
         curl(&["--cacert", &root, "--resolve", &leads_here, &format!("https://{name}:{https}/a")])
     }
 
-    /// What openssl sees of the certificate that a client gets.
+    /// What openssl prints about the certificate that clients get.
     fn seen(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", &format!("127.0.0.1:{}", self.ports[0])]).args(arguments);
@@ -108,7 +109,7 @@ impl Site {
     }
 }
 
-/// A server of names that gives each this machine's address, until the process ends (RFC 1035 section 4).
+/// A DNS server that resolves every name to this machine, until the process ends (RFC 1035 section 4).
 fn resolver() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let address = socket.local_addr().expect("bound");
@@ -124,10 +125,10 @@ fn resolver() -> SocketAddr {
                 [&question[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_address), 0, 0, 0, 0]].concat();
             answer.extend_from_slice(&question[12..question_end]);
             if is_address {
-                // The name of the question, an address on the internet, 60 s, 4 bytes.
+                // A pointer to the question's name, type A, class IN, TTL 60 s, 4 bytes.
                 answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
             }
-            // One that does not wait for its answer any more.
+            // An error means that the client no longer waits.
             let _sent = socket.send_to(&answer, client);
         }
     });
@@ -162,7 +163,7 @@ fn a_directory_that_is_away_holds_up_no_start_and_no_request() {
     let ready = server.admin("GET", "/ready");
     assert_eq!((ready.status, ready.json()["status"].clone()), (200, Value::from("degraded")));
     server.client().get("/a").expect(200);
-    // Nobody has signed what stands in the place of the certificate.
+    // The placeholder certificate is not signed by an authority.
     let https = format!("https://127.0.0.1:{}/a", site.ports[0]);
     assert_eq!(good(&curl(&["--insecure", &https])), "{\"text\":\"a\"}");
     let running = site.authority(86_400);
@@ -174,14 +175,14 @@ fn a_directory_that_is_away_holds_up_no_start_and_no_request() {
         assert_eq!(good(&answer), "{\"text\":\"a\"}", "{name}");
     }
     server.wait_for_output("signed a certificate for shop.example, www.shop.example");
-    // One when it begins, one when it ends.
+    // One line when the condition begins, one when it ends.
     server.wait_for_lines(2, "certificate due");
     for file in ["certificate.pem", "account.json"] {
         let file = site.folder.data().join("acme").join(file);
         let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
-    // What proves a name is shown for no other name, and for none after it has been proved.
+    // The challenge certificate is served for no other name, and for none after the validation.
     for name in [NAME, "other.example"] {
         let seen = site.seen(&["-servername", name, "-alpn", "acme-tls/1"]);
         assert!(!seen.contains("BEGIN CERTIFICATE"), "{name}: {seen}");

@@ -1,4 +1,4 @@
-//! Who is asking: what proves it, what does not, and what follows from who it is.
+//! Authentication: valid and invalid proofs of identity, and what depends on the identity.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// SHA-256 of `ann's key` and `bob's key`.
 const ANN: &str = "4a8c1eb8b2bbb2493bdc9ee3f7a3357b048de54a2dbc52301e88c39403cd6ce8";
 const BOB: &str = "3a0d31885b0a3ca5152d2898eecb50ac564b9bf83709917edfd6e11a2c52a90b";
-/// As `htpasswd -nbB -C 5 ann sesame` prints it.
+/// The output of `htpasswd -nbB -C 5 ann sesame`.
 const PASSWORDS: &str = "ann:$2b$05$ckdqZcG4S8SYQpxCfV8Aper6r3HC/GsnPAapqkXIZOxGOGP32rVc6\n";
 
 fn call(client: &mut Client, method: &str, target: &str, headers: &[(&str, &str)]) -> Answer {
@@ -33,7 +33,7 @@ fn keys(folder: &Folder) -> String {
     format!("[auth.apps]\nkind = 'key'\nfile = '{}'\n", file.display())
 }
 
-/// Keys in a folder, and tokens by name: of each the endpoint that it is for.
+/// Writes keys into a folder. Returns tokens by name, each with the endpoint that it is for.
 fn tokens(folder: &Path) -> Value {
     let script = forebay_tests::root().join("tests/front/apps/tokens.js");
     let made = Command::new("node").arg(script).arg(folder).output().expect("node is installed");
@@ -91,7 +91,7 @@ fn no_token_of_the_table_of_attacks_is_believed() {
     assert_eq!(get(&mut client, "/hs", &[("authorization", &format!("bearer {good}"))]).status, 200);
 }
 
-/// A server that gives out a key set, which can be changed.
+/// A server of a key set, which the test can change.
 fn login(set: String) -> (Scripted, Arc<Mutex<String>>) {
     let served = Arc::new(Mutex::new(set));
     let own = served.clone();
@@ -123,7 +123,7 @@ fn a_refusal_behind_a_guard_that_waits_says_what_is_left() {
     wait_for("the keys are there", || (with_token(&mut client, "/me", known).status == 200).then_some(()));
     assert_eq!(with_token(&mut client, "/once", known).status, 200);
     *served.lock().expect("no script panics") = read("next.json");
-    // Its key is fetched first.
+    // The key of the token is fetched first.
     let next = tokens["next"].as_str().expect("a text");
     let answer = wait_for("the new key is fetched", || {
         Some(with_token(&mut client, "/once", next)).filter(|answer| answer.status == 429)
@@ -157,7 +157,7 @@ fn a_key_set_is_read_again_when_a_token_names_a_new_key_and_not_for_every_one() 
             401
         );
     }
-    // One in ten seconds.
+    // At most one fetch in ten seconds.
     let fetches_max = 1 + began.elapsed().as_secs() as usize / 10;
     assert!(login.seen().len() <= fetched + fetches_max, "{} fetches", login.seen().len() - fetched);
 }
@@ -302,7 +302,7 @@ fn one_of_several_guards_or_all_of_them() {
         }
     }
     get(&mut client, "/all", &[bob]).expect_problem(403, "secret");
-    // Who knows the secret is nobody in particular.
+    // A client that presents the shared secret has no identity.
     let answer = get(&mut client, "/either", &[knows]);
     answer.expect_problem(401, "must be proved");
     assert_eq!(answer.header("WWW-Authenticate"), Some("ApiKey realm=\"apps\", header=\"X-Api-Key\""));
@@ -356,14 +356,15 @@ fn no_kept_answer_goes_from_one_identity_to_another() {
         assert_eq!(get(&mut client, target, &[]).status, 401);
     }
     assert_eq!(app.seen().len(), 6, "each of three asked once for each of two");
-    // A field that Connection names ends here, and an app that is not told takes its own for granted.
+    // A request whose Connection names the identity field is refused: the field would be removed,
+    // and an app without it would assume its own default.
     let named = get(
         &mut client,
         "/fronted",
         &[ann, ("Cookie", "a=b"), ("Connection", "keep-alive, X-Forwarded-User")],
     );
     named.expect_problem(400, "Connection names a field");
-    // Without a guard nobody says who is asking, a client neither.
+    // Without a guard no identity is passed on, not even one that a client sends.
     let open = Front::start(&format!("[[endpoint]]\nroute = 'GET /'\n{proxy}"));
     assert_eq!(get(&mut open.server.client(), "/", &[("X-Forwarded-User", "root")]).body, b"nobody");
 }
@@ -401,7 +402,7 @@ fn a_rate_per_identity_and_what_is_left_of_it() {
     get(&mut client, "/plan", &[("X-Api-Key", "bob's key")]).expect_problem(403, "no claim `plan`");
 }
 
-/// A list has no one budget: the same teams in another order would have another one.
+/// A list has no single budget: the same teams in another order would have a different one.
 #[test]
 fn a_claim_that_is_a_list_has_no_rate() {
     let secret = "a secret of the users, and long enough";

@@ -1,5 +1,5 @@
-//! Servers behind https: who is believed, what name they are asked for, and what a client and the terminal
-//! are told when that fails.
+//! Upstreams with https: which certificates are trusted, which name is sent, and what the client and the
+//! terminal show when that fails.
 
 use super::Front;
 use super::tls::self_signed;
@@ -7,7 +7,7 @@ use forebay_tests::{Certificates, Folder, Start, binary};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-/// A server behind: it has two certificates, and that for localhost only for those who ask for it by name.
+/// An upstream with two certificates; it serves the one for localhost only to clients that send that name.
 fn behind(folder: &Folder, certificates: &Certificates) -> Front {
     let (certificate, key) = (certificates.certificate.display(), certificates.key.display());
     let other = self_signed(folder.path(), "x", "DNS:x.example");
@@ -21,7 +21,7 @@ fn port(front: &Front) -> u16 {
     front.server.address_behind("listening on https://").expect("it says so").port()
 }
 
-/// A server in front of that URL.
+/// A server that proxies to that URL.
 fn before(url: &str, more: &str) -> Front {
     Front::start(&format!("[[endpoint]]\nroute = '* /{{path...}}'\nproxy = '{url}'\n{more}"))
 }
@@ -92,7 +92,7 @@ fn a_handshake_that_fails_is_502_and_says_why() {
 fn a_handshake_that_does_not_end_is_504() {
     let folder = Folder::new();
     let certificates = Certificates::new(folder.path());
-    // The kernel takes connections; nobody answers them.
+    // The kernel accepts connections; no process answers them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address: SocketAddr = silent.local_addr().expect("bound");
     let more = format!("{}\nconnect_timeout = '300ms'\nretries = 0", ca(&certificates.ca));

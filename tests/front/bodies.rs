@@ -1,7 +1,7 @@
-//! Long bodies, both ways, against real nginx, Express and real sockets: whole, in memory that does not
-//! grow with them, and never short unseen.
+//! Long bodies, both ways, against real nginx, Express and real sockets: complete, in memory that does
+//! not grow with them, and never shortened unnoticed.
 //!
-//! 64 MiB; with `FOREBAY_BODY_MIB=1024` (`make test-bodies`) as many as that says.
+//! Bodies have 64 MiB, or `FOREBAY_BODY_MIB` (1024 in `make test-bodies`).
 
 use super::Front;
 use super::upstream::{Express, Nginx, Scripted};
@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 const MIB: u64 = 1 << 20;
-/// What the server may use more than before, whatever the length of a body: pieces of two connections, and
-/// what the allocator keeps.
+/// How much more memory the server may use, whatever the length of a body: buffers of two connections, and
+/// memory that the allocator retains.
 const MEMORY_MIB: u64 = 24;
 
 fn body_bytes() -> u64 {
@@ -20,7 +20,7 @@ fn body_bytes() -> u64 {
     mib * MIB
 }
 
-/// What the server has in memory now, and the most that it ever had, in MiB.
+/// The server's current and highest resident memory, in MiB.
 fn memory_mib(front: &Front) -> (u64, u64) {
     let path = format!("/proc/{}/status", front.server.pid());
     let status = std::fs::read_to_string(path).expect("the server runs");
@@ -37,7 +37,7 @@ fn front(upstream: SocketAddr, more: &str) -> Front {
     ))
 }
 
-/// The byte at a place of a long body, so that a missing or doubled piece shows.
+/// The bytes of a long body from a position on, so that a missing or doubled piece is found.
 fn pattern(from: u64, count: usize) -> Vec<u8> {
     (from..from + count as u64).map(|at| (at % 65_521 % 251) as u8).collect()
 }
@@ -175,7 +175,7 @@ fn express_that_dies_in_the_middle_breaks_the_answer() {
     front.server.client().get("/long/5").expect_problem(502, "");
 }
 
-/// Says that it sends that many bytes, sends half of them and dies. One connection.
+/// An upstream for one connection that announces that many bytes, sends half of them and closes.
 fn dying(size: u64, framing: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -207,7 +207,7 @@ fn an_upstream_that_dies_in_the_middle_breaks_the_answer() {
         let mut client = front.server.client();
         client.send(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n").expect("a live socket");
         let mut bytes = Vec::new();
-        // A reset shows as an error, a plain end as a body that is not whole.
+        // A reset is an error; an orderly end is an incomplete body.
         let ended = client.stream().read_to_end(&mut bytes);
         let is_whole = bytes.ends_with(b"0\r\n\r\n") || bytes.len() >= 4_000_000;
         assert!(!is_whole && bytes.len() > 1_000, "{framing}: {} bytes, {ended:?}", bytes.len());
@@ -220,7 +220,7 @@ fn an_upstream_that_falls_silent_in_the_middle_breaks_the_answer() {
     let receiver = std::sync::Mutex::new(receiver);
     let upstream = Scripted::new(move |_, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").expect("it is taken");
-        // Until the test is over.
+        // Waits until the test is over.
         let _over = receiver.lock().expect("one script").recv();
         false
     });
@@ -246,7 +246,7 @@ fn a_client_that_goes_away_in_the_middle_of_its_body_leaves_no_short_one() {
         client.send(b"5\r\nhello\r\n").expect("a live socket");
         drop(client);
     }
-    // A later request is served, and only that one has come whole.
+    // A later request is served, and only that request was complete.
     let mut client = front.server.client();
     assert_eq!(client.post_json("/a", "{}").text(), "ok");
     let seen = upstream.seen();
@@ -256,7 +256,7 @@ fn a_client_that_goes_away_in_the_middle_of_its_body_leaves_no_short_one() {
 #[test]
 fn a_slow_upstream_slows_the_client_down() {
     let size = 64 * MIB;
-    // Takes the head and nothing more until it is told to.
+    // The upstream reads the head, and nothing more until the test says so.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let (go, told) = std::sync::mpsc::channel::<()>();
@@ -312,7 +312,8 @@ fn a_slow_upstream_slows_the_client_down() {
     upstream.join().expect("the upstream has seen all of it");
 }
 
-/// One connection: answers when the head of the request has come, and then reads the body to its end.
+/// An upstream for one connection that answers after the head of the request, and then reads the body
+/// to its end.
 fn answering_early(answer: &'static [u8], size: u64) -> (SocketAddr, std::thread::JoinHandle<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -346,7 +347,7 @@ fn an_upload_goes_on_behind_an_early_answer() {
     assert_eq!((answer.status, answer.text()), (202, "ok"));
     send_body(&mut client, SIZE, false);
     let mut again = upstream.join().expect("the upstream has seen all of it");
-    // Both connections go on.
+    // Both connections stay usable.
     client.send(b"GET /b HTTP/1.1\r\nHost: a\r\n\r\n").expect("a live socket");
     let mut request = [0; 1024];
     let count = again.read(&mut request).expect("the next request");
@@ -400,7 +401,7 @@ fn a_body_beyond_the_limit_is_refused() {
     client.send(b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").expect("a live socket");
     client.send(b"200001\r\n").expect("a live socket");
     client.receive(false).expect("an answer").expect_problem(413, "too large");
-    // More than [server.limits] takes elsewhere, and not more than is said here.
+    // More than [server.limits] allows elsewhere, and within the limit of this endpoint.
     let body = "x".repeat(2 << 20);
     let mut client = front.server.client();
     assert_eq!(client.post_json("/a", &body).text(), "ok");

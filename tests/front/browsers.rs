@@ -1,4 +1,4 @@
-//! What browsers are told: CORS, OPTIONS, header fields that the config sets; on answers of every kind.
+//! CORS, OPTIONS, and header fields that the config sets, on answers of every kind.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -21,7 +21,7 @@ fn preflight(client: &mut Client, target: &str, method: &str, origin: &str) -> A
     call(client, "OPTIONS", target, &[("Origin", origin), ("Access-Control-Request-Method", method)])
 }
 
-/// An application that has an opinion of its own.
+/// An application that sends its own CORS fields.
 fn app() -> Scripted {
     Scripted::new(|_, stream| {
         let fields = "Access-Control-Allow-Origin: https://evil.example\r\nX-Frame-Options: ALLOWALL\r\nServer: app\r\n";
@@ -48,7 +48,8 @@ fn pages_of_other_sites_read_what_the_config_lets_them() {
     ));
     front.server.wait_healthy();
     let mut client = front.server.client();
-    // At once, from a guard, an error, a wait, a cache, an application.
+    // Answers of every kind: immediate, from a guard, an error, delayed, from a cache, from an
+    // application.
     for (method, target, status) in [
         ("GET", "/api/notes/7", 404),
         ("GET", "/api/notes/x", 400),
@@ -92,7 +93,7 @@ fn pages_of_other_sites_read_what_the_config_lets_them() {
     assert_eq!((all(&open, "access-control-allow-origin"), all(&open, "vary").len()), (vec!["*"], 0));
     let closed = call(&mut client, "GET", "/closed", &[("Origin", PAGE)]);
     assert!(all(&closed, "access-control-allow-origin").is_empty() && all(&closed, "vary").is_empty());
-    // Without `cors` an app's own word goes through, and it answers OPTIONS itself.
+    // Without `cors` the app's own fields pass through, and the app answers OPTIONS itself.
     let bare = preflight(&mut client, "/bare/a", "PUT", PAGE);
     assert_eq!((bare.status, all(&bare, "access-control-allow-origin")), (200, vec!["https://evil.example"]));
 }

@@ -1,9 +1,9 @@
-//! Configs, certificates and binaries that change under a constant load: no request fails, none is done
-//! twice, none is lost, and no connection ends in the middle of one.
+//! Configs, certificates and binaries that change under a constant load: no request fails, is executed
+//! twice or is lost, and no connection ends in the middle of a request.
 //!
-//! Every request adds one to a counter in a hot table, so that the database tells in the end how many were
-//! done, by all processes together. `make test` asks a thousand times a second, `make changes-under-load`
-//! 50,000 times.
+//! Every request adds one to a counter in a hot table, so that the database shows at the end how many were
+//! executed by all processes together. `make test` sends a thousand requests a second, `make
+//! changes-under-load` 50,000.
 
 mod http2;
 
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much is asked.
+/// The rate and size of the load.
 struct Size {
     rate_per_s: u64,
     seconds: u64,
@@ -43,11 +43,11 @@ impl Size {
 const PATH: &str = "/hits/1";
 const CONNECTIONS: u64 = 64;
 
-/// The time from one round of changes to the next at least. Each closes every connection; the tester has to
-/// have time for its requests, too.
+/// The least time between two rounds of changes. Each round closes every connection, and the tester also
+/// needs time for its requests.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// A config by which `GET /version` answers this number.
+/// A config with which `GET /version` answers this number.
 fn config(tls: &str, version: usize) -> String {
     format!(
         "[server.tls]\n{tls}\n\
@@ -67,7 +67,7 @@ struct Changed {
 }
 
 impl Changed {
-    /// A server with one row, from a binary of its own that can be replaced.
+    /// A server with one row, started from a copy of the binary that can be replaced.
     fn start(tls: bool) -> Changed {
         let files = Folder::new();
         let certificates = Certificates::new(files.path());
@@ -96,7 +96,8 @@ impl Changed {
         self.front.server.client().get("/version").expect(200)["version"].clone()
     }
 
-    /// A new config by the admin listener and one by a signal, and a broken one by each.
+    /// Applies a new config through the admin listener and one by a signal, and tries a broken one
+    /// by each.
     fn change_config(&mut self) {
         let server = &self.front.server;
         let refused = server.count_lines("not reloaded");
@@ -128,7 +129,7 @@ impl Changed {
         });
     }
 
-    /// Another file takes over.
+    /// Replaces the binary, and has the new one take over.
     fn change_binary(&self) {
         let (server, running) = (&self.front.server, format!("/proc/{}/exe", self.front.server.pid()));
         let [program, next] = ["forebay", "next"].map(|name| self.files.path().join(name));
@@ -143,7 +144,7 @@ impl Changed {
         assert_eq!(std::fs::read_link(running).expect("a link"), program, "the new file");
     }
 
-    /// A connection that has had an answer.
+    /// A connection that has received an answer.
     fn dial(&self) -> Box<dyn Stream> {
         let stream = TcpStream::connect(self.address()).expect("no connection is refused");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a live socket");
@@ -165,7 +166,7 @@ impl Changed {
         stream
     }
 
-    /// What a client that speaks this protocol believes.
+    /// The TLS config of a client of this protocol, which trusts the test's authority.
     fn trust(&self, protocol: &str) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_file(&self.certificates.ca).expect("a certificate");
@@ -177,8 +178,8 @@ impl Changed {
         Arc::new(config)
     }
 
-    /// Changes everything again and again while `load` runs, which says how many requests were answered. It
-    /// is repeated until everything has changed twice.
+    /// Changes config, certificate and binary repeatedly while `load` runs, which returns the number of
+    /// answered requests. The load is repeated until everything has changed twice.
     fn check(mut self, load: impl Fn() -> u64 + Send + 'static) {
         let changed = Arc::new(AtomicBool::new(false));
         let is_over = changed.clone();
@@ -214,7 +215,8 @@ impl Changed {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// A connection without a request is closed, with TLS by close_notify, and not reset.
+/// Asserts that a connection without a request is closed in order (by close_notify with TLS), and
+/// not reset.
 fn ends_well(mut silent: Box<dyn Stream>) {
     let mut rest = Vec::new();
     silent.read_to_end(&mut rest).expect("a good end");
@@ -224,8 +226,8 @@ fn ends_well(mut silent: Box<dyn Stream>) {
 /// How many requests `forebay load` had answered.
 fn load(url: &str, authority: &Path, result: &Path) -> u64 {
     let Size { rate_per_s, seconds } = Size::new();
-    // A connection that is silent for 0.2 s may be closed by a process that stops: the tester must not stand
-    // still on a busy machine.
+    // A connection that is silent for 0.2 s may be closed by a process that stops: the tester must not stall
+    // on a busy machine.
     let mut load = Command::new("nice");
     load.args(["-n", if am_root() { "-10" } else { "0" }]).arg(binary()).arg("load");
     load.args(["-w", "1", "-c", &CONNECTIONS.to_string(), "-R", &rate_per_s.to_string()]);

@@ -1,4 +1,5 @@
-//! Who a client is behind proxies: what only those that are trusted may say, and what follows from it.
+//! The client's address behind proxies: which fields only trusted proxies may set, and what depends on
+//! them.
 
 use super::Front;
 use super::upstream::{Nginx, Scripted};
@@ -20,7 +21,7 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
     stream.write_all(bytes).expect("it reads");
     let mut answer = Vec::new();
-    // A connection that is refused may be reset.
+    // A refused connection may be reset.
     let _ended = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -42,7 +43,7 @@ fn a_guard_against_outside_is_not_open_through_a_proxy_on_the_same_machine() {
         post(nginx.address, &[("X-Forwarded-For", "127.0.0.1"), ("Forwarded", "for=127.0.0.1")])
             .expect_problem(404, "nothing here");
     }
-    // Whatever says that somebody else is asking is believed in this.
+    // Each of these fields, which name another client, is believed.
     for field in ["X-Forwarded-For", "x-forwarded-proto", "Forwarded", "X-Real-IP", "Via"] {
         post(front.server.address, &[(field, "127.0.0.1")]).expect_problem(404, "nothing here");
     }
@@ -51,7 +52,8 @@ fn a_guard_against_outside_is_not_open_through_a_proxy_on_the_same_machine() {
 #[test]
 fn nothing_is_local_that_comes_from_a_trusted_proxy() {
     let front = Front::start(&format!("{TRUSTED}{GUARDED}"));
-    // In HTTP/1.1, with a loopback Host and without a word of its own, nginx cannot be told from a program.
+    // In HTTP/1.1 with a loopback Host and no forwarding fields, nginx cannot be distinguished from a local
+    // program.
     let nginx =
         Nginx::before(front.server.address, "proxy_http_version 1.1; proxy_set_header Connection '';");
     for address in [nginx.address, front.server.address] {
@@ -122,7 +124,7 @@ fn an_app_behind_sees_the_client_that_a_trusted_proxy_names() {
 
 #[test]
 fn an_answer_for_one_scheme_is_not_shown_to_the_other() {
-    // What many frameworks do with `https only` switched on.
+    // The behaviour of many frameworks with `https only` switched on.
     let app = Scripted::new(|seen, stream| {
         let answer = match seen.header("x-forwarded-proto") {
             Some("https") => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -185,7 +187,7 @@ fn the_proxy_protocol_names_the_client_for_trusted_proxies_alone() {
     for malformed in [&b"PROXY TCP4 192.0.2.7\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x31\0\0\0"] {
         assert_eq!(with(malformed), "", "{malformed:?}");
     }
-    // A header that comes byte by byte, and a request behind it.
+    // A PROXY header that arrives byte by byte, and a request behind it.
     let mut stream = std::net::TcpStream::connect(trusting.server.address).expect("it listens");
     stream.set_nodelay(true).expect("a live socket");
     for byte in b"PROXY TCP4 192.0.2.9 10.0.0.1 4711 80\r\n".iter().chain(request) {

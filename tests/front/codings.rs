@@ -10,7 +10,7 @@ const CONFIG: &str = "[server.limits]\nbody = '64KiB'\n[table.notes]\ncolumns = 
     [[endpoint]]\nroute = 'GET /notes/{id}'\nget = 'notes'\n\
     [[endpoint]]\nroute = 'GET /go/{id}'\nredirect = 'notes'\nlocation = 'text'\ncounter = 'clicks'\n";
 
-/// What a program makes of a body.
+/// A body, as compressed by a program.
 fn coded(program: &str, body: &[u8]) -> Vec<u8> {
     let mut command = Command::new(program);
     let child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -45,7 +45,7 @@ fn bodies_are_read_in_gzip_and_zstd_and_no_bomb() {
             (201, Some(40_000)),
             "{coding}: {made:?}"
         );
-        // 60 MB in 64 KiB.
+        // 60 MB, compressed to less than 64 KiB.
         let bomb = coded(program, &body(30_000_000));
         assert!(bomb.len() < 64 << 10, "{}", bomb.len());
         assert_eq!(post(&mut client, coding, &bomb).status, 413, "{coding}");

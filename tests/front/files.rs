@@ -1,4 +1,4 @@
-//! `files`: a folder, its spellings, parts and forms; and a server that keeps nothing.
+//! `files`: a folder, its spellings, parts and forms; and a server without stores.
 
 use super::Front;
 use forebay_tests::{Answer, Client, Folder, binary};
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-/// Longer than what is read at once.
+/// Longer than one read.
 const LONG_BYTES: usize = 3_000_017;
 
 fn get(client: &mut Client, target: &str, headers: &[(&str, &str)]) -> Answer {
@@ -18,7 +18,7 @@ fn long() -> Vec<u8> {
     (0..LONG_BYTES).map(|i| (i % 251) as u8).collect()
 }
 
-/// A folder `public`, with something beside it that nobody may see.
+/// A folder `public`, with a file beside it that must not be served.
 fn public(folder: &Folder) -> String {
     let root = folder.path().join("public");
     std::fs::create_dir_all(root.join("docs/empty")).expect("a folder");

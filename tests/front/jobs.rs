@@ -1,4 +1,4 @@
-//! `[[job]]`: runs by itself, never twice at a time, and what came of it can be read.
+//! `[[job]]`: runs by itself, never twice at a time, and its result can be read.
 
 use super::Front;
 use forebay_tests::{Cable, Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
@@ -67,8 +67,8 @@ fn one_job(name: &str, sql: &str) -> (Folder, Local, PathBuf) {
     (folder, memory, file)
 }
 
-/// Two servers on one Redis and one database: each turn is taken by one of them, and when that is killed by
-/// the other.
+/// Two servers on one Redis and one database: one of them takes each turn, and when it is killed the other
+/// does.
 #[test]
 fn of_many_servers_one_runs_a_job() {
     let stores = Stores::postgres();
@@ -84,7 +84,8 @@ fn of_many_servers_one_runs_a_job() {
     wait_for("some turns", || (runs(&first) + runs(&second) >= 6).then_some(()));
     let rows = || stores.archive(&folder).number("SELECT count(*) FROM runs") as u64;
     let together = runs(&first) + runs(&second);
-    // No more than one a period: two servers that did not agree would have made twice as many.
+    // No more than one a period: two servers that did not coordinate would have run it twice as
+    // often.
     let periods = began.elapsed().as_millis() as u64 / 500 + 1;
     assert!(together <= periods, "{together} runs in {periods} periods");
     assert!(job(&first, "turn")["failures"] == 0 && job(&second, "turn")["failures"] == 0);
@@ -93,8 +94,8 @@ fn of_many_servers_one_runs_a_job() {
     wait_for("the other goes on", || (rows() >= before + 3).then_some(()));
 }
 
-/// Its statement may go on in the database then: another server that took the turn would run it twice at a
-/// time.
+/// The statement may still run in the database: another server that took the turn would run the job a
+/// second time at once.
 #[test]
 fn a_job_that_a_stop_cuts_off_keeps_its_turn() {
     let stores = Stores::postgres();
@@ -113,7 +114,7 @@ fn a_job_that_a_stop_cuts_off_keeps_its_turn() {
     assert!(under_way() == 0 || leases.len() == 1, "{leases:?}");
 }
 
-/// What stands for the turn that was taken would keep the next one back for a day then.
+/// Without a correction, the record of the taken turn would delay the next one by a day.
 #[test]
 fn a_job_runs_on_when_the_clock_of_redis_goes_back() {
     let (folder, stores) = (Folder::new(), Stores::postgres());
@@ -141,18 +142,19 @@ fn a_job_runs_on_when_the_clock_of_redis_goes_back() {
     assert_eq!(job(&server, "turn")["failures"], 0);
 }
 
-/// How many of the job's statements run: not by its text, because a server prepares it when it starts, and
-/// asks for its plan.
+/// The number of running statements of the job. Not found by its text, because a server prepares the
+/// statement at start and queries its plan.
 const UNDER_WAY: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
 /// How long the job takes, and how long its statement may.
 const LONG_S: u64 = 15;
 const LIMIT_S: u64 = 16;
-/// Lease and limit of the statement must end before another begins; with room for a busy machine.
+/// The lease and the statement's limit must end before another run begins; with room for a busy
+/// machine.
 const TAKEN_OVER: Duration = Duration::from_secs(90);
 
-/// A server is cut off from Redis while its job is under way: its lease ends, and its statement goes on in
-/// the database. Another begins when that has ended, and not before.
+/// A server is cut off from Redis while its job runs: its lease ends, and its statement continues in the
+/// database. Another server begins the job when the statement has ended, and not before.
 #[test]
 fn a_job_of_a_server_that_is_cut_off_ends_before_another_begins_it() {
     let stores = Stores::postgres();

@@ -1,5 +1,5 @@
-//! The cache in front of servers behind: what is kept and for how long, what is shown of it, and one
-//! request for all who wait.
+//! The cache in front of upstreams: what is cached and for how long, what is served from it, and one
+//! request for all waiting clients.
 
 use super::Front;
 use super::upstream::{Nginx, Scripted, Seen};
@@ -19,7 +19,7 @@ fn front(upstream: SocketAddr, more: &str) -> Front {
     ))
 }
 
-/// Says what the answer's fields are to be, and answers 200 with the number of the request.
+/// An upstream that answers 200 with the given fields and the number of the request.
 fn numbered(fields: impl Fn(&Seen) -> String + Send + Sync + 'static) -> Scripted {
     let count = AtomicUsize::new(0);
     Scripted::new(move |seen, stream| {
@@ -86,7 +86,7 @@ fn what_has_ended_is_asked_for_again() {
     let first = text(&mut client, "/shop/a");
     wait_for("it has ended", || (text(&mut client, "/shop/a") != first).then_some(()));
     assert!(upstream.seen().len() >= 2);
-    // What the config says is the longest.
+    // The config limits the time to live.
     let upstream = numbered(|_| "Cache-Control: max-age=1000\r\n".into());
     let front = self::front(upstream.address, "cache = { local = '200ms' }");
     let mut client = front.server.client();
@@ -146,7 +146,7 @@ fn what_is_shown_of_a_kept_answer() {
     assert_eq!(plain.header("last-modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
     assert_eq!(plain.header("cache-control"), Some("max-age=1000"));
     assert_eq!(plain.header("vary"), Some("Accept-Encoding"));
-    // One validator for several forms is a weak one.
+    // One validator for several content codings is a weak one.
     assert_eq!(plain.header("etag"), Some("W/\"x\""));
     let age_s: u64 = plain.header("age").and_then(|age| age.parse().ok()).expect("an age");
     assert!((100..=200).contains(&age_s), "{plain:?}");
@@ -237,7 +237,7 @@ fn raise_file_limit() {
         .expect("a limit can be raised to its maximum");
 }
 
-/// Clients that have each asked.
+/// Clients that have each sent one request.
 fn ask_all(front: &Front, count: usize, target: &str) -> Vec<Client> {
     let ask = |_| {
         let mut client = front.server.client();
@@ -266,7 +266,7 @@ fn one_request_for_a_thousand_clients_even_when_the_first_leaves() {
 
 #[test]
 fn what_is_for_one_client_is_asked_for_by_each() {
-    // Holds nobody up, and gives each what it asked for in its own name.
+    // Uncacheable requests wait for no other, and each client gets its own answer.
     let upstream = Scripted::new(|seen, stream| {
         let user = seen.header("x-user").unwrap_or("nobody").to_owned();
         send(stream, "200 OK", "Cache-Control: private\r\n", &user)
@@ -319,7 +319,7 @@ fn who_never_answers_holds_up_nobody_but_the_first() {
     const TIMEOUT: Duration = Duration::from_secs(3);
     let is_well = Arc::new(AtomicBool::new(true));
     let well = is_well.clone();
-    // What is not well says nothing until it is.
+    // The upstream does not answer until it is released.
     let upstream = Scripted::new(move |_, stream| {
         let began = Instant::now();
         while !well.load(SeqCst) {
@@ -339,7 +339,8 @@ fn who_never_answers_holds_up_nobody_but_the_first() {
     let began = Instant::now();
     assert_eq!(text(&mut client, "/shop/a"), "well");
     assert!(began.elapsed() >= TIMEOUT, "what was kept is shown when nothing newer can be had, not before");
-    // Had each waited for what is asked for it, there would be an answer for each question.
+    // If each client had caused its own request, the upstream would have seen one request for each
+    // client.
     let asked = upstream.seen().len();
     let mut answers = 0;
     wait_for("the upstream is asked three times more", || {
@@ -428,7 +429,7 @@ fn writes_that_pass_drop_what_is_kept() {
         ("PUT", "/shop/items/7", &[("X-Refuse", "1")], [false; 6]),
         ("OPTIONS", "/shop/items/7", &[], [false; 6]),
         ("POST", "/shop/reviews/7", &[], [true, true, false, false, true, false]),
-        // What is written under its own path is dropped without a word in the config.
+        // A write to a path drops that path's entries without any setting in the config.
         ("PATCH", "/shop/carts/7", &[], [false, false, false, false, false, true]),
     ] {
         let before = read(&mut client);

@@ -1,5 +1,5 @@
-//! `rate` and `concurrency` over sockets. What the clock does to a rate is tested beside the code, on a
-//! clock of the test's own: here the periods are so long that no test outlasts them.
+//! `rate` and `concurrency` over sockets. Unit tests cover how a rate changes with time, on a simulated
+//! clock; here the periods are longer than any test.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -41,11 +41,11 @@ constant = {}
 fn assert_refused(answer: &Answer, interval_s: u64) {
     answer.expect_problem(429, "too many requests");
     let wait_s: u64 = answer.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds");
-    // One interval, less what has passed of it.
+    // One interval, less the time that has passed.
     assert!((interval_s / 2..=interval_s).contains(&wait_s), "{wait_s} of {interval_s} s: {answer:?}");
 }
 
-/// How many of the next requests are taken before one is not.
+/// How many of the next requests are accepted before one is refused.
 fn taken(client: &mut Client, target: &str, headers: &[(&str, &str)], interval_s: u64) -> usize {
     for count in 0..100 {
         let answer = client.call("GET", target, headers, None).expect("an answer");
@@ -73,7 +73,7 @@ fn each_caller_has_its_count() {
     assert_eq!(taken(&mut client, "/key/1", &[], 1800), 2);
     assert_eq!(taken(&mut client, "/key/%31", &[], 1800), 0, "another spelling is no other key");
     assert_eq!(taken(&mut client, "/key/2", &[], 1800), 2);
-    // A refusal neither costs the connection nor anything else.
+    // A refusal neither closes the connection nor uses up anything.
     for _ in 0..50 {
         client.get("/free").expect(200);
     }
@@ -126,7 +126,7 @@ fn places_are_given_back() {
     answer.expect_problem(503, "too many requests");
     assert!(answer.header("retry-after").is_some(), "{answer:?}");
     client.get("/free").expect(200);
-    // Given back by an answer, and by a client that goes away.
+    // An answer frees a place, and so does a client that disconnects.
     upstream.release();
     assert_eq!(holders[0].receive(false).expect("an answer").text(), "held");
     drop(holders);

@@ -1,4 +1,4 @@
-//! `[log]`: lines of requests, ids, levels; and what never stands in a line.
+//! `[log]`: lines of requests, ids, levels, and what a line must never contain.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -101,7 +101,7 @@ fn a_line_says_what_happened_and_no_secret() {
     for secret in ["query-secret", "cookie-secret", "YXV0aC1z", "body-secret", KEY, HASH] {
         assert!(!output.contains(secret), "{secret}: {output}");
     }
-    // The app knows the same id, and the trace as it came.
+    // The app receives the same id, and the unchanged trace.
     let seen = upstream.seen().pop().expect("a request");
     assert_eq!(seen.header("x-request-id"), lines[6]["request_id"].as_str());
     assert_eq!(seen.header("traceparent"), Some(TRACE));
@@ -111,8 +111,8 @@ fn a_line_says_what_happened_and_no_secret() {
     assert_eq!(Some(ids[0].1.as_str()), lines[6]["request_id"].as_str());
 }
 
-/// Requests that ask for the same are told from others, whatever their queries are; so that `forebay advise`
-/// can judge what passes a proxy.
+/// The log shows which requests have the same target without showing their queries, so that `forebay advise`
+/// can judge proxied requests.
 #[test]
 fn what_passes_a_proxy_can_be_judged() {
     let upstream = ok();
@@ -218,7 +218,7 @@ fn everything_that_is_said_is_json_when_that_is_asked_for() {
     let message = refused["message"].as_str().expect("a text");
     assert!(message.contains("front.toml:4:1: an endpoint needs an action"), "{message}");
     assert!(lines[0]["level"] == "info" && lines[0]["time"].is_string(), "{}", lines[0]);
-    // A level is one for the next line.
+    // A new level applies from the next line on.
     let file = "[log]\nlevel = 'warn'\n[[endpoint]]\nroute = 'GET /b'\nconstant = { b = 1 }\n";
     front.folder.write("front.toml", file);
     front.server.admin("POST", "/reload").expect(200);
@@ -283,7 +283,7 @@ fn a_client_that_goes_before_its_answer_has_a_line_without_a_status() {
     wait_for("it is asked", || (!upstream.seen().is_empty()).then_some(()));
     let mut first = [0];
     wait_for("the first answer is there", || (client.stream().peek(&mut first).ok()? == 1).then_some(()));
-    // An answer that was not read makes the kernel reset the connection.
+    // An unread answer makes the kernel reset the connection.
     drop(client);
     let lines = wait_for_lines(&front, 2);
     let slow = lines.iter().find(|line| line["path"] == "/slow").expect("a line");

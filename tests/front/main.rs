@@ -1,7 +1,6 @@
-//! What stands between clients and what answers them: rates and places, jobs, and servers behind a proxy.
+//! Everything between clients and actions: rates and concurrency, jobs, and proxied upstreams.
 //!
-//! `upstream` has the servers that are proxied to: real nginx, and sockets that say byte for byte what a
-//! test wants.
+//! `upstream` contains the upstreams: real nginx, and sockets that send the bytes that a test chooses.
 
 mod acme;
 mod auth;
@@ -35,7 +34,7 @@ mod upstream;
 
 use forebay_tests::{Folder, Server, Start, Stores, binary};
 
-/// A server of this config, in a folder and on stores that live as long as it.
+/// A server of a config, with a folder and stores that exist as long as the server.
 struct Front {
     server: Server,
     folder: Folder,

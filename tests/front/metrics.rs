@@ -1,4 +1,5 @@
-//! `GET /metrics`: the client library of Prometheus reads it, and it agrees with what clients saw.
+//! `GET /metrics`: Prometheus' client library can parse it, and its counts agree with what clients
+//! saw.
 
 use super::Front;
 use forebay_tests::{binary, wait_for};
@@ -37,7 +38,7 @@ for family in read(sys.stdin.read()):
         print(json.dumps([f'{sample.name}[{labels}]', sample.value]))
 ";
 
-/// What the admin listener tells, as Prometheus' own client library reads it.
+/// The metrics of the admin listener, as parsed by Prometheus' client library.
 #[track_caller]
 fn scraped(front: &Front) -> BTreeMap<String, f64> {
     let answer = front.server.admin("GET", "/metrics");
@@ -56,7 +57,8 @@ fn scraped(front: &Front) -> BTreeMap<String, f64> {
 
 const RECEIVED: &str = "forebay_http_requests_received_total[]";
 
-/// The same, once so many requests have come: a worker tells of them when it has written the answers.
+/// The metrics, once they count `requests` requests: a worker counts them after it has written the
+/// answers.
 #[track_caller]
 fn received(front: &Front, requests: f64) -> BTreeMap<String, f64> {
     wait_for("all requests are counted", || {
@@ -112,7 +114,7 @@ fn numbers_are_those_of_the_load_tester_to_the_request() {
     let sent = told["requests"]["sent"].as_f64().expect("a number");
     assert!(sent > 16.0, "no connection has sent a second request: {told}");
     let name = "forebay_http_requests_total[method=GET,route=/notes/{id},status=200]";
-    // What was in flight when the run ended is answered as well.
+    // Requests in flight at the end of the run are answered too.
     let counted = wait_for("all requests are counted", || {
         let after = scraped(&front);
         (after.get("forebay_http_connections[]") == Some(&0.0)).then_some(after)

@@ -1,5 +1,5 @@
-//! The description of a config's routes: a validator takes it, it is served where the config says, and
-//! servers do what it says when schemathesis tries them.
+//! The description of a config's routes: a validator accepts it, it is served where the config says,
+//! and servers pass schemathesis' tests of it.
 
 use super::Front;
 use forebay_tests::{Folder, Start, binary, root};
@@ -123,7 +123,7 @@ fn the_description_says_types_bounds_answers_and_who_may_ask() {
     }
     let statuses = document.pointer(&format!("{post}/responses")).and_then(Value::as_object);
     let statuses: Vec<_> = statuses.expect("answers").keys().map(String::as_str).collect();
-    // 404 is the status of a secret that is not known.
+    // 404 is the status of an unknown secret.
     let expected = ["201", "400", "401", "403", "404", "409", "413", "415", "422", "429", "503", "504"];
     assert_eq!(statuses, expected);
     let offline: Value =
@@ -133,18 +133,18 @@ fn the_description_says_types_bounds_answers_and_who_may_ask() {
     client.ask("POST", "/openapi.json", Some("{}")).expect_problem(405, "");
 }
 
-/// A row that is there may have expired, and a value may be beyond what its column takes.
+/// An existing row may have expired, and a value may be out of its column's range.
 const SETTINGS: &str = "[checks]\npositive_data_acceptance.expected-statuses = \
     ['2xx', '3xx', '401', '403', '404', '409', '410', '422', '429', '5xx']\n";
 
-/// Tries the servers of the examples by their descriptions. Left out of an example: what it does that no
-/// description can say. Paths that another route takes as well (`GET /{code}` takes `GET /links`) have
-/// methods that are described there; handlers judge what they read themselves; what fills tables takes its
-/// time, and is refused while it runs.
+/// Tests the servers of the examples against their descriptions. Behaviour that no description can express
+/// is left out: paths that another route matches too (`GET /{code}` takes `GET /links`) have methods that
+/// are described there; handlers check their input themselves; generating rows takes time, and is refused
+/// while it runs.
 #[test]
 fn servers_of_the_examples_do_what_their_descriptions_say() {
     const ROUTES_OVERLAP: &str = "ignored_auth,unsupported_method,allow_header_conformance";
-    // Every run tries the same, but one with a number of random examples.
+    // Every run sends the same requests, except one with a given number of random examples.
     let (phases, how) = match std::env::var("FOREBAY_FUZZ_EXAMPLES") {
         Ok(examples) => ("coverage,fuzzing", vec!["--max-examples".to_owned(), examples]),
         Err(_) => ("coverage", vec!["--generation-deterministic".to_owned()]),

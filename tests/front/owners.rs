@@ -1,4 +1,5 @@
-//! The examples with keys: an Express app behind a door, and short links with owners.
+//! The examples with keys: an Express app behind an authenticating proxy, and short links with
+//! owners.
 
 use super::spellings::App;
 use forebay_tests::{Answer, Client, Folder, Server, Start, Stores, binary, root, wait_for};
@@ -52,7 +53,7 @@ fn an_express_app_behind_login_and_keys() {
     for left in (0..100).rev() {
         let answer = ask(&mut client, "GET /api/me", &by_key, None);
         assert_eq!(text(&answer, "user"), "bob");
-        // One comes back every 600 ms.
+        // The budget grows by one every 600 ms.
         let field = answer.header("RateLimit").expect("what is left").to_owned();
         let shown =
             field.split(';').find_map(|part| part.strip_prefix("r=")?.parse::<i32>().ok()).expect("r");
@@ -69,7 +70,7 @@ fn an_express_app_behind_login_and_keys() {
         (text(&hello, "hello").as_str(), hello.header("X-Content-Type-Options")),
         ("nobody", Some("nosniff"))
     );
-    // A page of another site may ask, with what proves who asks; none but that one.
+    // Only this other site's page may send requests with credentials.
     let page = "http://localhost:5173";
     let advance = [("Origin", page), ("Access-Control-Request-Method", "PUT")];
     let allowed = ask(&mut client, "OPTIONS /api/me", &advance, None);

@@ -1,5 +1,6 @@
-//! Requests that try to have an answer kept for others, or to see what is another's; upstreams whose
-//! answers are not what they seem. Nothing of it is ever kept, and no two users are ever mixed.
+//! Requests that try to have an answer cached for other clients, or to see another user's answer;
+//! upstreams with misleading answers. None of these answers may be cached, and no two users may be
+//! mixed up.
 
 use super::Front;
 use super::upstream::{Scripted, Seen};
@@ -18,7 +19,7 @@ fn kept(upstream: &Scripted) -> Front {
     front(upstream.address, "encoded_slash = 'pass'\ncache = { local = '10m', missing = '10m' }")
 }
 
-/// Answers with the request as it saw it, and with fields of the answer as the path says.
+/// An upstream that answers with the request as it saw it, and with fields chosen by the path.
 fn echo(fields: impl Fn(&Seen) -> String + Send + Sync + 'static) -> Scripted {
     Scripted::new(move |seen, stream| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{}\r\n", seen.head.len(), fields(seen));
@@ -85,7 +86,7 @@ fn nothing_that_is_not_asked_reaches_the_upstream() {
     .enumerate()
     {
         let target = format!("/page/{index}");
-        // The one who wants it kept comes first.
+        // The attacker's request comes first.
         let attack = ask(&mut client, &target, &[(name, value)]);
         let victim = ask(&mut client, &target, &[]);
         assert_eq!(attack, victim, "{name}");
@@ -95,7 +96,7 @@ fn nothing_that_is_not_asked_reaches_the_upstream() {
             .into_iter()
             .filter(|seen| seen.head.contains(&format!("GET {target} ")))
             .collect();
-        // No client decides that the upstream is asked again.
+        // No client can force another request to the upstream.
         assert_eq!(seen.len(), 1, "{name}: {seen:?}");
     }
 }
@@ -128,7 +129,7 @@ fn a_path_has_one_form_and_that_is_asked() {
     let upstream = echo(|_| String::new());
     let front = kept(&upstream);
     let mut client = front.server.client();
-    // What is asked, and what the upstream must have been asked, whoever asked what before.
+    // Requests, and the requests that the upstream must have seen, whatever was requested before.
     let table = [
         ("/a/b", "/a/b"),
         ("/%61/b", "/a/b"),
@@ -176,7 +177,7 @@ fn a_path_has_one_form_and_that_is_asked() {
         client.get(path).expect_problem(400, "the path");
     }
     assert_eq!(upstream.seen().len(), forms.len());
-    // The absolute form asks the same.
+    // The absolute form requests the same resource.
     client.send(b"GET http://localhost/a/b HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a live socket");
     assert!(client.receive(false).expect("an answer").text().starts_with("GET /a/b HTTP/1.1\r\n"));
     assert_eq!(upstream.seen().len(), forms.len());
@@ -203,7 +204,7 @@ fn who_says_who_he_is_is_answered_alone() {
         let asked = upstream.seen().iter().filter(|seen| seen.head.contains(&target)).count();
         assert_eq!(asked, 5, "{name}: four in a name, one for all");
     }
-    // A request with a body is somebody's own, too.
+    // A request with a body is not shared either.
     for body in ["one", "two"] {
         let answer = client.call("GET", "/body", &[], Some(body)).expect("an answer");
         assert!(answer.text().contains("content-length: 3"), "{answer:?}");
@@ -225,7 +226,7 @@ fn who_says_who_he_is_may_be_told_apart_or_not_looked_at() {
                 "{answer}"
             );
         }
-        // Two lines are not one with both in it.
+        // Two field lines are not the same as one line with both values.
         let answer = ask(&mut client, "/page", &[("Authorization", "an"), ("Authorization", "na")]);
         assert!(!answer.contains("anna") && answer.contains("an\r\n"), "{answer}");
         assert!(!ask(&mut client, "/page", &[]).contains("authorization"));
@@ -280,7 +281,7 @@ fn answers_for_one_client_are_never_kept() {
     }
 }
 
-/// Everything that comes until the connection ends or an answer is whole by its own account.
+/// All bytes until the connection ends or an answer is complete by its framing.
 fn everything(front: &Front, target: &str) -> (String, bool) {
     let mut client = front.server.client();
     client
@@ -364,7 +365,7 @@ fn all_who_wait_for_a_broken_answer_are_told() {
     gate.send(()).expect("it waits");
     for client in &mut clients {
         let answer = client.receive(false).expect("an answer");
-        // Who came after it broke has a good one.
+        // Clients that came after the broken answer get a good one.
         assert!(answer.status == 502 || answer.text() == "good", "{answer:?}");
     }
 }
@@ -389,7 +390,7 @@ fn what_is_too_long_is_passed_on_whole_and_not_kept() {
                     })
                 })
                 .and_then(|()| stream.write_all(b"0\r\n\r\n")),
-            // Its end is that of the connection: nobody can tell whether it is whole.
+            // The answer ends with the connection, so it may be incomplete.
             _ => {
                 let _sent = stream.write_all(format!("{head}\r\nto the end").as_bytes());
                 return false;

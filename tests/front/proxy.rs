@@ -1,5 +1,5 @@
-//! `proxy`: what of a request reaches the upstream, what of its answer reaches the client, and what happens
-//! when it is away.
+//! `proxy`: which parts of a request reach the upstream, which parts of its answer reach the client, and
+//! what happens when the upstream is unreachable.
 
 use super::Front;
 use super::upstream::{Nginx, Scripted};
@@ -25,7 +25,7 @@ fn ok() -> Scripted {
     Scripted::new(|_, stream| stream.write_all(plain("200 OK", "ok").as_bytes()).is_ok())
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 fn nobody() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
@@ -145,7 +145,7 @@ fn an_upstream_that_is_away_is_a_problem_each_time() {
         client.get("/shop/a").expect_problem(502, "cannot be reached");
     }
     client.get("/shop/own").expect(200);
-    // It is asked again as soon as it is there.
+    // The upstream receives requests again as soon as it listens.
     let back = TcpListener::bind(away).expect("the port is free again");
     let answering = std::thread::spawn(move || {
         let (mut stream, _) = back.accept().expect("it is asked");
@@ -190,7 +190,7 @@ fn an_upstream_that_fails_its_health_check_is_not_asked() {
     answer.expect_problem(503, "not available");
     let wait_s: u64 = answer.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds");
     assert!((1..=6).contains(&wait_s), "{answer:?}");
-    // An upload of any length is refused as fast.
+    // An upload of any length is refused just as fast.
     client
         .send(b"POST /shop/a HTTP/1.1\r\nHost: a\r\nContent-Length: 500000000\r\n\r\nabc")
         .expect("a live socket");
@@ -212,7 +212,7 @@ fn one_upstream_stands_in_for_another() {
     let front = Front::start(&config(&[first.address, nobody(), second.address], ""));
     let mut client = front.server.client();
     for i in 0..30 {
-        // Nothing was sent to the one that is away: this is so for every method.
+        // Nothing was sent to the unreachable upstream, so any method may be retried.
         let answer = if i % 2 == 0 { client.get("/shop/a") } else { client.post_json("/shop/a", "{}") };
         assert_eq!(answer.text(), "ok", "{i}");
     }
@@ -220,7 +220,7 @@ fn one_upstream_stands_in_for_another() {
     assert!(counts.0 >= 5 && counts.1 >= 5 && counts.0 + counts.1 == 30, "{counts:?}");
 }
 
-/// Closes the first time, answers from then on.
+/// An upstream that closes its first connection and answers on later ones.
 fn closing_once() -> Scripted {
     let is_first = std::sync::atomic::AtomicBool::new(true);
     Scripted::new(move |_, stream| {

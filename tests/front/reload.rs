@@ -28,8 +28,8 @@ fn no_request_fails_while_configs_change() {
             std::thread::spawn(move || {
                 let mut client = Client::connect(address).expect("the server listens");
                 let mut last = 0;
-                // Half of them connect each time. Workers change over one after another: such a client may
-                // meet one that still has the config before.
+                // Half of them open a new connection each time. Workers change to the new config one after
+                // another, so such a client may meet a worker with the previous config.
                 let connects = kind % 2 == 0;
                 while !over.load(SeqCst) {
                     if connects {
@@ -57,7 +57,7 @@ fn no_request_fails_while_configs_change() {
         wait_for("clients go on", || (asked.load(SeqCst) > before + 50).then_some(()));
     }
     over.store(true, SeqCst);
-    // All of them first: the end of this test is the end of the server.
+    // All clients are joined first, because the server ends with this test.
     let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
     assert!(ended.iter().all(Result::is_ok), "every request was answered well, in order: {ended:?}");
 }

@@ -1,4 +1,4 @@
-//! Servers behind a proxy whose answers several of ours keep, on one Redis.
+//! Upstream answers that several Forebay servers cache on one Redis.
 
 use super::upstream::Scripted;
 use forebay_tests::{Client, Folder, Server, Start, Stores, binary, wait_for};
@@ -7,10 +7,10 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Two of ours in front of one app, and the Redis that they share.
+/// Two Forebay servers in front of one app, and the Redis that they share.
 struct Pair {
     app: Scripted,
-    /// What the app's GETs say.
+    /// The version in the app's answers to GET.
     version: Arc<AtomicUsize>,
     redis: Local,
     servers: [Server; 2],
@@ -19,7 +19,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// `cache` is what stands in the config of `* /shop/{id}`.
+    /// `cache` is the cache setting of `* /shop/{id}` in the config.
     fn start(cache: &str) -> Pair {
         let version = Arc::new(AtomicUsize::new(1));
         let now = version.clone();
@@ -67,12 +67,12 @@ fn an_app_is_asked_once_for_all_servers() {
     let pair = Pair::start("local = '10m', shared = '10m'");
     let [mut first, mut second] = pair.clients();
     assert_eq!(read(&mut first, "/shop/7"), "version 1");
-    // Had the second one asked the app, it would have been told something else.
+    // If the second server had sent a request to the app, it would have received another version.
     pair.version.store(5, SeqCst);
     assert_eq!(read(&mut second, "/shop/7"), "version 1");
     assert_eq!(pair.asked(), 1);
-    // A write through one of them is seen by both: at once where it passed, as soon as it is heard on the
-    // other.
+    // Both servers show a write through one of them: the writing server at once, the other when it
+    // receives the invalidation.
     assert_eq!(first.ask("PUT", "/shop/7", None).text(), "version 6");
     assert_eq!(read(&mut first, "/shop/7"), "version 6");
     wait_for("the other one hears of it", || (read(&mut second, "/shop/7") == "version 6").then_some(()));
@@ -94,8 +94,8 @@ fn strict_holds_for_apps_too() {
         );
         assert_eq!(read(writer, "/shop/7"), written, "round {round}");
     }
-    // A shared level that does not answer within a second, as on a machine that stands still, is done
-    // without.
+    // A server works without the shared level when that does not answer within a second, as on a
+    // stalled machine.
     let failed = |server: &Server| server.admin("GET", "/cache").expect(200)["shared_failures"] != 0;
     let (asked, has_failed) = (pair.asked(), pair.servers.iter().any(failed));
     assert!(asked == 200 || has_failed, "a read after a write asks the app once for both: {asked}");

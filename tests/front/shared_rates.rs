@@ -13,7 +13,7 @@ struct Pair {
     _stores: [Stores; 2],
 }
 
-/// A period in which no test ends.
+/// The periods are longer than any test.
 const CONFIG: &str = "\
 [server]\ntrusted_proxies = ['127.0.0.0/8']\n\
 [[endpoint]]\nroute = 'GET /all'\nconstant = { a = 1 }\nrate = '10/1h shared'\n\
@@ -44,7 +44,8 @@ impl Pair {
         Pair { redis, servers, _folders: folders, _stores: stores }
     }
 
-    /// Asks both in turn, so often: how many were served, and the last answer.
+    /// Sends `times` requests to both servers in turn. Returns how many were served, and the last
+    /// answer.
     fn ask(&self, times: usize, ask: impl Fn(&Server) -> Answer) -> (usize, Answer) {
         let answers: Vec<Answer> = (0..times).map(|time| ask(&self.servers[time % 2])).collect();
         let served = answers.iter().filter(|answer| answer.status == 200).count();
@@ -52,7 +53,7 @@ impl Pair {
         (served, answers.into_iter().last().expect("it was asked"))
     }
 
-    /// Whether each of them counts for itself now.
+    /// Whether a server now counts for itself.
     fn is_apart(&self, server: &Server) -> bool {
         let ready = server.admin("GET", "/ready").expect(200);
         let conditions = ready["conditions"].as_array().expect("a list");
@@ -64,7 +65,7 @@ fn get(path: &str) -> impl Fn(&Server) -> Answer {
     move |server| server.client().get(path)
 }
 
-/// What is left, and the seconds until all of it is back.
+/// The remaining budget, and the seconds until it is full again.
 #[track_caller]
 fn standing(answer: &Answer) -> (u64, u64) {
     let text = answer.header("ratelimit").unwrap_or_else(|| panic!("no RateLimit: {answer:?}"));
@@ -75,12 +76,12 @@ fn standing(answer: &Answer) -> (u64, u64) {
     (of("r="), of("t="))
 }
 
-/// How often it is tried.
+/// How often a check is tried.
 const TRIES: usize = 5;
 const APART: &str = "each server counts the rates that are `shared` for itself";
 
-/// Redis must answer within half a second, else each server counts for itself. On a machine that stood still
-/// for so long the check has shown nothing: it is made again.
+/// Redis must answer within half a second, else each server counts for itself. On a machine that stalled for
+/// that long the check is inconclusive and is repeated.
 fn unless_apart(topology: Topology, check: impl Fn(&Pair)) {
     for _ in 0..TRIES {
         let pair = Pair::start(topology);
@@ -99,7 +100,7 @@ fn count_together(pair: &Pair) {
         answer.expect(200);
         let (left, whole_in_s) = standing(&answer);
         assert_eq!(left, expected as u64);
-        // Each costs six minutes; some of the first may have passed.
+        // Each request costs six minutes; a part of the first may have passed.
         let spent_s = 360 * (10 - expected as u64);
         assert!((spent_s - 60..=spent_s).contains(&whole_in_s), "{whole_in_s} of {spent_s}");
         assert_eq!(answer.header("ratelimit-policy"), Some("\"default\";q=10;w=3600"));
@@ -111,7 +112,8 @@ fn count_together(pair: &Pair) {
         assert!((300..=360).contains(&wait_s), "{wait_s}");
         assert_eq!(standing(&refused), (0, wait_s));
     }
-    // Callers do not share, and each has one budget on both; a body and parameters come to the action.
+    // Callers do not share a budget, and each has one budget on both servers; body and parameters
+    // reach the action.
     for caller in ["10.0.0.1", "10.0.0.2", "2001:db8::1"] {
         let (served, _) = pair.ask(20, |server| {
             let headers = [("X-Forwarded-For", caller)];
@@ -131,7 +133,7 @@ fn count_together(pair: &Pair) {
         assert_eq!(pair.ask(10, ask).0, 4, "{key}");
     }
     assert_eq!(pair.ask(40, get("/own")).0, 20, "the one that is not shared");
-    // Time gives back on both.
+    // The budget grows with time on both servers.
     assert!(pair.ask(20, get("/quick")).0 < 20);
     wait_for("there is one again", || (pair.servers[0].client().get("/quick").status == 200).then_some(()));
 }
@@ -193,7 +195,7 @@ fn count_by_subject(pair: &Pair) {
         let several = bearer("users", r#"{"sub":"ann","team":["red","blue"]}"#);
         ask("/team", &several)(server).expect_problem(403, "`team` is not one value");
     }
-    // Who shares a team shares its budget.
+    // Members of a team share its budget.
     assert_eq!(pair.ask(2, ask("/team", &ann)).0, 2);
     assert_eq!(pair.ask(10, ask("/team", &bearer("users", r#"{"sub":"bob","team":"red"}"#))).0, 1);
     assert_eq!(pair.ask(10, ask("/team", &bearer("users", r#"{"sub":"bob","team":"blue"}"#))).0, 3);
@@ -204,7 +206,7 @@ fn without_redis_each_counts_for_itself_until_it_is_back() {
     let pair = Pair::start(Topology::Single);
     assert_eq!(pair.ask(6, get("/all")).0, 6, "three on each");
     pair.redis.kill("node-1").unwrap_or_else(|error| panic!("{error}"));
-    // Its own count has gone on: there are seven left on each.
+    // Each server has continued its own count: seven are left on each.
     assert_eq!(pair.ask(20, get("/all")).0, 14);
     for server in &pair.servers {
         wait_for("it says so", || pair.is_apart(server).then_some(()));
@@ -216,7 +218,7 @@ fn without_redis_each_counts_for_itself_until_it_is_back() {
         server.wait_for_output("rates apart");
         assert_eq!(server.count_lines("degraded: rates apart"), 1);
     }
-    // This Redis keeps nothing, so that the budget is whole again: one for both.
+    // This Redis stores nothing on disk, so the budget is full again, and shared by both.
     assert_eq!(pair.ask(40, get("/all")).0, 10);
 }
 
@@ -225,7 +227,7 @@ fn a_redis_that_stands_still_holds_up_no_request_for_long() {
     let pair = Pair::start(Topology::Single);
     assert_eq!(pair.ask(2, get("/all")).0, 2);
     pair.redis.pause("node-1").unwrap_or_else(|error| panic!("{error}"));
-    // Those that would wait for it find out once: the rest is counted at once.
+    // Only the first requests wait for Redis; the rest are counted locally at once.
     assert_eq!(pair.ask(40, get("/all")).0, 18);
     assert!(pair.servers.iter().all(|server| pair.is_apart(server)));
     pair.redis.cont("node-1").unwrap_or_else(|error| panic!("{error}"));

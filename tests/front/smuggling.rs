@@ -1,11 +1,11 @@
-//! Answers on which two readers could disagree, and answers that are none: never passed on as good ones,
-//! and what follows them on the connection is never taken for the answer to somebody else.
+//! Ambiguous and malformed answers: they are never passed on as good ones, and bytes that follow them on
+//! the connection are never taken for the answer to another request.
 
 use super::Front;
 use super::upstream::Scripted;
 use std::io::Read;
 
-/// What stands behind the broken answers: it must never reach anybody.
+/// The bytes behind the broken answers, which must never reach a client.
 const STOLEN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen";
 
 fn front(upstream: &Scripted) -> Front {
@@ -53,7 +53,7 @@ fn answers_that_can_be_read_in_two_ways_are_refused() {
     }
 }
 
-/// Everything that comes, and whether the connection ended in a reset.
+/// All received bytes, and whether the connection ended in a reset.
 fn everything(front: &Front, request: &str) -> (String, bool) {
     let mut client = front.server.client();
     client.send(request.as_bytes()).expect("a live socket");
@@ -83,8 +83,8 @@ fn bodies_that_break_off_break_the_client_s_connection() {
             false => head.contains("Content-Length: 5\r\n"),
         };
         assert!(!is_whole || reset, "{name}: {text}");
-        // To HTTP/1.0, which finds the end of what has no length by the end of the connection, only a reset
-        // can say it.
+        // A client of HTTP/1.0 finds the end of a body without a length by the end of the connection, so
+        // only a reset can show that the body is incomplete.
         if answer.contains("chunked") {
             let (text, reset) = everything(&front, "GET /a HTTP/1.0\r\n\r\n");
             assert!(reset, "{name}: {text}");

@@ -1,4 +1,4 @@
-//! Whatever way a path is spelled, an application behind never sees one that its guard forbids.
+//! However a path is spelled, an upstream application never receives a path that its guard forbids.
 
 use super::Front;
 use forebay_tests::{Folder, free_port, wait_for};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Request lines that mean `/admin/x` to some server: case, dots, slashes, escapes, double escapes, path
-/// parameters, absolute forms, and parts that some strip.
+/// parameters, absolute forms, and parts that some servers strip.
 const SPELLINGS: &[&str] = &[
     "/admin",
     "/admin/",
@@ -104,7 +104,7 @@ const SPELLINGS: &[&str] = &[
     "/admin/%23/..",
 ];
 
-/// An application of this folder; killed when dropped.
+/// An application in `peers`; killed when dropped.
 pub struct App {
     pub address: SocketAddr,
     child: Child,
@@ -126,7 +126,7 @@ impl App {
 
 impl Drop for App {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _killed = self.child.kill();
         let _ended = self.child.wait();
     }
@@ -175,14 +175,14 @@ fn apps() -> Vec<(&'static str, App)> {
     ]
 }
 
-/// What is answered to one request, as text.
+/// The answer to one request, as text.
 fn answer(address: SocketAddr, target: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a live socket");
     let request = format!("GET {target} HTTP/1.1\r\nHost: app\r\n{headers}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut bytes = Vec::new();
-    // Some close without reading all.
+    // Some applications close without reading all.
     let _ended = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -227,7 +227,7 @@ fn a_field_with_an_underscore_is_not_passed_on() {
     let seen = upstream.seen();
     assert_eq!(seen[0].header("x-kept"), Some("1"));
     assert!(!seen[0].head.to_lowercase().contains("6.6.6.6"), "{}", seen[0].head);
-    // The authority of an absolute target stands for Host.
+    // The authority of an absolute target replaces Host.
     assert_eq!(seen[0].header("x-forwarded-host"), Some("real.example"), "{}", seen[0].head);
 }
 

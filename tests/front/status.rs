@@ -1,4 +1,4 @@
-//! The status listener: what other machines may ask, and with which token.
+//! The status listener: which paths other machines may request, and with which token.
 
 use super::Front;
 use forebay_tests::{Answer, Client, request_bytes, wait_for};
@@ -17,7 +17,7 @@ route = "GET /notes/{id}"
 get = "notes"
 "#;
 
-/// The drain begins a moment after the server is ready, and goes on.
+/// Asserts that the drain, which begins a moment after the server is ready, is not paused.
 #[track_caller]
 fn assert_not_paused(front: &Front) {
     wait_for("the drain runs", || (front.server.drain_state()["status"] == "running").then_some(()));
@@ -76,7 +76,7 @@ fn the_admin_listener_is_steered_by_its_own_page_and_by_no_other() {
         let fields = [("Host", host.as_str()), ("Origin", origin)];
         assert_eq!(call(admin, "POST", "/drain/pause", &fields).status, 403, "{origin}");
     }
-    // A name that resolves to loopback is not the listener's own.
+    // A name that resolves to loopback is not accepted as Host.
     let rebound = [("Host", "a.example:1"), ("Origin", "http://a.example:1")];
     assert_eq!(call(admin, "POST", "/drain/pause", &rebound).status, 403);
     assert_not_paused(&front);

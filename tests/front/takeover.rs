@@ -1,4 +1,5 @@
-//! Listeners that outlive a process: another one takes over at SIGUSR2, or a service manager owns them.
+//! Listeners that outlive a process: another process takes over at SIGUSR2, or a service manager owns
+//! the listeners.
 
 use super::Front;
 use forebay_tests::{Client, Folder, Server, Start, am_root, binary};
@@ -41,11 +42,11 @@ fn another_process_takes_over_under_load_and_no_request_fails() {
     front.server.wait_healthy();
     let (pid, result) = (front.server.pid(), front.folder.path().join("load.json"));
     let url = format!("http://{}/notes", front.server.address);
-    // A process that stops closes a connection that is silent for 0.2 s: the tester must not stand still.
+    // A process that stops closes a connection that is silent for 0.2 s: the tester must not stall.
     let mut load = Command::new("nice");
     load.args(["-n", if am_root() { "-10" } else { "0" }]).arg(binary());
     load.args(["load", "-c", "16", "-d", "8s", "-m", "POST", "-b", r#"{"text":"a"}"#, "--warmup", "0s"]);
-    // A machine that is busy may take seconds for each start.
+    // A busy machine may take seconds for each start.
     load.args(["-t", "60s", "--threshold", "errors==0", "--json"]).arg(&result).arg(&url);
     let mut load = load.stdout(Stdio::null()).spawn().expect("the load tester runs");
     for _ in 0..3 {
@@ -92,7 +93,7 @@ fn connections_to_a_listener_of_a_service_manager_wait_for_the_next_process() {
     let file = folder.write("front.toml", CONFIG);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     fcntl_setfd(&listener, FdFlags::empty()).expect("a flag");
-    // What systemd does: the listener is descriptor 3 of the process that LISTEN_PID names.
+    // As systemd does: the listener is descriptor 3 of the process that LISTEN_PID names.
     let manager = format!(
         "#!/bin/bash\nexec 3<&{}\nLISTEN_PID=$$ LISTEN_FDS=1 exec {} \"$@\"\n",
         listener.as_raw_fd(),

@@ -1,5 +1,5 @@
 //! HTTPS as a client sees it: curl and openssl against the server, certificates by name, authorities of
-//! clients, and files that change under it.
+//! clients, and files that change while it runs.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 const ENDPOINTS: &str = "[[endpoint]]\nroute = 'GET /a'\nconstant = { text = 'a' }\n";
 
-/// A server that speaks HTTPS with what `tls` says.
+/// A server with HTTPS and the given `tls` section.
 fn front(tls: &str) -> Front {
     Front::start_with(&format!("[server.tls]\n{tls}\n{ENDPOINTS}"), |start| {
         start.listen("https://127.0.0.1:0,127.0.0.1:0")
@@ -22,7 +22,7 @@ pub(super) fn pair(certificates: &Certificates) -> String {
     format!("certificate = '{certificate}'\nkey = '{key}'")
 }
 
-/// Where it speaks HTTPS.
+/// The address of HTTPS.
 pub(super) fn https(front: &Front) -> SocketAddr {
     front.server.address_behind("listening on https://").expect("it says so")
 }
@@ -114,7 +114,7 @@ fn the_server_behind_is_told_of_https() {
     assert_eq!(upstream.seen()[0].header("x-forwarded-proto"), Some("https"));
 }
 
-/// What `openssl s_client` says when it is given nothing to send.
+/// The output of `openssl s_client` with empty input.
 fn s_client(front: &Front, arguments: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", &https(front).to_string()]).args(arguments);
@@ -141,7 +141,7 @@ fn protocols_are_settled_and_what_is_not_offered_is_refused() {
     }
 }
 
-/// Makes a certificate that signs itself, for these names.
+/// Creates a self-signed certificate for these names.
 pub(super) fn self_signed(folder: &Path, file: &str, names: &str) -> String {
     let script = format!(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={file} \
@@ -153,7 +153,7 @@ pub(super) fn self_signed(folder: &Path, file: &str, names: &str) -> String {
     format!("{{ certificate = '{}', key = '{}' }}", at("crt"), at("key"))
 }
 
-/// The subject of the certificate that a client gets that asks for this name.
+/// The subject of the certificate that a client with this server name gets.
 pub(super) fn subject(front: &Front, name: &str) -> String {
     let arguments: &[&str] = if name.is_empty() { &["-noservername"] } else { &["-servername", name] };
     let said = s_client(front, arguments);
@@ -238,7 +238,7 @@ fn a_reload_takes_other_files_and_refuses_bad_ones() {
     front.folder.write("front.toml", &tls("b"));
     front.server.admin("POST", "/reload").expect(200);
     assert_eq!(subject(&front, ""), "CN=b");
-    // The files of the new config are those that are looked at.
+    // The files of the new config are now watched.
     std::fs::rename(at("a.key"), at("b.key")).expect("a file");
     std::fs::rename(at("a.crt"), at("b.crt")).expect("a file");
     wait_for("the changed one is in use", || (subject(&front, "") == "CN=a").then_some(()));

@@ -1,4 +1,4 @@
-//! `[trace]`: spans as a collector gets them, and a collector that is away.
+//! `[trace]`: spans as a collector receives them, and an unreachable collector.
 
 use super::Front;
 use super::upstream::Scripted;
@@ -19,7 +19,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 const TAKEN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
 
-/// What a collector was sent.
+/// The spans that a collector received.
 fn collected(collector: &Scripted) -> Vec<ResourceSpans> {
     let decode = |body: Vec<u8>| ExportTraceServiceRequest::decode(&*body).expect("an export of spans");
     collector.seen().into_iter().flat_map(|seen| decode(seen.body).resource_spans).collect()
@@ -100,11 +100,11 @@ fn a_collector_gets_a_span_of_each_request() {
         assert_eq!(span.kind(), SpanKind::Server);
         assert_eq!(span.status.clone().unwrap_or_default().code(), StatusCode::Unset);
     }
-    // A trace of its own, and a failure.
+    // A new trace, and a failed span.
     assert_eq!((broken.parent_span_id.len(), hex(&broken.trace_id) == TRACE), (0, false));
     assert_eq!(broken.status.clone().unwrap_or_default().code(), StatusCode::Error);
     assert_eq!(attributes(&broken.attributes)["error.type"], "500");
-    // The server behind is below the span of its request.
+    // The upstream's span is a child of the request's span.
     let below: Vec<_> =
         app.seen().iter().map(|seen| seen.header("traceparent").unwrap().to_owned()).collect();
     let expected = |span: &Span| format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id));
@@ -120,7 +120,7 @@ fn a_collector_gets_a_span_of_each_request() {
     assert_eq!(counter(&front, "forebay_spans_dropped_total"), 0);
 }
 
-/// A client that no `trusted_proxies` names is neither left out nor chosen by what it says of itself.
+/// The sampling flag of a client outside `trusted_proxies` neither excludes nor selects its requests.
 #[test]
 fn a_trusted_proxy_decides_which_requests_are_traced() {
     for (trusted, share, flags, is_traced) in [
@@ -140,7 +140,7 @@ fn a_trusted_proxy_decides_which_requests_are_traced() {
         let sent = format!("00-{TRACE}-{PARENT}-{flags}");
         let answer = front.server.client().call("GET", "/a", &[("traceparent", &sent)], None);
         assert_eq!(answer.expect("an answer").status, 200);
-        // A stop sends what is left.
+        // A stop sends the remaining spans.
         let Front { server, .. } = front;
         server.stop();
         let case = format!("trusted_proxies = {trusted}, share = {share}, flags {flags}");
@@ -179,7 +179,7 @@ fn a_collector_that_is_away_is_told_of_once_and_what_it_misses_is_counted() {
     assert_eq!(counter(&front, "forebay_spans_exported_total"), 1);
 }
 
-/// One that takes a message and says nothing fills the queue, and requests go on.
+/// A collector that accepts a message and does not answer fills the queue; requests continue.
 #[test]
 fn a_collector_that_hangs_holds_up_no_request() {
     const REQUESTS: u64 = 4000;

@@ -28,7 +28,7 @@ fn app() -> App {
     app_with(|command| command)
 }
 
-/// The packaged interpreter: another one that is installed does not see its libraries.
+/// The packaged interpreter: another installed one would not find the packaged libraries.
 fn app_with(change: impl FnOnce(&mut Command) -> &mut Command) -> App {
     App::start("websockets", |_, _| {
         let mut command = Command::new("/usr/bin/python3");
@@ -64,7 +64,7 @@ fn dial(address: SocketAddr, ca: Option<&Certificates>) -> Box<dyn Io> {
     Box::new(StreamOwned::new(connection, stream))
 }
 
-/// The socket and the 101, or the answer that refused it.
+/// The socket and the 101, or the answer that refused the upgrade.
 fn try_open(
     io: Box<dyn Io>,
     path: &str,
@@ -103,7 +103,7 @@ fn echo(socket: &mut Socket, message: Message) {
     assert!(answer == message, "{} bytes came back as {}", message.len(), answer.len());
 }
 
-/// Reads to the end; the code that the application closed with.
+/// Reads to the end. Returns the close code of the application.
 fn close_code(socket: &mut Socket) -> Option<CloseCode> {
     let mut code = None;
     loop {
@@ -111,7 +111,7 @@ fn close_code(socket: &mut Socket) -> Option<CloseCode> {
             Ok(Message::Close(frame)) => code = frame.map(|frame| frame.code),
             Ok(_) => {}
             Err(Error::ConnectionClosed) => return code,
-            // Behind a close frame, TLS may end without a word.
+            // After a close frame, TLS may end without close_notify.
             Err(_) if code.is_some() => return code,
             Err(error) => panic!("{error}"),
         }
@@ -183,7 +183,7 @@ fn the_application_may_end_it_first_or_refuse_it() {
         (refusal.status().as_u16(), &refusal.headers()["x-why"]),
         (403, &"not today".parse().expect("a value"))
     );
-    // The connection goes on in HTTP.
+    // The connection continues in HTTP.
     let mut client = front.server.client();
     let ask = "GET /ws/refused HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -191,7 +191,7 @@ fn the_application_may_end_it_first_or_refuse_it() {
     for _ in 0..2 {
         assert_eq!(client.receive(false).expect("an answer").text(), "refused");
     }
-    // An application that dies is the end of its sockets.
+    // When an application dies, its sockets end.
     let mut socket = open(&front, "/ws/echo");
     drop(app);
     assert!(socket.read().is_err());
@@ -270,14 +270,14 @@ fn a_socket_in_which_nothing_moves_is_closed() {
     assert!(socket.read().is_err());
 }
 
-/// What would carry requests that no guard sees: HTTP/2 without TLS, and whatever an upstream claims to take
-/// that it was not asked for.
+/// Protocols that would carry requests past the guards: HTTP/2 without TLS, and a protocol that an upstream
+/// switches to without a request for it.
 #[test]
 fn a_protocol_that_carries_requests_is_never_passed_on() {
     const HIDDEN: &str = "GET /admin HTTP/1.1\r\nHost: a\r\n\r\n";
     let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
     let upstream = Scripted::new(move |seen, stream| {
-        // It changes whenever it is asked for anything.
+        // The upstream switches protocols for any upgrade request.
         let answer = match seen.header("upgrade") {
             Some(_) => switch,
             None => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
@@ -299,7 +299,7 @@ fn a_protocol_that_carries_requests_is_never_passed_on() {
     }
     assert_eq!(ask("close, Upgrade", "websocket"), (200, None));
     assert_eq!(ask("keep-alive", "websocket"), (200, Some(404)));
-    // What follows is read as HTTP here, and nothing of it reaches the upstream.
+    // The following bytes are read as HTTP here, and none of them reaches the upstream.
     assert_eq!(ask("Upgrade", "websocket"), (502, Some(404)));
     assert_eq!(ask("Upgrade, HTTP2-Settings", "websocket, h2c"), (502, Some(404)));
     let seen = upstream.seen();

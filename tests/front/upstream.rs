@@ -1,4 +1,4 @@
-//! Servers to proxy to.
+//! Upstreams for the tests.
 
 use forebay_tests::{Folder, free_port};
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// A request as it came, as far as a test looks at it.
+/// A received request, with the parts that tests check.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub head: String,
@@ -34,7 +34,8 @@ struct State {
     stopped: AtomicBool,
 }
 
-/// A server that answers each request by a script; the connection goes on when the script says true.
+/// A server that answers each request by a script; the connection continues when the script returns
+/// true.
 pub struct Scripted {
     pub address: SocketAddr,
     state: Arc<State>,
@@ -45,17 +46,17 @@ impl Scripted {
         Scripted::with_state(Arc::default(), Arc::new(script))
     }
 
-    /// One that always answers these bytes and then closes.
+    /// An upstream that always answers these bytes and then closes.
     pub fn saying(bytes: impl AsRef<[u8]>) -> Scripted {
         let bytes = bytes.as_ref().to_vec();
         Scripted::new(move |_, stream| {
-            // Whoever does not like an answer may close before it has come whole.
+            // The client may close before it has received the whole answer.
             let _sent = stream.write_all(&bytes);
             false
         })
     }
 
-    /// One that answers `held` when it is released, and from then on at once.
+    /// An upstream that answers `held` when it is released, and at once from then on.
     pub fn holding() -> Scripted {
         let state = Arc::<State>::default();
         let own = state.clone();
@@ -106,7 +107,7 @@ impl Drop for Scripted {
     fn drop(&mut self) {
         self.state.stopped.store(true, SeqCst);
         self.release();
-        // The acceptor looks once more. It may be gone.
+        // Wakes the accepting thread, which may have ended.
         let _woken = TcpStream::connect(self.address);
     }
 }
@@ -123,7 +124,8 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
     }
 }
 
-/// One request, its body by length or in chunks; `None` at the end, or when it is cut off.
+/// One request, its body by length or in chunks; `None` at the end, or when the request is
+/// incomplete.
 fn read_request(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Seen> {
     let end = loop {
         match input.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -180,7 +182,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// With these files.
+    /// Starts nginx with these files.
     #[track_caller]
     pub fn start(files: &[(&str, &[u8])]) -> Nginx {
         let nginx = |folder: &Folder| {
@@ -196,7 +198,7 @@ impl Nginx {
         Nginx::with(nginx)
     }
 
-    /// In front of a server, passing everything on with these directives.
+    /// Starts nginx as a proxy in front of a server, with these directives.
     #[track_caller]
     pub fn before(address: SocketAddr, directives: &str) -> Nginx {
         Nginx::with(|_| format!("location / {{ proxy_pass http://{address}; {directives} }}"))
@@ -224,7 +226,7 @@ impl Nginx {
         Nginx { address, child, folder }
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -232,7 +234,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // An error means that the process has already ended.
         let _killed = self.child.kill();
         let _ended = self.child.wait();
     }
@@ -251,7 +253,7 @@ impl Express {
         let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/shop/streams.js");
         let mut command = Command::new("node");
         command.arg(script).env("PORT", port.to_string()).env("NODE_ENV", "production");
-        // What goes wrong in it is said on standard error.
+        // Its errors go to standard error.
         let child = command.stdout(Stdio::null()).spawn().expect("node is installed");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         forebay_tests::wait_for("Express listens", || TcpStream::connect(address).ok());
@@ -261,7 +263,7 @@ impl Express {
 
 impl Drop for Express {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // An error means that the process has already ended.
         let _killed = self.child.kill();
         let _ended = self.child.wait();
     }

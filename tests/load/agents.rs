@@ -16,7 +16,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// As the kernel ends a process whose machine is gone.
+    /// Kills it (SIGKILL), as if its machine were gone.
     pub fn kill(&mut self) {
         self.child.kill().expect("killed");
     }
@@ -24,7 +24,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Killed already is as good.
+        // An error means that it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -34,7 +34,7 @@ fn agent(folder: &Path) -> Running {
     agent_in(&[], "127.0.0.1:0", folder)
 }
 
-/// One that is started by another program, such as `ip netns exec NAME`.
+/// An agent that is started by another program, such as `ip netns exec NAME`.
 pub fn agent_in(before: &[String], place: &str, folder: &Path) -> Running {
     let folder = folder.display().to_string();
     let mut command = forebay(&["agent", "--listen", place, "--token", "secret", "--folder", &folder]);
@@ -108,7 +108,7 @@ fn a_killed_agent_leaves_what_it_delivered() {
     let sum = first["completed"].as_u64().zip(second["completed"].as_u64()).map(|(a, b)| a + b);
     assert_eq!(json["requests"]["completed"].as_u64(), sum);
     assert_eq!(json["latency_ms"]["count"].as_u64(), sum);
-    // Its own file has what it told, even so.
+    // Its own file still contains the seconds that it reported.
     assert!(seconds_kept(&folder.path().join("b")) >= 2);
 }
 
@@ -128,7 +128,7 @@ fn a_killed_controller_stops_its_agents_which_keep_what_they_measured() {
     assert!(json["requests"]["completed"].as_u64() > Some(0));
 }
 
-/// The text of the file with that extension, when there is one.
+/// The text of the file with that extension, if it exists.
 fn kept(folder: &Path, extension: &str) -> Option<String> {
     let mut files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let path = files.find(|path| path.extension().is_some_and(|own| own == extension))?;
@@ -144,7 +144,7 @@ fn wait_for_seconds(folder: &Path, count: usize) {
     until(|| (seconds_kept(folder) >= count).then_some(()));
 }
 
-/// What is there at last.
+/// Repeats `look` until it returns a value.
 #[track_caller]
 fn until<T>(look: impl Fn() -> Option<T>) -> T {
     let began = Instant::now();

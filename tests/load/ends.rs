@@ -1,4 +1,4 @@
-//! Exit codes, and servers that do not behave.
+//! Exit codes, and faulty servers.
 
 use crate::{HI, ended, forebay, serve, shown, signal};
 use forebay_load::Typed;
@@ -78,7 +78,7 @@ fn an_interrupt_gives_what_there_is() {
         let mut child =
             forebay(&[&["load", "-c", "2", "--json", "-", &target], before].concat()).spawn().expect("runs");
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        // A line with a rate: at least one second is whole.
+        // A line with a rate: at least one second is complete.
         let line = lines.find(|line| line.as_ref().is_ok_and(|line| !line.contains(": 0/s")));
         assert!(line.is_some(), "it ended by itself");
         signal(&child, Signal::INT);
@@ -140,7 +140,7 @@ fn a_server_that_is_gone_in_the_middle_is_counted() {
     let target = url(listener.local_addr().expect("an address"));
     std::thread::spawn(move || {
         let first = listener.accept();
-        // Nobody listens any more, and then the one that was there goes as well.
+        // The listener closes, and then the open connection does too.
         drop(listener);
         let _ = first.map(|(stream, _)| stream.peek(&mut [0]));
     });

@@ -1,8 +1,8 @@
-//! A fleet of testers, each on a machine of its own as far as the kernel can tell: what they count together
-//! is what the server counts, also when some are killed.
+//! A fleet of testers, each in its own network namespace: the sum of their counts equals the server's
+//! count, also when some are killed.
 //!
 //! `make test` has a few; `make agents-long` has 60 that hold 100,000 connections open for ten minutes. Where
-//! a process may not open as many files, several servers share them.
+//! a process may not open that many files, several servers share the connections.
 
 use crate::agents::{Running, agent_in};
 use crate::network::Network;
@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::Value;
 use std::process::{Child, Output};
 
-/// How large a fleet is.
+/// The size of a fleet.
 struct Size {
     agents: usize,
     connections: u64,
@@ -31,19 +31,19 @@ impl Size {
     }
 }
 
-/// What the agents call the server that is theirs.
+/// The host name under which each agent finds its server.
 const NAME: &str = "target";
 
-/// Files that a server opens beside its connections.
+/// Files that a server opens besides its connections.
 const OTHER_FILES: u64 = 1_000;
 
 impl Size {
-    /// Connections of the server that has most, when the agents are spread over so many.
+    /// Connections of the busiest server, when the agents are spread over `servers` servers.
     fn connections_of_one(&self, servers: usize) -> u64 {
         self.agents.div_ceil(servers) as u64 * self.connections.div_ceil(self.agents as u64)
     }
 
-    /// As few servers as may hold all connections, by the number of files that a process may open.
+    /// The smallest number of servers that can hold all connections, given the limit of open files.
     fn servers(&self) -> usize {
         let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
         let may = |servers: &usize| self.connections_of_one(*servers) + OTHER_FILES <= files;
@@ -53,7 +53,8 @@ impl Size {
 
 struct Fleet {
     size: Size,
-    /// At one port of an address each; agents ask the one that their namespace's hosts file names.
+    /// The servers, each on its own address with the same port; an agent uses the one that its
+    /// namespace's hosts file names.
     servers: Vec<Server>,
     agents: Vec<Running>,
     network: Network,
@@ -77,7 +78,8 @@ impl Fleet {
         let limit = format!("server.limits.connections={}", size.connections_of_one(count) + 100);
         for place in 0..count {
             let address = network.here_too(place);
-            // Nobody else has this network: what is free at one address is free at all.
+            // No other process uses this network, so a port that is free at one address is free at
+            // all.
             let port = self.servers.first().map_or(0, |first| first.address.port());
             if place > 0 {
                 network.add_here(place);
@@ -111,8 +113,8 @@ impl Fleet {
         let how: Vec<&str> = how.iter().map(String::as_str).collect();
         let load = ["-c", &numbers[0], "-R", &numbers[1], "-a", &numbers[2], &target];
         let child = forebay(&[&how[..], &load[..]].concat()).spawn().expect("it runs");
-        // A hundred thousand take their time on a machine that does other things as well: they are waited for
-        // as long as more come.
+        // A hundred thousand connections take long on a busy machine: the wait lasts as long as the number
+        // grows.
         let mut open = 0;
         while open < connections {
             open = wait_for("one more connection", || {
@@ -122,7 +124,7 @@ impl Fleet {
         child
     }
 
-    /// A number of the servers' own, all together.
+    /// A counter of the servers, summed over all.
     fn counted(&self, name: &str) -> u64 {
         let of = |server: &Server| {
             let metrics = server.admin("GET", "/metrics");
@@ -165,7 +167,7 @@ fn a_fleet_counts_what_the_server_counts() {
 fn a_fleet_of_which_half_is_killed_counts_what_is_left() {
     let Some(mut fleet) = Fleet::start('k') else { return };
     let running = fleet.begin();
-    // So that each has delivered something: that is counted.
+    // Waits until each agent has delivered seconds, which are counted.
     let share = fleet.requests() + fleet.size.rate_per_s * 2;
     wait_for("two more seconds", || (fleet.requests() >= share).then_some(()));
     fleet.agents.iter_mut().take(3).for_each(Running::kill);
@@ -181,6 +183,6 @@ fn a_fleet_of_which_half_is_killed_counts_what_is_left() {
     let all = fleet.size.rate_per_s * fleet.size.seconds;
     assert_eq!(left, all * (count - 3) / count, "those that are left do their own part, to the request");
     let served = fleet.requests();
-    // What the killed ones sent after their last word is known to the server alone.
+    // Only the server counts what the killed agents sent after their last report.
     assert!(lost > 0 && served >= left + lost && served < all, "{served} of {all}: {left} and {lost}");
 }

@@ -1,5 +1,5 @@
-//! `forebay load` and `forebay agent` as processes: what they print, how they end, what survives when one
-//! of them is killed.
+//! `forebay load` and `forebay agent` as processes: their output, their exit codes, and which results
+//! survive when one of them is killed.
 
 mod agents;
 mod ends;
@@ -21,12 +21,12 @@ use std::time::Duration;
 /// The smallest good answer.
 const HI: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
-/// A server that answers whatever comes with these bytes, after a pause; none at all when there are no bytes.
+/// A server that answers each read with these bytes after a pause, and does not answer when they are empty.
 fn serve(answer: &'static [u8], pause: Duration) -> SocketAddr {
     serve_at("127.0.0.1:0", answer, pause)
 }
 
-/// The same elsewhere.
+/// As [`serve`], at this address.
 fn serve_at(place: &str, answer: &'static [u8], pause: Duration) -> SocketAddr {
     let listener = TcpListener::bind(place).expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -40,7 +40,7 @@ fn serve_at(place: &str, answer: &'static [u8], pause: Duration) -> SocketAddr {
 
 fn answer_each(mut stream: TcpStream, answer: &[u8], pause: Duration) {
     let mut buffer = [0; 4096];
-    // A tester that does not pipeline sends one request a read.
+    // Without pipelining, each read contains one request.
     while let Ok(1..) = stream.read(&mut buffer) {
         thread::sleep(pause);
         if !answer.is_empty() && stream.write_all(answer).is_err() {

@@ -8,21 +8,21 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long it runs, in seconds, when nobody says.
+/// The default length of the run, in seconds.
 const SECONDS: u64 = 12;
 
-/// How much longer than that it may take to start and to report, on a machine that does other things as well.
+/// How much longer starting and reporting may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What it may grow by once it is warm.
+/// The allowed growth after the warm-up, as a part.
 const GROWTH: f64 = 0.05;
 
-/// The same in a run of seconds, in which rare latencies still touch their part of a histogram for the
-/// first time, and lists that double are small. A machine that is busy has many rare latencies: 25 % were
-/// seen on one. What is kept for each request would be more.
+/// The same for a run of seconds, in which rare latencies still touch their part of a histogram for the
+/// first time, and growing lists are small. A busy machine has many rare latencies: 25 % were seen on
+/// one. Memory kept for each request would exceed this.
 const GROWTH_SHORT: f64 = 0.50;
 
-/// What it has allocated, and touched: not the pages of its own code.
+/// Anonymous resident memory, without the pages of the program's code.
 fn resident_bytes(pid: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -36,18 +36,19 @@ fn memory_does_not_grow_with_time() {
     let folder = Folder::new();
     let server = Start::new(binary(), &folder, &example("codes.toml")).start();
     let (time, url) = (format!("{seconds}s"), format!("http://{}/simple", server.address));
-    // A line a second, which nobody reads here: a pipe of 64 KiB would be full after twelve minutes.
+    // The live view prints a line a second: an unread pipe of 64 KiB would be full after twelve
+    // minutes.
     let mut child =
         forebay(&["load", "-c", "64", "-d", &time, &url]).stderr(Stdio::null()).spawn().expect("it runs");
     let began = Instant::now();
-    // Warm: every buffer has been used, and every histogram has met its usual values. A long run also
-    // leaves behind some hundred bytes a second (the report's series), which is what the five per cent are
-    // for.
+    // After this time every buffer has been used, and every histogram has seen its usual values. A long
+    // run also retains some hundred bytes a second (the report's series), for which the five per cent are
+    // meant.
     let warm = Duration::from_secs(seconds / 3);
     let mut seen = Vec::new();
     while child.try_wait().expect("a child can be looked at").is_none() {
         assert!(began.elapsed() < Duration::from_secs(seconds) + PATIENCE, "it does not end");
-        // Until sending ends: writing the report afterwards needs memory of its own.
+        // Until sending ends: writing the report afterwards needs additional memory.
         let during = began.elapsed() < Duration::from_secs(seconds);
         if let Some(bytes) = resident_bytes(child.id()).filter(|_| during && began.elapsed() > warm) {
             seen.push(bytes);

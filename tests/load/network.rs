@@ -1,5 +1,4 @@
-//! Agents and testers on machines of their own, as far as the kernel can tell: network namespaces on one
-//! bridge.
+//! Agents and testers on separate simulated machines: network namespaces on one bridge.
 
 use crate::agents::{Running, agent_in};
 use crate::{HI, ended, forebay, serve_at, shown};
@@ -8,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-/// A bridge, and namespaces with a link to it. Gone when dropped.
+/// A bridge, and namespaces with a link to it. Removed when dropped.
 pub struct Network {
     name: String,
     net: String,
@@ -24,7 +23,7 @@ pub fn run(line: &str) {
 }
 
 impl Network {
-    /// `None`, with a word why, where namespaces cannot be made.
+    /// `None`, with a printed reason, where namespaces cannot be created.
     pub fn make(count: usize, kind: char) -> Option<Network> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: network namespaces can be made by root only");
@@ -33,7 +32,7 @@ impl Network {
         let id = std::process::id();
         // Names of links have at most 15 letters.
         let name = format!("fb{kind}{:x}", id % 0xff_ffff);
-        // Several of one program's tests run at a time.
+        // Several tests of one program run at a time.
         let net = format!("10.{}.{}", 100 + u32::from(kind) % 100, id % 250);
         let network = Network { name, net, count };
         let (name, net) = (&network.name, &network.net);
@@ -76,18 +75,18 @@ impl Network {
         self.here_too(0)
     }
 
-    /// One more address of this side, of nine at most.
+    /// An additional address of this side, nine at most.
     pub fn here_too(&self, place: usize) -> String {
         assert!(place < 9, "the namespaces' addresses begin there");
         format!("{}.{}", self.net, 1 + place)
     }
 
-    /// Makes this side have one more address.
+    /// Adds an address to this side.
     pub fn add_here(&self, place: usize) {
         run(&format!("ip addr add {}/24 dev {}", self.here_too(place), self.name));
     }
 
-    /// Gives a name an address, for what `ip netns exec` runs in this namespace.
+    /// Maps a name to an address, for programs that `ip netns exec` runs in this namespace.
     pub fn set_host(&self, space: usize, name: &str, address: &str) {
         let folder = self.etc(space);
         std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
@@ -95,7 +94,7 @@ impl Network {
         std::fs::write(format!("{folder}/hosts"), hosts).unwrap_or_else(|error| panic!("{folder}: {error}"));
     }
 
-    /// The files that stand in the place of those of `/etc` there.
+    /// The folder whose files replace those of `/etc` in the namespace.
     fn etc(&self, space: usize) -> String {
         format!("/etc/netns/{}", self.space(space))
     }
@@ -103,7 +102,8 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Links go with their namespaces; what was not made cannot be removed.
+        // Links are removed with their namespaces. Errors are ignored, because some parts may not
+        // have been created.
         for place in 0..self.count {
             let _ = Command::new("ip").args(["netns", "del", &self.space(place)]).output();
             let _ = std::fs::remove_dir_all(self.etc(place));
@@ -112,7 +112,7 @@ impl Drop for Network {
     }
 }
 
-/// How far apart they may begin, in milliseconds.
+/// How far apart agents may begin, in milliseconds.
 const TOGETHER_MS: f64 = 10.0;
 
 #[test]
@@ -135,9 +135,9 @@ fn four_agents_in_namespaces_start_together() {
         "load", "--agents", &places, "--token", "secret", "-d", "500ms", "-c", "8", "-w", "1", "--json", "-",
     ];
     let mut spreads = Vec::new();
-    // What is promised is the agents' own doing: orders that arrive in time, clocks that agree. When the
-    // kernel wakes a thread is not: on a busy machine with fewer cores than agents one may be late. One
-    // start of ten shows that nothing else keeps them apart.
+    // The agents guarantee that start messages arrive in time and that clocks agree, but not when the
+    // kernel wakes a thread: on a busy machine with fewer cores than agents a thread may be late. One
+    // simultaneous start of ten shows that nothing else delays them.
     for _ in 0..10 {
         let (code, out, error) = ended(&[&how[..], &[&target]].concat());
         assert_eq!(code, 0, "{error}");
@@ -148,9 +148,9 @@ fn four_agents_in_namespaces_start_together() {
         let figures =
             |name: &str| -> Vec<f64> { all.iter().filter_map(|agent| agent[name].as_f64()).collect() };
         let (clocks, starts) = (figures("clock_offset_ms"), figures("start_offset_ms"));
-        // They have one clock, so that this is the error of the estimate.
+        // All use the same clock, so the offset is the error of the estimate.
         assert!(clocks.len() == 4 && clocks.iter().all(|offset| offset.abs() < 100.0), "{clocks:?}");
-        // What an agent told was put right by the estimate; with its error added again it is true time.
+        // The reported start was corrected by the estimate; adding the error again gives the true time.
         let started: Vec<f64> = starts.iter().zip(&clocks).map(|(start, clock)| start + clock).collect();
         let [first, last] = [f64::min, f64::max].map(|of| started.iter().copied().reduce(of).expect("four"));
         spreads.push(last - first);

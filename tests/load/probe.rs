@@ -1,5 +1,5 @@
-//! What the network between testers and a server carries, measured before a run, in namespaces whose links
-//! carry what the test lets them.
+//! The capacity of the network between testers and a server, measured before a run, in namespaces whose
+//! links have a given bandwidth.
 
 use crate::agents::{Running, agent_in};
 use crate::network::{Network, run};
@@ -34,7 +34,7 @@ fn loaded(how: &[&str]) -> Value {
 #[track_caller]
 fn near(figure: &Value, expected: f64) {
     let figure = figure.as_f64().expect("a number");
-    // A shaper lets a first burst through, and counts headers.
+    // A shaper lets a first burst through, and its rate includes headers.
     assert!((0.7 * expected..1.2 * expected).contains(&figure), "{figure} instead of {expected}");
 }
 
@@ -67,7 +67,7 @@ fn the_network_of_each_tester_is_measured_and_stands_in_the_verdict() {
     }
     near(&paths[0]["to_server_bits_per_s"], 10e6);
     near(&paths[0]["from_server_bits_per_s"], 20e6);
-    // 64 bytes and 42 of headers.
+    // 64 bytes of payload and 42 of headers.
     near(&paths[0]["to_server_packets_per_s"], 10e6 / 848.0);
     near(&paths[0]["from_server_packets_per_s"], 20e6 / 848.0);
     for figure in ["to_server_bits_per_s", "from_server_bits_per_s"] {
@@ -83,7 +83,7 @@ fn the_network_of_each_tester_is_measured_and_stands_in_the_verdict() {
     assert_eq!(full["verdict"]["limit"], "network", "{}", full["verdict"]);
 }
 
-/// An address whose connections are passed on, as by `ssh -L`; datagrams are not.
+/// An address that forwards connections, as `ssh -L` does, but no datagrams.
 fn tunnel(to: &str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (address, to) = (listener.local_addr().expect("an address"), to.to_owned());
@@ -99,7 +99,7 @@ fn tunnel(to: &str) -> SocketAddr {
                     } else {
                         Shutdown::Both
                     };
-                    // It may be closed already.
+                    // An error means that it is already closed.
                     let _ = into.shutdown(how);
                 });
             }
@@ -127,7 +127,7 @@ fn a_path_that_cannot_be_measured_is_told_and_the_run_goes_on() {
     let Some(network) = Network::make(1, 'd') else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let agents = agents(&network, folder.path(), 1);
-    // The controller reaches it, the tester does not.
+    // An agent that the controller can reach and the tester cannot.
     let beside = agent_in(&[], "127.0.0.1:0", &folder.path().join("server"));
     let target = format!("http://{}/", serve_at(&format!("{}:0", network.here()), crate::HI, Duration::ZERO));
     let monitor = format!("agent://{}", beside.address);

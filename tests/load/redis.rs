@@ -1,5 +1,5 @@
-//! Load for real Redis servers: what the server counted, sizes, logins, TLS, replicas, a cluster whose
-//! slots move while the load goes on.
+//! Load for real Redis servers: the server's counts, sizes, logins, TLS, replicas, and a cluster whose
+//! slots move during the load.
 
 use crate::{ended, forebay, shown};
 use ::redis::{Client, Connection, FromRedisValue, cmd};
@@ -14,7 +14,7 @@ fn up(topology: Topology) -> Local {
     Local::up(Spec::new(topology)).expect("redis-server is installed")
 }
 
-/// By one of its nodes; `login` with its `@`.
+/// The URL of the topology, by one of its nodes; `login` ends with `@`.
 fn url(local: &Local, login: &str) -> String {
     let scheme = if local.topology().is_cluster() { "redis-cluster" } else { "redis" };
     format!("{scheme}://{login}{}", local.nodes()[0].address())
@@ -36,7 +36,7 @@ fn ask<T: FromRedisValue>(local: &Local, node: &Node, words: &[&str]) -> T {
     command.query(&mut connection).expect("the command works")
 }
 
-/// How often each node has carried out a command.
+/// How often each node has executed a command.
 fn calls(local: &Local, nodes: &[&Node], command: &str) -> Vec<u64> {
     let count = |node: &&Node| {
         let stats: String = ask(local, node, &["INFO", "commandstats"]);
@@ -59,7 +59,7 @@ fn until(what: &str, look: impl Fn() -> bool) {
     }
 }
 
-/// Runs it to its end, which is a good one.
+/// Runs a load, which must succeed.
 #[track_caller]
 fn load(arguments: &[&str]) -> Value {
     let (code, out, error) = ended(&[&["load", "--json", "-"], arguments].concat());
@@ -91,7 +91,7 @@ fn ratio_and_sizes_are_what_the_server_counts() {
 #[test]
 fn every_key_of_a_cluster_goes_to_its_master() {
     let local = cluster(3, 0);
-    // Half of a key is its hash tag: the server would say MOVED to whoever hashes all of it.
+    // Each key contains a hash tag: a client that hashed the whole key would get MOVED.
     let run =
         ["-a", "4400", "-c", "7", "-p", "5", "-w", "2", "--ratio", "1:3", "--key", "a{%}b", &url(&local, "")];
     let json = load(&run);
@@ -115,14 +115,16 @@ fn slots_that_move_are_followed() {
     let (nodes, _) = by_role(&local);
     until("a request", || calls(&local, &nodes, "get")[0] > 0);
     let began = Instant::now();
-    // A hundred slots: a dozen of the 2000 keys, each of which is asked for about once a second.
+    // A hundred slots contain a dozen of the 2000 keys, each of which is requested about once a
+    // second.
     local.reshard(&nodes[0].name, &nodes[1].name, 100, |_| {}).expect("slots move");
     let moving = began.elapsed();
     let (code, out, error) = shown(child.wait_with_output().expect("it ends"));
     assert_eq!(code, 0, "{error}");
     let json: Value = serde_json::from_str(&out).expect("JSON");
     let (moved, asked) = (status(&json, "301"), status(&json, "302"));
-    // Without following them a dozen a second would be redirected to the end of the run.
+    // If the load did not follow the slots, a dozen commands a second would be redirected until the
+    // end of the run.
     assert!((1..=40).contains(&moved) || moving > Duration::from_secs(4), "{moving:?}: {}", json["statuses"]);
     assert_eq!(
         status(&json, "404") + moved + asked,
@@ -136,7 +138,8 @@ fn keys_of_a_slot_that_moves_are_asked_for_where_they_are() {
     let local = cluster(3, 0);
     let (nodes, _) = by_role(&local);
     let url = url(&local, "");
-    // One slot has all keys: the other two nodes learn that they have none by one MOVED each.
+    // All keys are in one slot: the load learns by one MOVED each that the other two nodes have
+    // none.
     let tagged = ["-c", "3", "-w", "1", "--key", "{user}:%", "--key-maximum", "50", &url];
     let filled = load(&[&["-a", "1000", "--ratio", "1:0"], &tagged[..]].concat());
     assert!(status(&filled, "301") <= 2, "{}", filled["statuses"]);
@@ -150,12 +153,12 @@ fn keys_of_a_slot_that_moves_are_asked_for_where_they_are() {
     let before = calls(&local, &[target], "get")[0];
     let read = load(&[&["-a", "1000", "--ratio", "0:1"], &tagged[..]].concat());
     let (found, asked, moved) = (status(&read, "200"), status(&read, "302"), status(&read, "301"));
-    // Every GET finds its value, by way of ASK: the source has none of them. What was redirected last is
-    // not sent any more: how much that is depends on how fast the source is beside the target.
+    // Every GET finds its value through ASK, because the source has none of the keys. The last
+    // redirected commands are not sent again; their number depends on the speeds of source and target.
     assert_eq!((found + asked + moved, status(&read, "404")), (1000, 0), "{}", read["statuses"]);
     assert!(found > 0 && asked >= found && moved <= 2, "{}", read["statuses"]);
     assert_eq!(calls(&local, &[target], "get")[0] - before, found, "the target's own count");
-    // SETs as well, which answer ASKING and themselves with the same words.
+    // The same for SETs, whose reply is the same as that of ASKING.
     let written = load(&[&["-a", "1000", "--ratio", "1:0"], &tagged[..]].concat());
     assert!(status(&written, "200") > 0 && status(&written, "302") > 0, "{}", written["statuses"]);
     local.finish_slot(slot, &source.name, &target.name).expect("it is the target's");
@@ -182,7 +185,7 @@ fn reads_go_to_replicas() {
             assert!(calls(local, &replicas, "get").iter().all(|count| *count > 0), "every replica");
         }
     }
-    // Reads alone need no connections to masters.
+    // A load without SETs needs no connections to masters.
     let (place, (_, replicas)) = (url(&clusters, ""), by_role(&clusters));
     let run = ["-c", "3", "-w", "1", "-a", "300", "--ratio", "0:1", "--read-from", "replicas", &place];
     assert_eq!(load(&run)["requests"]["unexpected"], 0);
@@ -222,7 +225,7 @@ fn logins() {
     assert!(code == 2 && error.contains(":password@") && error.lines().count() == 1, "{error}");
 }
 
-/// A certificate of 127.0.0.1, signed by itself.
+/// A self-signed certificate of 127.0.0.1.
 fn certificate(folder: &Path) -> [String; 2] {
     let [key, own] = ["key.pem", "own.pem"].map(|name| folder.join(name).display().to_string());
     let made = Command::new("openssl")
@@ -288,7 +291,7 @@ fn by_tls() {
         );
         assert_eq!(calls(&local, &nodes, "get")[0], 1000 * (turn as u64 + 1));
     }
-    // Another's certificate is not trusted.
+    // A certificate of another authority is not trusted.
     let other = tempfile::tempdir().expect("a folder");
     let [_, roots] = certificate(other.path());
     let (code, _, error) = run(&[], &roots);

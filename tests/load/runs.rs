@@ -1,10 +1,10 @@
-//! A history of runs, and what `forebay runs` makes of it.
+//! A history of runs, and the output of `forebay runs`.
 
 use crate::{HI, ended, serve};
 use std::path::Path;
 use std::time::Duration;
 
-/// One short run with these labels, kept in the folder.
+/// Makes one short run with these labels, stored in the folder.
 fn keep(folder: &str, target: &str, rate: &str, labels: &[&str]) {
     let labels = labels.iter().flat_map(|label| ["--label", label]);
     let how = ["load", "--history", folder, "-R", rate, "-d", "1s", "-w", "1"];

@@ -1,4 +1,4 @@
-//! The database as somebody else sees it, whichever it is: SQL in, texts out.
+//! The database as another client sees it, SQLite or PostgreSQL: takes SQL, returns texts.
 
 use crate::Database;
 use postgres::{NoTls, SimpleQueryMessage};
@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 use std::cell::RefCell;
 use std::path::Path;
 
-/// A database, opened beside whoever writes it.
+/// A database, opened beside the server that writes it.
 pub enum Archive {
     /// A SQLite file.
     Sqlite(Database),
@@ -15,20 +15,20 @@ pub enum Archive {
 }
 
 impl Archive {
-    /// A SQLite file that is there.
+    /// Opens an existing SQLite file.
     #[track_caller]
     pub fn sqlite(path: &Path) -> Archive {
         Archive::Sqlite(Database::open(path))
     }
 
-    /// A PostgreSQL database that is there.
+    /// Connects to an existing PostgreSQL database.
     #[track_caller]
     pub fn postgres(url: &str) -> Archive {
         let client = postgres::Client::connect(url, NoTls).unwrap_or_else(|error| panic!("{url}: {error}"));
         Archive::Postgres(Box::new(RefCell::new(client)))
     }
 
-    /// All rows, every value as text; NULL is none.
+    /// All rows, every value as text; NULL is `None`.
     #[track_caller]
     pub fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
         match self {
@@ -58,15 +58,15 @@ impl Archive {
         }
     }
 
-    /// The same as a number.
+    /// [`Archive::text`] as a number.
     #[track_caller]
     pub fn number(&self, sql: &str) -> i64 {
         let text = self.text(sql);
         text.parse().unwrap_or_else(|_| panic!("{sql}: {text:?} is not a number"))
     }
 
-    /// An expression that gives a timestamp column as the server writes it, but for zeros at the end of its
-    /// fraction.
+    /// An SQL expression that formats a timestamp column as the server writes it, except for trailing zeros
+    /// of its fraction.
     pub fn time(&self, column: &str) -> String {
         match self {
             Archive::Sqlite(_) => column.to_owned(),
@@ -78,7 +78,7 @@ impl Archive {
         }
     }
 
-    /// An expression that gives a timestamp column as seconds since 1970, by the database's own functions.
+    /// An SQL expression for a timestamp column as seconds since 1970, by the database's own functions.
     pub fn seconds(&self, column: &str) -> String {
         match self {
             Archive::Sqlite(_) => format!("CAST(strftime('%s', {column}) AS INTEGER)"),

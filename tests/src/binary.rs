@@ -15,8 +15,8 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 /// The server, built on the first call with the profile that tests are built with. `FOREBAY_BIN` names
-/// another one, which is taken as it is: `make test` names that which `cargo test --workspace` has just
-/// built.
+/// another binary, which is used as it is: `make test` names the one that `cargo test --workspace` has
+/// just built.
 pub fn binary() -> PathBuf {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(build, PathBuf::from)).clone()
@@ -27,7 +27,8 @@ fn build() -> PathBuf {
     let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let status = Command::new(cargo)
         .current_dir(root())
-        // For the whole workspace: with `--package` its crates would have other features, and be built again.
+        // Built for the whole workspace: with `--package` its crates would have other features, and be built
+        // again.
         .args(["build", "--quiet", "--bin", "forebay", "--profile", profile])
         .status()
         .expect("cargo can be run");

@@ -1,4 +1,5 @@
-//! PgBouncer in transaction mode before a PostgreSQL: every transaction may be on another connection.
+//! PgBouncer in transaction mode in front of a PostgreSQL: every transaction may use another
+//! connection.
 
 use crate::port::free_port;
 use crate::postmaster::{as_server, give};
@@ -16,11 +17,12 @@ pub struct Bouncer {
     _folder: tempfile::TempDir,
 }
 
-/// Connections to the server: fewer than the server under test has, so that they are really shared.
+/// Connections to the server: fewer than those of the server under test, so that they are really
+/// shared.
 const POOL_SIZE: usize = 5;
 
 impl Bouncer {
-    /// Before the server at this URL, for all of its databases.
+    /// Starts PgBouncer in front of the server at this URL, for all of its databases.
     #[track_caller]
     pub fn before(server: &str) -> Bouncer {
         let config: postgres::Config = server.parse().unwrap_or_else(|error| panic!("{server}: {error}"));
@@ -28,12 +30,12 @@ impl Bouncer {
             panic!("{server} names no host")
         };
         let (user, port) = (config.get_user().unwrap_or("postgres").to_owned(), config.get_ports()[0]);
-        // It takes no empty one.
+        // PgBouncer accepts no empty password.
         let password = config.get_password().map(String::from_utf8_lossy);
         let password = password.map(|password| format!("password={password}")).unwrap_or_default();
         let folder =
             tempfile::Builder::new().prefix("forebay-bouncer-").tempdir_in("/tmp").expect("a folder");
-        // PgBouncer takes any password; the server itself does not.
+        // PgBouncer accepts any password; the server itself does not.
         let login = server.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
         let login = login.map_or_else(|| user.clone(), |(login, _)| login.to_owned());
         let (listen, file) = (free_port(), folder.path().join("pgbouncer.ini"));
@@ -67,7 +69,7 @@ impl Bouncer {
 
 impl Drop for Bouncer {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,6 +1,7 @@
-//! A cable between a client and a server: it can be held or cut, and what went over it can be looked for.
+//! A TCP proxy between a client and a server: traffic can be held or cut, and the server's bytes can be
+//! searched.
 //!
-//! Its threads end with their connections, the one that takes connections with the process.
+//! Its threads end with their connections; the accepting thread ends with the process.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,18 +23,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Nothing of what clients send arrives.
+    /// Whether bytes of clients are held back.
     is_held: bool,
-    /// Nothing of what the server sends arrives either.
+    /// Whether bytes of the server are held back too.
     is_cut: bool,
-    /// Bytes of clients that were read and not sent on, since the cable is held.
+    /// Bytes of clients that were read and not sent on since the hold.
     held_bytes: usize,
     /// Everything that the server has sent since the last release; `None` before the first.
     answers: Option<Vec<u8>>,
 }
 
 impl Cable {
-    /// To a server on this machine.
+    /// A cable to a server on this machine.
     pub fn to(port: u16) -> Cable {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -41,9 +42,10 @@ impl Cable {
         let own = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A server that is away: the client sees its connection closed.
+                // The server is unreachable: the client sees its connection closed.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                // Small messages at once, as the two ends send them; where it is refused, they are late.
+                // Sends small messages at once, as the two ends do. An error is ignored: messages are
+                // then delayed.
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 let (own, back) = (own.clone(), own.clone());
                 let (from, to) = (client.try_clone(), server.try_clone());
@@ -56,18 +58,18 @@ impl Cable {
         Cable { address, shared }
     }
 
-    /// Lets nothing of what clients send arrive, until it is released. Connections stay.
+    /// Holds back the bytes of clients until [`Cable::release`]. Connections stay open.
     pub fn hold(&self) {
         let mut state = self.shared.state.lock().expect("no thread panics");
         (state.is_held, state.held_bytes) = (true, 0);
     }
 
-    /// How much was sent and did not arrive.
+    /// The number of bytes that clients have sent and that are held back.
     pub fn held_bytes(&self) -> usize {
         self.shared.state.lock().expect("no thread panics").held_bytes
     }
 
-    /// Lets everything arrive. What the server sends from here on is remembered.
+    /// Delivers everything. The server's bytes are recorded from here on.
     pub fn release(&self) {
         let mut state = self.shared.state.lock().expect("no thread panics");
         state.is_held = false;
@@ -75,21 +77,21 @@ impl Cable {
         self.shared.changed.notify_all();
     }
 
-    /// Lets nothing through in either direction, until it is mended. Connections stay, and new ones are
-    /// taken: nobody is told.
+    /// Delivers nothing in either direction until [`Cable::mend`]. Connections stay open and new ones
+    /// are accepted, so neither side sees an error.
     pub fn cut(&self) {
         let mut state = self.shared.state.lock().expect("no thread panics");
         (state.is_held, state.is_cut, state.held_bytes) = (true, true, 0);
     }
 
-    /// Lets everything through again, what was sent meanwhile first.
+    /// Delivers everything again, beginning with the bytes that were sent meanwhile.
     pub fn mend(&self) {
         let mut state = self.shared.state.lock().expect("no thread panics");
         (state.is_held, state.is_cut) = (false, false);
         self.shared.changed.notify_all();
     }
 
-    /// Whether the server has sent this since the release, on one connection without a break.
+    /// Whether the server has sent these bytes since the release, contiguously on one connection.
     pub fn answered(&self, bytes: &[u8]) -> bool {
         let state = self.shared.state.lock().expect("no thread panics");
         state.answers.iter().any(|answers| answers.windows(bytes.len()).any(|window| window == bytes))

@@ -1,4 +1,4 @@
-//! Certificates of a test's own, made by `openssl`.
+//! Certificates for one test, made by `openssl`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ pub struct Certificates {
     pub key: PathBuf,
     /// The authority that signed it.
     pub ca: PathBuf,
-    /// Another one.
+    /// The authority that has signed nothing.
     pub other_ca: PathBuf,
 }
 
@@ -23,7 +23,7 @@ const SCRIPT: &str = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /C
     openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.crt";
 
 impl Certificates {
-    /// Makes them in a folder.
+    /// Creates the certificates in a folder.
     #[track_caller]
     pub fn new(folder: &Path) -> Certificates {
         let made =

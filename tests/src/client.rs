@@ -1,4 +1,4 @@
-//! HTTP over a raw socket: what is sent is in the test's hand to the byte, what comes is parsed strictly.
+//! HTTP over a raw socket: a test controls every byte that is sent, and answers are parsed strictly.
 
 use forebay_load::{Response, parse_head};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// No answer takes longer; a test that hangs is worse than one that fails.
+/// Timeout for an answer, so that a test fails rather than hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One connection, kept alive.
@@ -21,7 +21,7 @@ pub struct Client {
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// Every field in order, names as they came.
+    /// Every field in order, names as received.
     pub headers: Vec<(String, String)>,
     /// The body; empty for HEAD.
     pub body: Vec<u8>,
@@ -54,7 +54,7 @@ impl Client {
         Ok(Client { stream, input: Vec::new() })
     }
 
-    /// The socket, for what this client does not do.
+    /// The socket, for operations that this client lacks.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -64,8 +64,8 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
-    /// The next answer. The end of the connection before a whole one is `UnexpectedEof`, what is no answer
-    /// `InvalidData`.
+    /// The next answer. `UnexpectedEof` when the connection ends before a whole answer, `InvalidData` for
+    /// a malformed one.
     pub fn receive(&mut self, to_head: bool) -> io::Result<Answer> {
         loop {
             let malformed = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
@@ -86,14 +86,14 @@ impl Client {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-                // A process that was stopped and goes on.
+                // The process was stopped and continues.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Whether bytes of an answer have come that `receive` has not returned.
+    /// Whether bytes were received that `receive` has not returned.
     pub fn has_rest(&self) -> bool {
         !self.input.is_empty()
     }
@@ -189,7 +189,7 @@ impl Answer {
         found.sort_unstable();
         assert_eq!(found, expected, "{self:?}");
         let mut rest = self.text();
-        // Places in arrays have no name.
+        // Array indexes are not names.
         let is_name = |name: &&str| !name.bytes().all(|byte| byte.is_ascii_digit());
         for name in pointer.split('/').skip(1).filter(is_name).chain(names.iter().copied()) {
             let field = format!("\"{name}\":");

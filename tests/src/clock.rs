@@ -1,13 +1,13 @@
-//! Another clock for a process: libfaketime, preloaded. A time namespace would not do: it has no time of day
-//! of its own.
+//! Another clock for a process: libfaketime, preloaded. A time namespace is no alternative: it does not
+//! change the time of day.
 
 use crate::server::wait_for;
 use forebay_topology::Local;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The environment in which a program believes that it is earlier or later: `clock("-1d")`. Only the time
-/// of day; what passes is measured as ever.
+/// The environment that shifts a program's time of day: `clock("-1d")`. The monotonic clock is not
+/// changed.
 ///
 /// # Panics When libfaketime is not installed.
 pub fn clock(offset: &str) -> Vec<(&'static str, String)> {
@@ -34,24 +34,24 @@ pub struct JumpingClock {
 }
 
 impl JumpingClock {
-    /// One that is right, kept in a file of this name.
+    /// A clock without an offset, which is stored in the given file.
     pub fn new(file: &Path) -> JumpingClock {
         let clock = JumpingClock { file: file.to_owned() };
         clock.jump(0);
         clock
     }
 
-    /// For the process that has this clock.
+    /// The environment of a process that uses this clock.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let mut environment = preloaded();
         environment.push(("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()));
-        // The file is read again after a second.
+        // libfaketime reads the file again after a second.
         environment.push(("FAKETIME_CACHE_DURATION", "1".to_owned()));
         environment
     }
 
-    /// Starts a node of Redis or Valkey again, with this clock. Valkey alone: the jemalloc of Debian's Redis
-    /// asks for the time before libfaketime can tell it.
+    /// Starts a node of Redis or Valkey again, with this clock. Valkey only: the jemalloc of Debian's Redis
+    /// reads the time before libfaketime is initialised.
     ///
     /// # Panics When it does not start.
     pub fn give_to(&self, memory: &Local, node: &str) {
@@ -61,15 +61,16 @@ impl JumpingClock {
         memory.start_in(node, &environment).expect("a node can be started");
     }
 
-    /// From now on it is this much later than it should be, or earlier.
+    /// Sets the clock ahead by `offset_s` seconds, or back if negative.
     pub fn jump(&self, offset_s: i64) {
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{offset_s:+}")).expect("a file can be written");
-        // It is never read half written.
+        // Renamed, so that it is never read half written.
         std::fs::rename(&next, &self.file).expect("a file can be renamed");
     }
 
-    /// The same of the clock of the Redis or Valkey at this port; returns when that shows it.
+    /// As [`JumpingClock::jump`], for the Redis or Valkey at this port; returns when that server
+    /// shows the new time.
     #[track_caller]
     pub fn jump_of(&self, port: u16, offset_s: i64) {
         self.jump(offset_s);

@@ -1,11 +1,11 @@
-//! The database as somebody else sees it who opens the file.
+//! A SQLite database as another process sees it.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Params};
 use std::path::Path;
 use std::time::Duration;
 
-/// A SQLite file, opened for reading beside whoever writes it.
+/// A SQLite file, opened beside the server that writes it.
 pub struct Database(Connection);
 
 impl Database {
@@ -43,7 +43,7 @@ impl Database {
         }
     }
 
-    /// What a query gives, row by row.
+    /// The rows of a query.
     #[track_caller]
     pub fn rows(&self, sql: &str, params: impl Params) -> Vec<Vec<Value>> {
         let mut statement = self.0.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -52,13 +52,13 @@ impl Database {
         rows.and_then(Iterator::collect).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Runs statements that change something.
+    /// Runs statements that change the database.
     #[track_caller]
     pub fn change(&self, sql: &str) {
         self.0.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// The connection, for what is not here.
+    /// The connection, for operations that this type lacks.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.0
     }

@@ -1,6 +1,6 @@
-//! Sizes of long proofs, which the environment names.
+//! Sizes of long tests, from the environment.
 
-/// The number of this variable, or the default where it is not set.
+/// The number in this variable, or the default if it is not set.
 #[track_caller]
 pub fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable)

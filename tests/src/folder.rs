@@ -1,4 +1,4 @@
-//! A folder for one test, gone when the test is.
+//! A folder for one test, removed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ impl Folder {
         self.0.path()
     }
 
-    /// The data folder. Not made here.
+    /// The data folder. Not created here.
     pub fn data(&self) -> PathBuf {
         self.path().join("data")
     }
 
-    /// The database file. Not made here.
+    /// The database file. Not created here.
     pub fn database(&self) -> PathBuf {
         self.path().join("record.db")
     }
@@ -45,7 +45,7 @@ impl Folder {
         path
     }
 
-    /// Deletes the database with the files that SQLite keeps beside it.
+    /// Deletes the database and the files that SQLite creates beside it.
     pub fn delete_database(&self) {
         for suffix in ["", "-wal", "-shm"] {
             let mut path = self.database().into_os_string();
@@ -58,7 +58,7 @@ impl Folder {
     }
 }
 
-/// Copies a folder and what is in it.
+/// Copies a folder with its content.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder can be made");
     for entry in fs::read_dir(from).expect("the folder can be read") {

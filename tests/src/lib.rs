@@ -1,21 +1,20 @@
-//! What the end-to-end tests share: a real server in a folder of its own, real sockets, and SQLite to look
-//! into.
+//! Helpers of the end-to-end tests: a real server in its own folder, real sockets, and access to the
+//! database.
 //!
 //! - [`Start`] and [`Server`]: the binary, started, killed, stopped, restarted on the same folder
-//! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as the load driver does
-//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and the database of it to
-//!   look into
+//! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as by the load tester
+//! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and access to its
+//!   database
 //! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`JumpingClock`], [`Certificates`]: a
-//!   PostgreSQL that may die, a pooler before it, a network that may be cut, one that does harm at a chosen
-//!   message, a clock that is wrong, one that jumps, TLS
+//!   PostgreSQL that tests may kill, a pooler in front of it, a network that can be cut, a relay that
+//!   injects a fault at a chosen message, a wrong clock, a clock that jumps, TLS
 //! - [`SlowDisk`]: a disk whose syncs are held, or fail
-//! - [`Database`]: the database as somebody with `sqlite3` sees it
+//! - [`Database`]: the SQLite file as another process sees it
 //! - [`binary`]: the server, built once in the profile of the tests
-//! - [`number`]: how long a proof is, from the environment
+//! - [`number`]: the size of a long test, from the environment
 //!
-//! Nothing here knows a crate of the server: it is held to what goes over the wire, what it prints and what
-//! it leaves on disk. Helpers panic with everything they know, for they are used in tests and benches
-//! alone.
+//! Nothing here uses a crate of the server: tests check what it sends over the wire, what it prints and
+//! what it leaves on disk. Helpers panic with all details, because only tests and benches use them.
 
 mod archive;
 mod binary;

@@ -1,8 +1,8 @@
-//! Where the groups of a log lie in its files, for tests that damage them at a chosen place.
+//! Finds the groups of a log in its files, for tests that damage them at a chosen place.
 //!
 //! Reads the little of the format that it needs (`crates/log/src/format.rs`: segments named by 20 digits, a
 //! header of 512 bytes, groups that begin with a magic and carry their length) and shares no code with the
-//! log, so that a mistake there is not one here.
+//! log, so that a mistake there is not repeated here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a segment's header.
 const HEADER_BYTES: usize = 512;
 
-/// One group: what was synced together.
+/// One group: records that were synced together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
     /// Offset of its first byte in the file.
@@ -19,7 +19,7 @@ pub struct Group {
     pub bytes: usize,
     /// Header and records.
     pub content: usize,
-    /// How many records it holds.
+    /// The number of records.
     pub records: usize,
 }
 
@@ -28,7 +28,7 @@ pub struct Group {
 pub struct Segment {
     /// The file.
     pub path: PathBuf,
-    /// Its groups in order, as far as they stand back to back.
+    /// Its groups in order, up to the first gap.
     pub groups: Vec<Group>,
 }
 
@@ -38,7 +38,7 @@ fn number_at(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(field) as usize
 }
 
-/// The segments of the log in a data folder, wherever in it they lie, in order.
+/// The segments of the log in a data folder and its subfolders, in order.
 pub fn segments(data: &Path) -> Vec<Segment> {
     let mut paths = Vec::new();
     find(data, &mut paths);
@@ -46,7 +46,7 @@ pub fn segments(data: &Path) -> Vec<Segment> {
     paths.into_iter().map(read).collect()
 }
 
-/// The last segment that holds a group.
+/// The last segment that contains a group.
 #[track_caller]
 pub fn last_segment(data: &Path) -> Segment {
     let with_groups = segments(data).into_iter().rfind(|segment| !segment.groups.is_empty());

@@ -1,5 +1,5 @@
-//! Small file systems for tests that need one full or read-only. Root alone may mount; tests without that
-//! right take another way.
+//! Small file systems for tests that need a full or read-only one. Only root may mount; without root,
+//! tests use other means.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::ffi::CString;
@@ -11,7 +11,7 @@ pub fn am_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A tmpfs, gone when dropped.
+/// A tmpfs, unmounted when dropped.
 pub struct Mount(PathBuf);
 
 fn option(size_bytes: u64) -> CString {
@@ -30,7 +30,7 @@ impl Mount {
         Ok(mount_remount(&self.0, MountFlags::empty(), &*option(size_bytes))?)
     }
 
-    /// Nothing can be written any more.
+    /// Remounts it read-only.
     pub fn make_read_only(&self) -> io::Result<()> {
         Ok(mount_remount(&self.0, MountFlags::RDONLY, c"")?)
     }

@@ -1,4 +1,4 @@
-//! A PostgreSQL of a test's own, which it may kill, fill up and start again.
+//! A PostgreSQL for one test, which may kill it, fill it up and start it again.
 
 use crate::port::free_port;
 use postgres::NoTls;
@@ -11,17 +11,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a start may take: a crashed server reads its log again, and the processes of the one that was
-/// killed must be gone.
+/// How long a start may take: a crashed server replays its log, and the processes of the killed server
+/// must have ended.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the servers' own end may take before it is killed.
+/// How long a shutdown may take before the server is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The role that the server under test has: no superuser, so that the slots which are reserved for those
-/// stay out of its reach.
+/// The role of the server under test: not a superuser, so that it cannot use the connection slots that
+/// are reserved for superusers.
 const ROLE: &str = "app";
 
-/// A running server, durable as in production. Ended, and its data removed, when dropped.
+/// A running server, durable as in production. Stopped, and its data removed, when dropped.
 pub struct Postgres {
     folder: tempfile::TempDir,
     port: u16,
@@ -30,7 +30,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one with these settings, as `max_connections=20`.
+    /// Starts a server with these settings, such as `max_connections=20`.
     #[track_caller]
     pub fn start(settings: &[&str]) -> Postgres {
         let folder = tempfile::Builder::new().prefix("forebay-pg-").tempdir_in("/tmp").expect("a folder");
@@ -62,7 +62,7 @@ impl Postgres {
         postgres
     }
 
-    /// A standby of it, which streams what it commits; with the same settings.
+    /// Starts a streaming standby of this server, with the same settings.
     #[track_caller]
     pub fn standby(&self) -> Postgres {
         let folder = tempfile::Builder::new().prefix("forebay-pg-").tempdir_in("/tmp").expect("a folder");
@@ -91,7 +91,7 @@ impl Postgres {
         standby
     }
 
-    /// Waits until a standby has replayed everything that this one has committed.
+    /// Waits until a standby has replayed everything that this server has committed.
     #[track_caller]
     pub fn wait_replayed(&self, standby: &Postgres) {
         let sql = "SELECT pg_current_wal_lsn()::text";
@@ -104,7 +104,7 @@ impl Postgres {
         });
     }
 
-    /// Has a standby hear nothing more of its primary.
+    /// Cuts a standby off from its primary.
     #[track_caller]
     pub fn detach(&self) {
         self.run("ALTER SYSTEM SET primary_conninfo = ''");
@@ -121,21 +121,21 @@ impl Postgres {
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        // A test that failed still ends its server.
+        // A failed test still stops its server.
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its URL for the server under test, which may make databases there.
+    /// The URL for the server under test, whose role may create databases.
     pub fn server_url(&self) -> String {
         format!("postgres://{ROLE}@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// A superuser's connection: there are slots for those when there are none for others.
+    /// A superuser's connection: slots are reserved for superusers when no others are left.
     #[track_caller]
     pub fn superuser(&self) -> postgres::Client {
         self.try_superuser().unwrap_or_else(|error| panic!("port {}: {error}", self.port))
@@ -146,10 +146,10 @@ impl Postgres {
         postgres::Client::connect(&url, NoTls)
     }
 
-    /// A connection as the server under test makes it; an error when there is no slot for it.
+    /// A connection with the role of the server under test; an error when no slot is left.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub fn connect(&self) -> Result<postgres::Client, postgres::Error> {
         postgres::Client::connect(&self.server_url(), NoTls)
     }
@@ -160,8 +160,8 @@ impl Postgres {
         self.superuser().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    /// `kill -9` of the postmaster: no connection is closed in order, nothing is written any more. Waits for
-    /// its processes, which end when they notice that it is gone.
+    /// `kill -9` of the postmaster: no connection is closed in order, and nothing more is written. Waits for
+    /// its child processes, which end when they notice that the postmaster is gone.
     #[track_caller]
     pub fn kill(&self) {
         let mut child = self.child().take().expect("it runs");
@@ -173,7 +173,7 @@ impl Postgres {
         });
     }
 
-    /// Starts it again on the data that it left, and waits until it lets people in.
+    /// Starts it again on its data, and waits until it accepts connections.
     #[track_caller]
     pub fn restart(&self) {
         let deadline = Instant::now() + START_TIMEOUT;
@@ -182,7 +182,7 @@ impl Postgres {
         loop {
             let child = own.get_or_insert_with(|| self.spawn());
             if child.try_wait().expect("a child can be waited for").is_some() {
-                // What the killed one left is still ending, and holds its memory.
+                // Processes of the killed server are still ending and hold its shared memory.
                 *own = None;
             } else if self.try_superuser().is_ok() {
                 return;
@@ -214,7 +214,8 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         let Some(mut child) = self.child().take() else { return };
-        // Immediate shutdown: its processes end with it. One that has ended by itself need not.
+        // Immediate shutdown: its child processes end with it. An error means that it has already
+        // ended.
         let _ = kill_process(Pid::from_child(&child), Signal::QUIT);
         let deadline = Instant::now() + STOP_TIMEOUT;
         while let Ok(None) = child.try_wait() {
@@ -226,7 +227,7 @@ impl Drop for Postgres {
     }
 }
 
-/// State and parent of a process that is there.
+/// State and parent of an existing process.
 fn stat(id: &str) -> Option<(String, u32)> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
@@ -239,7 +240,7 @@ fn children_of(parent: u32) -> Vec<String> {
     ids.filter(|id| stat(id).is_some_and(|(_, of)| of == parent)).collect()
 }
 
-/// The newest of PostgreSQL's programs that are installed.
+/// The folder of the newest installed PostgreSQL's programs.
 fn programs() -> PathBuf {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -252,7 +253,7 @@ fn programs() -> PathBuf {
     found.pop().expect("PostgreSQL is not installed: scripts/services up does it").1
 }
 
-/// A program of a server that refuses to run as root: as the user `postgres` then.
+/// A program of PostgreSQL, which refuses to run as root: as root, it runs as the user `postgres`.
 pub(crate) fn as_server(program: &Path) -> Command {
     let mut command = Command::new(program);
     if let Some((user, group)) = server_user() {
@@ -261,7 +262,7 @@ pub(crate) fn as_server(program: &Path) -> Command {
     command
 }
 
-/// Makes a path that user's.
+/// Makes that user the owner of a path.
 pub(crate) fn give(path: &Path) {
     if let Some((user, group)) = server_user() {
         chown(path, Some(user), Some(group)).expect("root may");

@@ -1,11 +1,11 @@
-//! A relay before PostgreSQL that knows where one message of its protocol ends and the next begins: it can
-//! do harm at any of them.
+//! A relay in front of PostgreSQL that knows the message boundaries of its protocol and can inject a fault
+//! at any message.
 //!
 //! Both directions are read message by message
-//! (<https://www.postgresql.org/docs/current/protocol-message-formats.html>) and counted together. A
-//! [`Fault`] that is armed happens once, at its message, to the connection that this message is on.
-//! Connections must not be encrypted. The relay's threads end with their connections, the one that takes
-//! connections with the process.
+//! (<https://www.postgresql.org/docs/current/protocol-message-formats.html>) and counted together. An
+//! armed [`Fault`] happens once, at its message, on that message's connection. Connections must not be
+//! encrypted. The relay's threads end with their connections; the accepting thread ends with the
+//! process.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ pub struct Relay {
     shared: Arc<Shared>,
 }
 
-/// At which message a fault happens.
+/// The message at which a fault happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// This many messages from now, in either direction, on any connection.
@@ -33,17 +33,17 @@ pub enum At {
     Committed,
 }
 
-/// What happens to that message and its connection.
+/// What a fault does to its message and connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// The connection is closed instead of the message.
+    /// The connection is closed, and the message is not delivered.
     Cut,
     /// The message arrives, then the connection is closed.
     CutBehind,
-    /// The message, and what follows it in its direction, is this late.
+    /// The message, and all later ones in its direction, are delayed by this time.
     Delay(Duration),
-    /// The message, and what follows it in its direction, arrives nowhere; the connection is closed this
-    /// much later.
+    /// The message, and all later ones in its direction, are dropped; the connection is closed after
+    /// this time.
     Swallow(Duration),
 }
 
@@ -63,9 +63,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// In either direction, on all connections.
+    /// Messages in either direction, on all connections.
     messages: u64,
-    /// `At::Message` counts from the beginning here.
+    /// `At::Message` counts from the first message of the relay here.
     armed: Vec<Fault>,
     happened: Vec<String>,
 }
@@ -76,11 +76,11 @@ enum Side {
     Server,
 }
 
-/// What both directions of a connection share.
+/// The state that both directions of a connection share.
 struct Link {
     client: TcpStream,
     server: TcpStream,
-    /// The client has asked for encryption: one byte without a frame answers.
+    /// The client has asked for encryption: the answer is one byte without a frame.
     awaits_byte: AtomicBool,
     /// The client has sent a COMMIT, and nothing else with it.
     awaits_commit: AtomicBool,
@@ -90,7 +90,7 @@ const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 
 impl Relay {
-    /// To a server on this machine.
+    /// A relay to a server on this machine.
     pub fn to(port: u16) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -98,9 +98,10 @@ impl Relay {
         let own = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A server that is away: the client sees its connection closed.
+                // The server is unreachable: the client sees its connection closed.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                // Small messages at once, as the two ends send them; where it is refused, they are late.
+                // Sends small messages at once, as the two ends do. An error is ignored: messages are
+                // then delayed.
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 let link = Arc::new(Link {
                     client,
@@ -111,7 +112,7 @@ impl Relay {
                 for side in [Side::Client, Side::Server] {
                     let (own, link) = (own.clone(), link.clone());
                     thread::spawn(move || {
-                        // An error is a connection that has ended.
+                        // An error means that the connection has ended.
                         let _ = own.pass_on(&link, side);
                         link.close();
                     });
@@ -125,7 +126,7 @@ impl Relay {
         self.shared.state.lock().expect("no thread panics")
     }
 
-    /// Has this happen once.
+    /// Arms a fault, which happens once.
     pub fn arm(&self, fault: Fault) {
         let mut state = self.state();
         let at = match fault.at {
@@ -135,12 +136,12 @@ impl Relay {
         state.armed.push(Fault { at, ..fault });
     }
 
-    /// How many faults have not happened.
+    /// How many armed faults have not happened.
     pub fn armed(&self) -> usize {
         self.state().armed.len()
     }
 
-    /// Forgets the faults that have not happened.
+    /// Removes the faults that have not happened.
     pub fn disarm(&self) {
         self.state().armed.clear();
     }
@@ -165,7 +166,7 @@ impl Link {
     }
 
     fn close(&self) {
-        // One that is closed already is what is wanted.
+        // An error means that the connection is already closed.
         let _ = (self.client.shutdown(Shutdown::Both), self.server.shutdown(Shutdown::Both));
     }
 }
@@ -207,7 +208,8 @@ impl Shared {
         }
     }
 
-    /// Counts a message, which is a COMMIT or the answer to one, or is not; the fault that happens at it.
+    /// Counts a message; `is_commit`: it is a COMMIT or the answer to one. Returns the fault that happens
+    /// at it.
     fn harm(&self, side: Side, message: &[u8], is_commit: bool) -> Option<Harm> {
         let mut state = self.state.lock().expect("no thread panics");
         state.messages += 1;
@@ -225,7 +227,7 @@ impl Shared {
     }
 }
 
-/// Reads what comes until the time is over.
+/// Reads and discards until the time is over.
 fn swallow(mut from: &TcpStream, time: Duration) -> std::io::Result<()> {
     let until = Instant::now() + time;
     let mut buffer = [0; 16 << 10];
@@ -241,7 +243,7 @@ fn swallow(mut from: &TcpStream, time: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The length of the message at the front, once all of it is there.
+/// The length of the first message in `input`, once the message is complete.
 fn message_length(input: &[u8], is_starting: &mut bool, side: Side, link: &Link) -> Option<usize> {
     let number = |at: usize| Some(u32::from_be_bytes(input.get(at..at + 4)?.try_into().ok()?));
     if side == Side::Server && !input.is_empty() && link.awaits_byte.swap(false, Ordering::SeqCst) {
@@ -262,7 +264,7 @@ fn message_length(input: &[u8], is_starting: &mut bool, side: Side, link: &Link)
     Some(length)
 }
 
-/// A simple query that is COMMIT, and nothing else beside it.
+/// Whether a message is a simple query that consists of COMMIT only.
 fn is_commit(message: &[u8]) -> bool {
     message.first() == Some(&b'Q') && message.get(5..) == Some(b"COMMIT\0")
 }

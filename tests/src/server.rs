@@ -1,4 +1,4 @@
-//! The server as a process: waited for, asked, killed, stopped.
+//! The server as a process: waits for it, sends requests, kills it, stops it.
 
 use crate::client::{Answer, Client, request_bytes};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// A graceful stop that takes longer has failed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a drain that outlasts a client's time-out is waited for again.
+/// How often a drain is waited for again when it takes longer than the client's time-out.
 const DRAIN_TRIES: usize = 3;
 
 /// A process that ended before it served.
 pub struct Ended {
-    /// How.
+    /// Its exit status.
     pub status: ExitStatus,
     /// What it printed, both streams together.
     pub output: String,
@@ -34,8 +34,8 @@ impl fmt::Debug for Ended {
     }
 }
 
-/// What a process prints, both streams together. It is a file without a name, not a pipe: what the process
-/// has written can be read at once, and does not wait for a reader.
+/// What a process prints, both streams together. An unnamed file, not a pipe: output can be read as soon
+/// as it is written, and the process never waits for a reader.
 pub(crate) struct Printed(File);
 
 impl Printed {
@@ -43,13 +43,12 @@ impl Printed {
         Printed(memfd_create("printed", MemfdFlags::CLOEXEC).expect("a file in memory").into())
     }
 
-    /// A stream for the process. The streams share one offset, so lines stand in the order in which they were
-    /// written.
+    /// A stream for the process. The streams share one offset, so the lines are in the order of writing.
     pub(crate) fn stream(&self) -> Stdio {
         self.0.try_clone().expect("a file can be shared").into()
     }
 
-    /// The whole lines, so far.
+    /// The complete lines so far.
     fn text(&self) -> String {
         let mut bytes = vec![0; self.0.metadata().expect("its size").len() as usize];
         self.0.read_exact_at(&mut bytes, 0).expect("a file only grows");
@@ -61,7 +60,7 @@ impl Printed {
 /// A running server. Killed when dropped.
 pub struct Server {
     process: Process,
-    /// Where it serves.
+    /// The address on which it serves clients.
     pub address: SocketAddr,
     /// Its admin listener.
     pub admin: SocketAddr,
@@ -70,7 +69,7 @@ pub struct Server {
     printed: Printed,
 }
 
-/// The address behind a phrase, once it has been printed.
+/// The address behind a phrase, once the phrase has been printed.
 fn address_behind(text: &str, phrase: &str) -> Option<SocketAddr> {
     let rest = &text[text.find(phrase)? + phrase.len()..];
     let end = rest.find(|character: char| !(character.is_ascii_hexdigit() || "[]:.".contains(character)))?;
@@ -82,7 +81,7 @@ struct Process(Child);
 
 impl Process {
     fn kill(&mut self) -> ExitStatus {
-        // A process that has ended by itself cannot be killed, and need not.
+        // The error means that the process has already ended.
         let _ = self.0.kill();
         self.0.wait().expect("a child can be waited for")
     }
@@ -117,11 +116,11 @@ impl Drop for Process {
 }
 
 impl Server {
-    /// Waits until a child that has been started serves or ends.
+    /// Waits until a started child serves or ends.
     pub(crate) fn serving(child: Child, printed: Printed) -> Result<Server, Ended> {
         let (mut process, began) = (Process(child), Instant::now());
         loop {
-            // Asked before the text is read: the text of a process that has ended is whole.
+            // Checked before the text is read, so that the text of an ended process is complete.
             let ended = process.ended();
             let output = printed.text();
             let address = address_behind(&output, "listening on http://")
@@ -225,7 +224,8 @@ impl Server {
         }
     }
 
-    /// The same. A busy machine takes longer than a client waits: it is asked some times.
+    /// As [`Server::drain`], with the answer. Repeats the request some times, because a busy
+    /// machine may take longer than a client's time-out.
     #[track_caller]
     pub fn try_drain(&self) -> io::Result<Answer> {
         self.pause_drain(false);
@@ -239,7 +239,7 @@ impl Server {
         answer
     }
 
-    /// Has a checkpoint taken, and does not wait for it.
+    /// Requests a checkpoint, and does not wait for it.
     #[track_caller]
     pub fn begin_checkpoint(&self) {
         let asked = Client::connect(self.admin)
@@ -257,7 +257,7 @@ impl Server {
         self.process.signal(signal);
     }
 
-    /// SIGTERM; waits for the end, which must come.
+    /// SIGTERM; waits until the process has ended.
     #[track_caller]
     pub fn stop(mut self) -> Ended {
         self.signal(Signal::TERM);
@@ -270,7 +270,7 @@ impl Server {
         self.process.wait(&self.printed)
     }
 
-    /// Whether the process is still there.
+    /// Whether the process is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.ended().is_none()
     }
@@ -285,11 +285,10 @@ impl Drop for Server {
     }
 }
 
-/// How long something that must happen is waited for: failovers take several times as long on a machine that
-/// has more to do.
+/// How long an expected event is waited for: failovers take several times as long on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tries until it gives something; panics with `what` when it does not within [`PATIENCE`].
+/// Repeats `attempt` until it returns a value; panics with `what` after [`PATIENCE`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;

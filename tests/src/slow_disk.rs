@@ -1,12 +1,12 @@
-//! A disk whose syncs are held for as long as a test wants, or fail: `fdatasync` of a process looks
-//! for files that say so (a small library, preloaded).
+//! A disk whose syncs are held for as long as a test wants, or fail: a small preloaded library
+//! makes `fdatasync` check for files that say so.
 
 use crate::Start;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Waits while FOREBAY_TEST_DISK/held is there, and leaves FOREBAY_TEST_DISK/waited behind; fails when
-/// FOREBAY_TEST_DISK/broken is there.
+/// Waits while FOREBAY_TEST_DISK/held exists, and then creates FOREBAY_TEST_DISK/waited; fails when
+/// FOREBAY_TEST_DISK/broken exists.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ pub struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// Builds the library, for processes whose disk it may hold.
+    /// Builds the library, for the processes that use this disk.
     #[track_caller]
     pub fn new(folder: &Path) -> SlowDisk {
         let (source, library) = (folder.join("slow_disk.c"), folder.join("slow_disk.so"));
@@ -71,12 +71,12 @@ impl SlowDisk {
         std::fs::write(self.folder.join("broken"), "").expect("a file can be written");
     }
 
-    /// Whether one waits, or has.
+    /// Whether a sync waits or has waited.
     pub fn is_waited_for(&self) -> bool {
         self.folder.join("waited").exists()
     }
 
-    /// They go on.
+    /// Syncs continue.
     pub fn release(&self) {
         std::fs::remove_file(self.folder.join("held")).expect("it was held");
     }

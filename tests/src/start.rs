@@ -63,7 +63,7 @@ impl Start {
         self
     }
 
-    /// Listens elsewhere than on any free port of 127.0.0.1.
+    /// Listens on this address instead of a free port of 127.0.0.1.
     pub fn listen(mut self, address: &str) -> Start {
         self.listen = address.to_owned();
         self
@@ -90,7 +90,7 @@ impl Start {
     /// Uses these stores.
     pub fn stores(self, stores: &Stores, folder: &Folder) -> Start {
         let mut url = stores.database_url(folder);
-        // `FOREBAY_TEST_FOLLOW=triggers` has the tests of following run by triggers.
+        // With `FOREBAY_TEST_FOLLOW=triggers`, the tests of following use triggers.
         let way = std::env::var("FOREBAY_TEST_FOLLOW").ok().filter(|way| !way.is_empty());
         if let Some(way) = way.filter(|_| stores.is_postgres()) {
             url += &format!("{}follow={way}", if url.contains('?') { '&' } else { '?' });
@@ -102,20 +102,20 @@ impl Start {
         }
     }
 
-    /// No file of the process may become longer (`RLIMIT_FSIZE`): a full disk for those who may not mount
-    /// one.
+    /// No file of the process may become longer (`RLIMIT_FSIZE`): simulates a full disk for tests that
+    /// may not mount one.
     pub fn file_size_limit(mut self, bytes: u64) -> Start {
         self.file_size_limit_bytes = Some(bytes);
         self
     }
 
-    /// Runs on these cores only, as `taskset -c` takes them.
+    /// Runs on these cores only, in the syntax of `taskset -c`.
     pub fn cores(mut self, cores: &str) -> Start {
         self.cores = Some(cores.to_owned());
         self
     }
 
-    /// Another number of workers than two.
+    /// Sets the number of workers; the default is two.
     pub fn workers(mut self, workers: usize) -> Start {
         self.workers = workers;
         self
@@ -161,16 +161,16 @@ impl Start {
         command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.binary.display()))
     }
 
-    /// Starts, and kills it after that time, whatever it does then.
+    /// Starts the server, and kills it after this time, whatever it is doing.
     pub fn start_and_kill(&self, after: Duration) {
         let mut child = self.serve(Stdio::null);
         thread::sleep(after);
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = child.kill();
         child.wait().expect("a child can be waited for");
     }
 
-    /// Starts with both output streams closed, as they are when a log collector has ended, and does not wait.
+    /// Starts with both output streams closed, as when a log collector has ended, and does not wait.
     pub fn spawn_unheard(&self) -> Child {
         self.serve(|| {
             let (_, writer) = pipe().expect("a pipe");
@@ -197,7 +197,7 @@ impl Start {
         self.run_bare(command, all.iter().map(String::as_str).chain(arguments.iter().copied()))
     }
 
-    /// The same as [`Start::run`], not waited for; it prints nothing.
+    /// As [`Start::run`], without waiting and with its output discarded.
     pub fn spawn(&self, command: &str) -> Child {
         let mut program = self.program();
         program.arg(command).arg(&self.config).args(self.places()).args(&self.arguments);
@@ -212,7 +212,7 @@ impl Start {
         self.run_bare("seed", arguments.into_iter().chain(places.iter().map(String::as_str)))
     }
 
-    /// Runs a command with just these arguments.
+    /// Runs a command with only these arguments.
     pub fn run_bare<'a>(&self, command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Output {
         self.program().arg(command).args(arguments).output().expect("the binary can be run")
     }

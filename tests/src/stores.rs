@@ -1,10 +1,10 @@
 //! The stores that a test runs on: SQLite and memory in process, unless the environment names others.
 //!
-//! `FOREBAY_TEST_DATABASE=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) takes
-//! the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a database
-//! of its own for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey that is there for tests
-//! (`forebay redis up` starts one): it is emptied before each test, and one test at a time has it.
-//! `scripts/contract` goes through all pairs.
+//! `FOREBAY_TEST_DATABASE=postgres` (or `pgbouncer`: the same through PgBouncer in transaction mode) uses
+//! the PostgreSQL server that `FOREBAY_TEST_POSTGRES` names (`scripts/services` starts one), with a separate
+//! database for each test. `FOREBAY_TEST_MEMORY` is the URL of a Redis or Valkey for tests (`forebay redis
+//! up` starts one): it is emptied before each test, and one test at a time uses it. `scripts/contract` goes
+//! through all pairs.
 
 use crate::{Archive, Bouncer, Folder};
 use postgres::NoTls;
@@ -22,13 +22,13 @@ enum Database {
     Postgres(Scratch, Option<Bouncer>),
 }
 
-/// A database that is dropped with this.
+/// A database that is dropped with this value.
 struct Scratch {
     server: String,
     name: String,
 }
 
-/// The server that tests share.
+/// The URL of the PostgreSQL server that tests share.
 pub(crate) fn postgres_url() -> String {
     variable("FOREBAY_TEST_POSTGRES")
         .expect("FOREBAY_TEST_POSTGRES names no server; `eval \"$(scripts/services env)\"` does, after `up`")
@@ -39,7 +39,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Stores {
-    /// What the environment asks for, new and empty.
+    /// The stores that the environment names, new and empty.
     #[track_caller]
     pub fn new() -> Stores {
         let database = match variable("FOREBAY_TEST_DATABASE").as_deref() {
@@ -49,7 +49,8 @@ impl Stores {
             Some(other) => panic!("FOREBAY_TEST_DATABASE={other}: must be sqlite, postgres or pgbouncer"),
         };
         let memory = variable("FOREBAY_TEST_MEMORY").map(|url| {
-            // A test that failed while it had the servers has left nothing that the next one sees.
+            // A test that failed while it used the servers leaves nothing behind: they are emptied
+            // below.
             let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             flush(&url).unwrap_or_else(|error| panic!("{url} cannot be emptied: {error}"));
             (url, turn)
@@ -57,14 +58,14 @@ impl Stores {
         Stores { database, memory }
     }
 
-    /// PostgreSQL with a database of its own, whatever the environment asks for; the memory tier is the
-    /// test's own affair.
+    /// PostgreSQL with a separate database, whatever the environment names; the test chooses the memory
+    /// tier.
     #[track_caller]
     pub fn postgres() -> Stores {
         Stores { database: Database::Postgres(Scratch::create(&postgres_url()), None), memory: None }
     }
 
-    /// SQLite, whatever the environment asks for; the memory tier is the test's own affair.
+    /// SQLite, whatever the environment names; the test chooses the memory tier.
     pub fn sqlite() -> Stores {
         Stores { database: Database::Sqlite, memory: None }
     }
@@ -74,13 +75,13 @@ impl Stores {
         matches!(self.database, Database::Postgres(..))
     }
 
-    /// The same as [`Stores::postgres`], on a server of the test's own.
+    /// As [`Stores::postgres`], on this server.
     #[track_caller]
     pub fn postgres_at(server: &str) -> Stores {
         Stores { database: Database::Postgres(Scratch::create(server), None), memory: None }
     }
 
-    /// The same as [`Stores::postgres`], through PgBouncer in transaction mode.
+    /// As [`Stores::postgres`], through PgBouncer in transaction mode.
     #[track_caller]
     pub fn pgbouncer() -> Stores {
         Stores { database: Database::pooled(&postgres_url()), memory: None }
@@ -107,7 +108,7 @@ impl Stores {
         self.memory.as_ref().map(|(url, _)| url.as_str())
     }
 
-    /// The database, to look into.
+    /// A connection to the database, for checks.
     #[track_caller]
     pub fn archive(&self, folder: &Folder) -> Archive {
         match &self.database {
@@ -169,7 +170,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Held by the test that has the servers of `FOREBAY_TEST_MEMORY`.
+/// Held by the test that uses the servers of `FOREBAY_TEST_MEMORY`.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Deletes everything on every primary.

@@ -1,5 +1,4 @@
-//! `forebay advise`: what it prints for an access log is a config, and what PostgreSQL counts of statements
-//! is judged.
+//! `forebay advise`: its output for an access log is a config, and it judges PostgreSQL's statement counts.
 
 use forebay_tests::{Folder, Postgres, Start, binary};
 

@@ -1,5 +1,4 @@
-//! A table that was in PostgreSQL before Forebay, with memory in this process: what others do to it is done
-//! by SQL.
+//! An existing table in PostgreSQL, with the embedded tier; other clients change it by SQL.
 
 use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
 use std::path::PathBuf;
@@ -18,7 +17,7 @@ impl Beside {
         Beside::on(Stores::postgres(), sql, config)
     }
 
-    /// The same on these stores.
+    /// As [`Beside::new`], on these stores.
     #[track_caller]
     pub fn on(stores: Stores, sql: &str, config: &str) -> Beside {
         let folder = Folder::new();
@@ -28,12 +27,12 @@ impl Beside {
         beside
     }
 
-    /// A server on them.
+    /// A server on this folder and database.
     pub fn start(&self) -> Start {
         Start::new(binary(), &self.folder, &self.config).stores(&self.stores, &self.folder)
     }
 
-    /// What somebody else does there, or sees.
+    /// Runs SQL as another client; returns the rows.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> Vec<Vec<Option<String>>> {
         self.stores.archive(&self.folder).rows(sql)
@@ -45,7 +44,7 @@ impl Beside {
         self.stores.archive(&self.folder).text(sql)
     }
 
-    /// Waits until a query gives this.
+    /// Waits until a query returns this text.
     #[track_caller]
     pub fn wait_for_text(&self, server: &Server, sql: &str, expected: &str) {
         let archive = self.stores.archive(&self.folder);
@@ -60,7 +59,7 @@ impl Beside {
         });
     }
 
-    /// How many changes were buried.
+    /// The number of dead letters.
     #[track_caller]
     pub fn letters(&self) -> i64 {
         match self.text("SELECT coalesce(to_regclass('forebay_dead_letter')::text, '')").as_str() {

@@ -1,5 +1,5 @@
-//! Foreign keys that cascade, on a tier of several shards: what a delete or an update takes along comes
-//! behind what was written before it.
+//! Foreign keys that cascade, on a tier of several shards: rows deleted or updated by a cascade are
+//! drained after earlier writes to them.
 
 use super::ordered::{CLUSTER, Ordered, SENTINEL, Writer, id, on, on_all_shapes};
 use forebay_tests::{Stores, wait_for};
@@ -11,21 +11,21 @@ const PAIRS: usize = 100;
 on_all_shapes!(a_delete_that_cascades_comes_behind_what_was_written_before_it);
 on!(rows_that_follow_an_update_are_refused:);
 
-/// Every third owner is made again after it was deleted, with a new thing.
+/// Whether the owner is inserted again after its delete, with a new thing: every third is.
 fn is_made_again(at: usize) -> bool {
     at.is_multiple_of(3)
 }
 
-/// A thing is moved to another owner before its own is deleted, and stays; another one is not, and goes with
-/// its owner and its part; a note loses its owner. Memory shows the same. What follows an owner that is made
-/// again stays as well.
+/// A thing that is moved to another owner before its own is deleted stays; one that is not moved is deleted
+/// with its owner and its part; a note loses its owner. Memory shows the same. Things of an owner that is
+/// inserted again stay too.
 fn a_delete_that_cascades_comes_behind_what_was_written_before_it(ordered: &Ordered) {
     let server = ordered.start("a").start();
     server.wait_healthy();
     let mut writer = Writer(server.client());
     let (mut moved, mut gone, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
-        // Drained while it is written, and all at once.
+        // The first half is drained while it is written, the second half all at once.
         if pair == PAIRS / 2 {
             server.admin("POST", "/drain/pause").expect(200);
         }
@@ -74,9 +74,9 @@ fn a_delete_that_cascades_comes_behind_what_was_written_before_it(ordered: &Orde
     assert_eq!(archive.number("SELECT count(*) FROM notes"), PAIRS as i64);
 }
 
-/// A thing moves to an owner whose insert is held, because its first code is another row's by then; its old
-/// owner is deleted. The delete waits for the thing, which waits for the new owner, which has a code of its
-/// own in the end: the thing stays.
+/// A thing moves to an owner whose insert is held, because another row has its first code by then; its old
+/// owner is deleted. The delete waits for the thing, and the thing for the new owner, which gets a unique
+/// code in the end: the thing stays.
 #[test]
 fn a_move_that_is_held_comes_before_the_delete_of_the_old_owner() {
     let ordered = Ordered::new(Stores::postgres, Topology::Single, 8);
@@ -97,7 +97,7 @@ fn a_move_that_is_held_comes_before_the_delete_of_the_old_owner() {
     for at in 0..families.len() {
         archive.rows(&format!("INSERT INTO owners (id, code) VALUES ('{}', 'code {at}')", id()));
     }
-    // No cut is passed while one shard stands still.
+    // No cut is passed while the drain of one shard is stuck.
     archive.rows("ALTER TABLE notes RENAME TO notes_of_before");
     writer.post("/notes", &json!({ "id": id(), "owner": first }));
     wait_for("a table is stopped", || {
@@ -118,7 +118,7 @@ fn a_move_that_is_held_comes_before_the_delete_of_the_old_owner() {
         writer.delete("/owners", old);
     }
     wait_held(4 * families.len());
-    // The other drain reads a cut that is for all of them.
+    // The other drain reads a cut that covers all shards.
     server.pause_drain(true);
     wait_for("it has the leases", || (other.drain_state()["shards_held"] == 8).then_some(()));
     archive.rows("ALTER TABLE notes_of_before RENAME TO notes");
@@ -132,7 +132,8 @@ fn a_move_that_is_held_comes_before_the_delete_of_the_old_owner() {
     }
 }
 
-/// The rows of one hot table follow a column of another one, which is not its key: a key never changes.
+/// A hot table with ON UPDATE CASCADE on a column of another one that is not its key. (A key never
+/// changes.)
 fn rows_that_follow_an_update_are_refused(ordered: &Ordered) {
     ordered.start("a").start().wait_healthy();
     let sql = "ALTER TABLE notes ADD COLUMN owner_code text REFERENCES owners (code) ON UPDATE CASCADE";

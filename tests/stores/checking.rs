@@ -1,4 +1,4 @@
-//! `forebay verify` beside columns that give a value back in another form than they were given it.
+//! `forebay verify` with columns that return a value in another form than it was written.
 
 use super::Ground;
 use forebay_tests::{Folder, Server, Start, Stores, binary};
@@ -22,7 +22,7 @@ route = "GET /odd/{id}"
 get = "odd"
 "#;
 
-/// None of these is what PostgreSQL gives back, but for `raw` and `exact`.
+/// PostgreSQL returns all of these in another form, except `raw` and `exact`.
 const ROW: &str = r#"{"price": 7.5, "amount": "007.50", "code": "ab", "label": "x ", "at": "2016-11-01T09:11:51.6-05:00",
     "local": "2016-11-01T14:11:51+01:00", "day": "2016-11-01T10:00:00Z", "hour": "14:11", "doc": {"b": 1,   "a": [1.50, "é"]},
     "raw": {"b":  1, "a": 2}, "ratio": 0.123456789, "exact": 0.1, "tags": ["b",  "a"], "sums": [1.50,   2e1],
@@ -50,7 +50,7 @@ fn check(start: &Start, folder: &Folder, stores: &Stores) {
     server.drain();
     assert_eq!(archive.number("SELECT count(*) FROM odd"), 300);
     assert_different(&server, 0);
-    // What PostgreSQL has is looked at, not what memory would make of it.
+    // The value in PostgreSQL is compared, not memory's form of it.
     for (set, column) in [
         ("price = 7.51", "price"),
         ("code = 'abc'", "code"),

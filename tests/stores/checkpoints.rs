@@ -80,7 +80,7 @@ impl Ground {
         server
     }
 
-    /// Changes the database behind everybody's back.
+    /// Changes the database by SQL, unnoticed by the server.
     fn change(&self, sql: &str) {
         match self.archive() {
             Archive::Sqlite(database) => database.change(sql),
@@ -126,7 +126,7 @@ fn a_restart_does_not_read_the_table() {
         assert_eq!(client.get("/count").expect(200)["count"], 200);
         let taken = r#"{"code":"code 8","text":""}"#;
         assert_eq!(client.ask("PUT", "/notes/500", Some(taken)).status, 409, "unique values are known");
-        // What is written then is drained as before, and found by the next start.
+        // Later writes are drained as before, and the next start finds them.
         put(&server, 150..250);
         client.ask("DELETE", "/notes/3", None);
         client.ask("POST", "/notes/4/seen", None).expect(200);
@@ -206,7 +206,7 @@ fn a_damaged_checkpoint_is_told_and_the_database_is_read() {
         let says = ["checkpoint is damaged at byte", "it is not used", "loaded 50 rows from the database"];
         says.iter().for_each(|part| server.wait_for_output(part));
         assert_eq!(server.client().get("/count").expect(200)["count"], 50);
-        // And the next one is a good one.
+        // The next checkpoint is valid.
         wait_for("a new checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
         server.kill();
         ground.started().wait_for_output("50 from the checkpoint");
@@ -268,7 +268,7 @@ fn a_start_needs_no_database() {
     put(&server, 110..130);
     server.kill();
 
-    // Nobody is there but the data folder.
+    // The database is unreachable; only the data folder exists.
     let server = start.start();
     server.wait_healthy();
     server.wait_for_output("the database is away; loaded 103 rows");
@@ -288,7 +288,7 @@ fn a_start_needs_no_database() {
         let ready = server.admin("GET", "/ready").expect(200);
         (ready["status"] == "degraded" && has(&ready, "drain backing off")).then_some(())
     });
-    // It dies once more before the database is back.
+    // The server is killed once more before the database is back.
     server.kill();
     let server = start.start();
     server.wait_healthy();

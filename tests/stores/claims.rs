@@ -1,5 +1,5 @@
-//! Two servers with memories of their own on one table: the second is refused while the first lives, and
-//! takes the table over when it does not.
+//! Two servers with separate embedded tiers on one table: the second is refused while the first runs,
+//! and takes the table over when the first has ended.
 
 use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Spec, Topology};
@@ -68,22 +68,22 @@ fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
         put(&first, 1);
         first.drain();
         refused(&ground.start("second"));
-        // A server that only waits lives as well.
+        // A server that only waits keeps its claim too.
         refused(&ground.start("second"));
         put(&first, 2);
         first.drain();
-        // A stop gives the table back at once.
+        // A stop releases the table at once.
         assert!(first.stop().status.success());
         let second = ground.start("second").start();
         second.wait_healthy();
         assert_eq!(second.count_lines("waiting up to"), 0, "{}", second.output());
         second.client().get("/notes/2").expect(200);
-        // One that is killed does so after a while.
+        // The claim of a killed server ends after a while.
         second.kill();
         let first = ground.start("first").start();
         first.wait_for_output("waiting up to");
         first.wait_healthy();
-        // What the other wrote is not in the memory that the first had kept.
+        // Rows that the other server wrote are not in the first server's old memory.
         first.client().get("/notes/2").expect(200);
         put(&first, 3);
         first.drain();
@@ -111,7 +111,8 @@ fn a_server_that_stood_still_while_another_took_over_writes_nothing() {
     assert!(state["last_error"].as_str().is_some_and(|error| error.contains("has taken over")), "{state}");
     assert_eq!(ground.stored(), ["1", "2"]);
     first.kill();
-    // Started again, it sees what the other wrote, and drains what it had acknowledged.
+    // After a restart the first server sees the other's rows, and drains the writes that it had
+    // acknowledged.
     let first = ground.start("first").start();
     first.wait_healthy();
     first.client().get("/notes/2").expect(200);
@@ -150,7 +151,8 @@ fn servers_of_one_tier_claim_together_and_keep_others_out() {
     put(&second, 3);
     second.drain();
     assert_eq!(ground.stored(), ["1", "2", "3"]);
-    // Both are gone: a server with a folder of its own takes the table over, and the tier is told.
+    // Both are gone: a server with its own folder takes the table over, and the tier's servers are
+    // told.
     first.kill();
     second.kill();
     let alone = ground.start("d").start();

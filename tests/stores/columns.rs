@@ -1,6 +1,6 @@
-//! A table on Redis whose columns change: what was written with those from before is there, what is served
-//! is what the database has, also when the columns from before come back, and no two servers serve the table
-//! with different ones.
+//! A table on Redis whose columns change: rows written with the old columns are kept, the served rows are
+//! those of the database, also when the old columns come back, and no two servers serve the table with
+//! different columns.
 
 use super::Ground;
 use forebay_tests::{Server, Start, binary, wait_for};
@@ -128,7 +128,7 @@ fn a_server_with_the_columns_from_before_serves_the_table_no_more() {
         assert_eq!(put(&old, 1, "too late"), 503);
         assert!(put(&new, 1, "by the new one") < 300);
         wait_for("the old one says so", || (old.admin("GET", "/ready").status == 503).then_some(()));
-        // It looks again each second.
+        // The server checks again each second.
         std::thread::sleep(std::time::Duration::from_millis(2_500));
         for target in ["/docs/1", "/docs/2", "/count"] {
             assert_eq!(old.client().get(target).status, 503, "{target}");

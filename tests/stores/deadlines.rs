@@ -1,5 +1,5 @@
-//! A PostgreSQL that does not answer, or that ends what takes long: starting, stopping and going on do not
-//! hang on it.
+//! A PostgreSQL that does not answer, or that cancels long statements: starts, stops and the drain do not
+//! hang.
 
 use super::beside::Beside;
 use forebay_tests::{
@@ -41,8 +41,8 @@ sql = "SELECT count(*) AS count FROM things"
 timeout = "60s"
 "#;
 
-/// Packets go and nothing comes back, which no socket reports by itself: neither a request that waits for the
-/// database nor the drain's batch holds up the stop for longer than it may take.
+/// Packets are sent and no answer arrives, which no socket reports: neither a request that waits for the
+/// database nor the drain's batch delays the stop beyond its limit.
 #[test]
 fn a_stop_before_a_black_hole_ends() {
     let beside = Beside::new(TABLE, &format!("{CONFIG}{COUNT}"));
@@ -64,8 +64,8 @@ fn a_stop_before_a_black_hole_ends() {
     let began = Instant::now();
     let ended = server.stop();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    // Twice `stop_timeout`, for a machine that has more to do; either of the two waits would be a minute or
-    // half of it.
+    // Twice `stop_timeout`, for a busy machine; without the limit, either wait would take half a minute or
+    // a minute.
     assert!(began.elapsed() < Duration::from_secs(16), "{:?}\n{}", began.elapsed(), ended.output);
     cable.mend();
     let server = beside.start().start();
@@ -73,7 +73,7 @@ fn a_stop_before_a_black_hole_ends() {
     assert_eq!(beside.text("SELECT count(*) FROM things"), "2");
 }
 
-/// A relay before the server at this port, and the same URL through it.
+/// A relay in front of the server of this URL, and the URL through the relay.
 pub(super) fn relayed(direct: &str) -> (Relay, String) {
     let (login, rest) = direct.split_once('@').expect("a user");
     let (place, database) = rest.split_once('/').expect("a database");
@@ -83,7 +83,8 @@ pub(super) fn relayed(direct: &str) -> (Relay, String) {
     (relay, url)
 }
 
-/// COMMIT was done and its answer is lost: the drain asks where the position is, and goes on.
+/// A COMMIT succeeds and its answer is lost: the drain reads the position from the database, and
+/// continues.
 #[test]
 fn a_commit_whose_answer_is_lost_is_neither_done_again_nor_forgotten() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -111,8 +112,9 @@ fn a_commit_whose_answer_is_lost_is_neither_done_again_nor_forgotten() {
     assert_eq!(server.drain_state()["status"], "running");
 }
 
-/// The connection is lost while the server is still at the COMMIT (a synchronous standby is away): nobody
-/// sees the new position yet, and the one who tries again from the old one finds it moved by itself.
+/// The connection is lost while the server still executes the COMMIT (a synchronous standby is
+/// unreachable): the new position is not visible yet, and a drain that retries from the old position
+/// finds it moved by its own COMMIT.
 #[test]
 fn a_commit_that_goes_on_without_its_connection_does_not_fence_the_drain() {
     let postgres = Postgres::start(&[]);
@@ -142,7 +144,7 @@ fn a_commit_that_goes_on_without_its_connection_does_not_fence_the_drain() {
     relay.arm(Fault { at: At::Commit, harm: Harm::CutBehind });
     put(2);
     wait_for("the connection is lost at the COMMIT", || (!relay.happened().is_empty()).then_some(()));
-    // The drain has come back, and waits for what it began itself.
+    // The drain has reconnected, and waits for its own earlier COMMIT.
     std::thread::sleep(Duration::from_secs(1));
     postgres.run("ALTER SYSTEM RESET synchronous_standby_names");
     postgres.run("SELECT pg_reload_conf()");
@@ -151,14 +153,14 @@ fn a_commit_that_goes_on_without_its_connection_does_not_fence_the_drain() {
     arrives("3");
 }
 
-/// Each row takes 50 ms to be seen, so that whatever goes through all 60 takes 3 s.
+/// Reading a row takes 50 ms, so that a scan of all 60 takes 3 s.
 const SLOW: &str = "CREATE TABLE things (name text PRIMARY KEY, version bigint NOT NULL);
     INSERT INTO things SELECT 'thing' || i, i FROM generate_series(1, 60) AS i;
     CREATE FUNCTION seen() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.05); RETURN true; END $$;
     CREATE POLICY slow ON things USING (seen());
     ALTER TABLE things ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY";
 
-/// The time-out is that of requests: loading and verifying go through the whole table.
+/// The statement timeout applies to requests only: loading and verifying scan the whole table.
 #[test]
 fn a_big_table_is_loaded_whatever_the_statement_time_out() {
     let postgres = Postgres::start(&[]);

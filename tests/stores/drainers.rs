@@ -8,9 +8,9 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 const SOME: usize = 200;
-/// Each of them costs as long as a dead drainer's lease lasts.
+/// Each kill takes as long as a dead drainer's lease.
 const KILLS: usize = 4;
-/// It depends on the moment whether a batch has begun: two that have not are waited for.
+/// Whether a batch has begun depends on the moment, so more rounds than kills are allowed.
 const ROUNDS_MAX: usize = 20;
 const HOUR_S: i64 = 3_600;
 
@@ -24,7 +24,8 @@ fn wait_for_all_shards(server: &Server) {
     }
 }
 
-/// Whether a transaction of the drainer is open: then the other one waits for it, and nobody need be fenced.
+/// Whether a transaction of the drainer is open: then the other drainer waits for it, and none need be
+/// fenced.
 fn is_in_transaction(postgres: &Postgres) -> bool {
     let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'forebay' AND state LIKE 'idle in transaction%'";
     postgres.superuser().query_one(open, &[]).expect("a count").get::<_, i64>(0) > 0
@@ -32,15 +33,16 @@ fn is_in_transaction(postgres: &Postgres) -> bool {
 
 /// How a drainer loses its leases while a batch of it is under way.
 enum Loss {
-    /// It stands still for longer than they last.
+    /// The drainer is stopped for longer than its leases last.
     StandsStill,
-    /// The clock of the tier jumps ahead: they have ended at once, and their holder does not know.
+    /// The clock of the tier jumps ahead: the leases have ended at once, and their holder does not
+    /// know.
     ClockJumps(JumpingClock),
 }
 
-/// One of them stands still between reading its batch and writing it, for longer than its lease lasts;
-/// another takes over its shards and writes the same rows. When the first goes on, all that tells it so is
-/// the position in PostgreSQL.
+/// A drainer is stopped between reading its batch and writing it, for longer than its lease; another takes
+/// over its shards and writes the same rows. When the first continues, only the position in PostgreSQL
+/// fences it.
 #[test]
 fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let postgres = Postgres::start(&[]);
@@ -48,8 +50,8 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     fence_one(&postgres, &ground, Loss::StandsStill);
 }
 
-/// The same when the clock of the tier jumps ahead by an hour, again and again. It goes back by a day at
-/// last, and the leases of a drainer that has died end all the same.
+/// The same when the clock of the tier jumps ahead by an hour, again and again. At last the clock goes
+/// back by a day, and the leases of a dead drainer still end.
 #[test]
 fn one_whose_leases_end_by_a_clock_that_jumps_is_fenced() {
     let postgres = Postgres::start(&[]);
@@ -91,9 +93,9 @@ fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
         }
         cable.release();
         if !has_begun {
-            // The compare-and-set of a position that has moved; or that of the first batch, which somebody
-            // else has written. There is none when what was held was no batch, or one of a shard of which
-            // the other has written nothing.
+            // The failed compare-and-set of a position that has moved, or of a first batch that the other
+            // drainer has written. There is none when no batch was held, or when the other drainer has
+            // written nothing of that shard.
             let said = || cable.answered(b"UPDATE 0\0") || cable.answered(b"INSERT 0 0\0");
             wait_for("it is fenced or has given up its shards", || {
                 (said() || slow.drain_state()["shards_held"] == 0).then_some(())
@@ -118,9 +120,9 @@ fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
     ground.assert_stored(&idle, &told);
 }
 
-/// Processes of `forebay drain`, each killed in the middle of a batch while writes go on. What was on its
-/// way to PostgreSQL arrives after its sender is dead, a part of the batch or all of it; whoever takes over
-/// finds out which. Nothing is lost and nothing is there twice.
+/// Processes of `forebay drain`, each killed in the middle of a batch while writes go on. A part of the
+/// batch, or all of it, reaches PostgreSQL after its sender is dead; the process that takes over finds out
+/// which. No row is lost or written twice.
 #[test]
 fn drain_processes_that_are_killed_are_taken_over() {
     let postgres = Postgres::start(&[]);
@@ -134,7 +136,7 @@ fn drain_processes_that_are_killed_are_taken_over() {
     let stored = || archive.number("SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM tokens)");
     let writers = Writers::start(&[server.address], 4);
     let drainer = ground.start("c", "sync").database(&through);
-    // Slowly, so that there is a middle.
+    // Drained slowly, so that the kill hits the middle of a batch.
     let slow = drainer.clone().set("drain.pace=100");
     let mut killed = 0;
     for _ in 0..ROUNDS_MAX {
@@ -142,12 +144,12 @@ fn drain_processes_that_are_killed_are_taken_over() {
         let before = stored();
         let mut process = slow.spawn("drain");
         let mut has_ended = || process.try_wait().expect("a child can be waited for").is_some();
-        // The dead one's lease must end before.
+        // The dead process's lease must end first.
         wait_for("it has taken over", || (stored() > before || has_ended()).then_some(()));
         cable.hold();
         wait_for("a batch is on its way", || (cable.held_bytes() > 0 || has_ended()).then_some(()));
         killed += usize::from(!has_ended());
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = process.kill();
         process.wait().expect("a child can be waited for");
         cable.release();

@@ -1,5 +1,5 @@
-//! What the database would refuse is refused before it is acknowledged, and memory shows what the database
-//! will hold: tables that were there before, in PostgreSQL and in SQLite.
+//! Rows that the database would refuse are refused before the acknowledgement, and memory shows the values
+//! that the database will contain: existing tables, in PostgreSQL and in SQLite.
 
 use super::Ground;
 use super::beside::Beside;
@@ -54,7 +54,7 @@ route = "GET /things/{id}"
 get = "things"
 "#;
 
-/// A row with something changed.
+/// A row with some changed values.
 fn thing(id: i64, change: &[(&str, Value)]) -> String {
     let mut thing = json!({ "id": id, "tiny": 1 });
     for (name, value) in change {
@@ -63,7 +63,7 @@ fn thing(id: i64, change: &[(&str, Value)]) -> String {
     thing.to_string()
 }
 
-/// What is beyond each rule, and what is told of it.
+/// A column, a value that violates its rule, and the expected text of the problem.
 fn refused() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("tiny", json!(32_768), "from -32768 to 32767"),
@@ -175,7 +175,7 @@ fn memory_shows_what_postgresql_will_hold() {
     let verified = server.admin("POST", "/verify").expect(200);
     assert_eq!(verified["checks"][0]["clean"], true, "{verified}");
     drop(server);
-    // Nothing is left of memory and log: what is shown now was read from PostgreSQL.
+    // Memory and log are deleted: the rows shown now were read from PostgreSQL.
     std::fs::remove_dir_all(beside.folder.data()).expect("the data folder can go");
     let server = beside.start().start();
     server.wait_healthy();
@@ -189,7 +189,7 @@ fn rules_that_change_are_noticed_without_a_restart() {
     server.wait_healthy();
     let mut client = server.client();
     client.post_json("/things", &thing(1, &[("colour", json!("blue"))])).expect_problem(422, "colour");
-    // One transaction: each change that the server sees is told.
+    // One transaction: the server reports each schema change that it sees.
     beside.sql("ALTER TYPE colour ADD VALUE 'blue'; ALTER TABLE things ALTER label TYPE varchar(5), ALTER tiny TYPE integer, ADD CONSTRAINT even CHECK (tiny % 2 = 0)");
     let widened = thing(2, &[("colour", json!("blue")), ("label", json!("abcde")), ("tiny", json!(40_000))]);
     wait_for("the new rules are judged by", || {
@@ -248,7 +248,7 @@ fn a_unique_column_that_the_config_does_not_name_is_a_409() {
     client.post_json("/things", &thing(2, &[("tiny", json!(3_000_000_000i64))])).expect_problem(422, "tiny");
 }
 
-/// Seats that are unique together; a null is equal to nothing.
+/// Seats with a composite UNIQUE; a null equals no value.
 const SEATS: &str =
     "CREATE TABLE seats (id bigint PRIMARY KEY, hall bigint, place bigint, UNIQUE (place, hall))";
 
@@ -275,7 +275,7 @@ route = "DELETE /seats/{id}"
 delete = "seats"
 "#;
 
-/// Columns that are unique together are judged before the answer, and what is acknowledged arrives.
+/// A composite UNIQUE is checked before the answer, and acknowledged rows are written.
 fn assert_seats_are_judged(start: &Start) {
     let seat =
         |id: i64, hall: Value, place: i64| json!({ "id": id, "hall": hall, "place": place }).to_string();
@@ -291,7 +291,7 @@ fn assert_seats_are_judged(start: &Start) {
     client.post_json("/seats", &seat(6, json!(1), 2)).expect_problem(409, taken);
     client.ask("PATCH", "/seats/2", Some(r#"{"place":1}"#)).expect_problem(409, taken);
     client.post("/seats/1/move").expect_problem(409, taken);
-    // Free again, whatever the order in which the database hears of it.
+    // The value is free again, whatever the order in which the changes are drained.
     client.ask("DELETE", "/seats/2", None).expect(200);
     client.post("/seats/1/move").expect(200);
     client.post_json("/seats", &seat(6, json!(1), 1)).expect(201);

@@ -1,4 +1,4 @@
-//! A memory tier that changes over under write load.
+//! Failovers of the memory tier under write load.
 
 use super::Ground;
 use super::writers::Writers;
@@ -6,7 +6,7 @@ use forebay_tests::{clock, wait_for};
 use forebay_topology::{Flavour, Topology};
 use std::time::Duration;
 
-/// Writes before the fault and after it.
+/// Number of writes before and after the fault.
 const SOME: usize = 200;
 
 #[test]
@@ -16,7 +16,7 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
-    // The one that takes over has no replica then: "replicated(1)" takes no writes until the old primary is
+    // The promoted node then has no replica: "replicated(1)" accepts no writes until the old primary is
     // back.
     ground.memory.kill("node-1").expect("a node can be killed");
     wait_replaced(&ground, "node-1");
@@ -26,10 +26,11 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
     ground.assert_stored(&server, &told);
 }
 
-/// Ids of streams and lifetimes of leases that follow the server's clock would be wrong by a day then.
+/// Stream ids and leases that depended on the server's clock would then be wrong by a day.
 #[test]
 fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
-    // Debian's Redis has jemalloc, which asks for the time before libfaketime can tell it.
+    // Valkey, because the jemalloc of Debian's Redis reads the time before libfaketime is
+    // initialised.
     let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Valkey);
     let yesterday = clock("-1d");
     let yesterday: Vec<(&str, &str)> =
@@ -43,8 +44,8 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     second.wait_healthy();
     let writers = Writers::start(&[first.address, second.address], 2);
     writers.wait_for_more(SOME);
-    // What is not drained goes over with the streams, and so do the leases of a drainer that will not come
-    // back.
+    // The replica has the streams with the rows that are not drained, and the leases of a drainer that
+    // will not come back.
     wait_for("the first server drains a shard", || {
         (first.drain_state()["shards_held"].as_u64() > Some(0)).then_some(())
     });
@@ -59,8 +60,7 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     ground.assert_stored(&second, &told);
 }
 
-/// Waits until the replica of a primary that was killed is one itself; what it takes for the time, in seconds
-/// since 1970.
+/// Waits until the replica of a killed primary is promoted. Returns its clock, in seconds since 1970.
 #[track_caller]
 pub fn wait_replaced(ground: &Ground, killed: &str) -> u64 {
     let mut nodes = ground.memory.nodes().iter();
@@ -68,9 +68,9 @@ pub fn wait_replaced(ground: &Ground, killed: &str) -> u64 {
     wait_for("the replica is promoted", || time_of_primary(replica.port))
 }
 
-/// What the server at this port takes for the time, in seconds since 1970, when it is a primary.
+/// The clock of the server at this port, in seconds since 1970; `None` if it is not a primary.
 fn time_of_primary(port: u16) -> Option<u64> {
-    // While it takes over it closes connections.
+    // The node closes connections while it is promoted.
     let mut connection = redis::Client::open(("127.0.0.1", port)).ok()?.get_connection().ok()?;
     let role: String = redis::cmd("INFO").arg("replication").query(&mut connection).ok()?;
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).ok()?;

@@ -1,5 +1,5 @@
-//! Tables that memory follows: what others commit to them in PostgreSQL is served a moment later, beside
-//! what clients write here.
+//! Followed tables: changes that others commit in PostgreSQL are served a moment later, beside the
+//! writes of this server's clients.
 
 use super::beside::Beside;
 use forebay_tests::{Server, wait_for};
@@ -77,7 +77,7 @@ pub fn wait_following(server: &Server) {
     });
 }
 
-/// Waits until a route shows this at a place of its answer.
+/// Waits until a route's answer has this value at the JSON pointer.
 #[track_caller]
 pub fn wait_shown(server: &Server, route: &str, pointer: &str, expected: &Value) {
     let mut client = server.client();
@@ -87,7 +87,7 @@ pub fn wait_shown(server: &Server, route: &str, pointer: &str, expected: &Value)
     });
 }
 
-/// Waits until a route answers so.
+/// Waits until a route answers with this status.
 #[track_caller]
 pub fn wait_status(server: &Server, route: &str, status: u16) {
     let mut client = server.client();
@@ -137,7 +137,7 @@ fn unique_values_that_others_exchange_are_never_free() {
         move || {
             let mut others = postgres::Client::connect(&url, postgres::NoTls).expect("PostgreSQL is there");
             for _ in 0..200 {
-                // A unique value is checked row by row: it goes by way of a third.
+                // A UNIQUE is checked row by row, so the exchange uses a third value.
                 others.batch_execute("BEGIN; UPDATE products SET slug = 'between' WHERE id = 1; \
                     UPDATE products SET slug = CASE slug WHEN 'desk' THEN 'lamp' ELSE 'desk' END WHERE id = 2; \
                     UPDATE products SET slug = (SELECT CASE slug WHEN 'desk' THEN 'lamp' ELSE 'desk' END FROM products WHERE id = 2) WHERE id = 1; \
@@ -173,7 +173,7 @@ fn own_changes_stay_beside_those_of_others() {
     while !others.is_finished() {
         let shown = client.post("/products/1/view").expect(200);
         views += 1;
-        // Nobody takes views away: what is shown never goes back.
+        // Views only grow, so the shown number must never decrease.
         let now = shown["views"].as_i64().expect("a number");
         assert!(now > last, "{now} views after {last}");
         last = now;
@@ -253,7 +253,7 @@ fn a_write_by_sql_is_seen_by_the_next_read() {
         client.ask("PUT", "/sql/products/1/stock", Some(&body)).expect(200);
         assert_eq!(client.get("/products/1").expect(200)["stock"], stock);
     }
-    // Each write waits for a look into the database, of a few milliseconds.
+    // Each write waits for a query of a few milliseconds.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
@@ -302,7 +302,7 @@ fn a_table_with_follow_false_is_left_alone() {
     let beside = Beside::new(TABLES, &CONFIG.replace("[table.products]", "[table.products]\nfollow = false"));
     let server = beside.start().start();
     server.wait_healthy();
-    // By a trigger or by the publication.
+    // Whether the table has a trigger or is in the publication.
     let followed = |table: &str| {
         let triggers =
             format!("SELECT FROM pg_trigger WHERE tgrelid = '{table}'::regclass AND tgname LIKE 'forebay%'");

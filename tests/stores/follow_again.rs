@@ -1,5 +1,5 @@
-//! Followed tables whose rows memory must read again: the table is rewritten, a row had been evicted, the
-//! database has lost commits.
+//! Followed tables whose rows memory must read again: after a table rewrite, the eviction of a row, or
+//! lost commits.
 
 use super::beside::Beside;
 use super::follow::{assert_verified, wait_following, wait_shown};
@@ -35,7 +35,7 @@ fn a_table_that_others_rewrite_is_read_again() {
     let beside = Beside::new(TABLE, CONFIG);
     let server = beside.start().start();
     follows(&server);
-    // No trigger tells rows: the whole file is a new one, with other values in it.
+    // No trigger reports the rows: the table is rewritten with other values.
     beside.sql("ALTER TABLE notes ALTER COLUMN pages TYPE int USING pages + 1000000");
     wait_shown(&server, "/notes/1", "/pages", &1_000_001.into());
     wait_shown(&server, "/notes/5000", "/pages", &1_005_000.into());
@@ -49,7 +49,7 @@ fn a_table_that_others_rewrite_is_read_again() {
 #[test]
 fn rows_that_were_evicted_are_followed() {
     let beside = Beside::new(TABLE, CONFIG);
-    // A third of the rows.
+    // The limit holds a third of the rows.
     let server = beside.start().set("memory.limit=1MiB").start();
     follows(&server);
     let mut client = server.client();
@@ -68,7 +68,7 @@ fn rows_that_were_evicted_are_followed() {
     assert_verified(&server);
 }
 
-/// What a failover to a standby that lacked the last commits does: rows and position are older again.
+/// Simulates a failover to a standby without the last commits: rows and position are older again.
 #[test]
 fn what_a_database_has_lost_is_not_taken_into_memory() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -86,7 +86,7 @@ fn what_a_database_has_lost_is_not_taken_into_memory() {
     beside.sql(&format!(
         "BEGIN; UPDATE notes SET text = 'first' WHERE id = 1; UPDATE forebay_position SET position = {position}; COMMIT"
     ));
-    // The sign of life of the drain finds it out. Memory shows what was acknowledged all the time.
+    // The drain's heartbeat detects it. Memory shows the acknowledged rows all the time.
     let mut reader = server.client();
     wait_for("the database has caught up", || {
         assert_eq!(reader.get("/notes/1").expect(200)["text"], "second");

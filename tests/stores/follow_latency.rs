@@ -1,5 +1,5 @@
 //! How long a committed change takes until it is served, under load, and how many changes a second are
-//! taken over.
+//! applied to memory.
 
 use super::beside::Beside;
 use super::follow::wait_following;
@@ -40,7 +40,7 @@ fn a_thousand_changes_a_second_are_seen_at_once() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let is_over = &is_over;
-        // Ten changes a transaction, so that the rate is the same on slow machines.
+        // Ten changes in each transaction, so that slow machines reach the rate too.
         scope.spawn(|| {
             let mut others = postgres::Client::connect(&url, postgres::NoTls).expect("PostgreSQL is there");
             let began = Instant::now();
@@ -84,7 +84,7 @@ fn a_thousand_changes_a_second_are_seen_at_once() {
     });
 }
 
-/// Reads a row again and again until it is over: the longest that an answer took.
+/// Reads a row repeatedly until `is_over`. Returns the longest time of an answer.
 fn longest_read(mut reader: Client, is_over: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     for id in 1.. {

@@ -38,7 +38,7 @@ fn what_others_commit_to_a_file_is_served() {
     sql("INSERT OR REPLACE INTO parts VALUES (7, 2, 'leg')");
     wait_shown(&server, "/parts/7", "/name", &"leg".into());
     wait_status(&server, "/parts/2", 404);
-    // A row that is replaced goes without a trigger of its own.
+    // A replaced row fires no delete trigger.
     sql("INSERT OR REPLACE INTO products VALUES (9, 'desk', 'other desk', 0, 0)");
     wait_shown(&server, "/products/9", "/slug", &"desk".into());
     wait_status(&server, "/products/2", 404);

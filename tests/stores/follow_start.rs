@@ -1,5 +1,5 @@
-//! Followed tables over a restart: memory comes from the checkpoint, and what others have changed meanwhile
-//! from the database's changes; also when the database is away at first.
+//! Followed tables over a restart: memory comes from the checkpoint, and changes that others made meanwhile
+//! from the database's change stream; also when the database is unreachable at first.
 
 use super::follow::{wait_following, wait_shown};
 use forebay_tests::{Archive, Folder, Postgres, Server, Start, Stores, binary, wait_for};
@@ -60,7 +60,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// A table with rows in it, and a start in front of it.
+    /// A table with rows, and the start of a server in front of it.
     fn new(stores: Stores, way: &str) -> Ground {
         let folder = Folder::new();
         let config = folder.write("follow.toml", CONFIG);
@@ -86,7 +86,7 @@ impl Ground {
         self.stores.archive(&self.folder)
     }
 
-    /// What somebody else does.
+    /// Changes the database as another client.
     fn change(&self, sql: &str) {
         match self.archive() {
             Archive::Sqlite(database) => database.change(sql),
@@ -102,7 +102,7 @@ impl Ground {
         server
     }
 
-    /// A server that has been started, and has taken a checkpoint.
+    /// Starts a server, which then takes a checkpoint.
     #[track_caller]
     fn checkpointed(&self) -> Server {
         let server = self.started();
@@ -127,10 +127,11 @@ fn checkpoint(server: &Server) {
 
 const TRIGGERS: &str = "?follow=triggers";
 
-/// Triggers are no way out of a slot that waits for the transactions of other tests.
+/// Forces logical decoding: the server must not fall back to triggers when creating the slot waits
+/// for the transactions of other tests.
 const DECODING: &str = "?follow=logical";
 
-/// On SQLite, on PostgreSQL by logical decoding, and there by triggers.
+/// Runs a test on SQLite, on PostgreSQL with logical decoding, and on PostgreSQL with triggers.
 fn on_each(test: impl Fn(&Ground)) {
     test(&Ground::new(Stores::new(), ""));
     for way in [DECODING, TRIGGERS] {
@@ -212,7 +213,7 @@ fn what_is_not_told_any_more_is_read_again() {
         archive @ Archive::Postgres(_) => {
             let has_slot = !archive.rows("SELECT FROM pg_publication").is_empty();
             let sql = if has_slot { slot } else { triggers };
-            // Each in a transaction of its own.
+            // Each statement in its own transaction.
             sql.split(';').for_each(|sql| drop(archive.rows(sql)));
         }
     };
@@ -262,7 +263,7 @@ fn what_is_not_told_any_more_is_read_again() {
             );
             server.wait_for_output("loaded 200 rows from the database");
             assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
-            // One that crashes before the next checkpoint does not take the old one for a good one.
+            // A server that crashes before the next checkpoint does not use the old one as valid.
             server.kill();
             let server = ground.started();
             assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
@@ -279,10 +280,10 @@ fn slot_is_free(ground: &Ground) {
     wait_for("the slot is free", || (ground.archive().number(used) == 0).then_some(()));
 }
 
-/// What a database server needs to be followed by logical decoding, with a slot that outlives a connection.
+/// The settings that a database server needs for logical decoding with a slot that outlives a connection.
 const LOGICAL: [&str; 2] = ["wal_level=logical", "max_slot_wal_keep_size=1GB"];
 
-/// A database server of the test's own, to be away.
+/// A database server for one test, which can be stopped.
 fn own(settings: &[&str]) -> (Postgres, Ground) {
     let postgres = Postgres::start(settings);
     if !settings.is_empty() {
@@ -308,7 +309,7 @@ fn needs_no_database(settings: &[&str]) {
         client.ask("POST", "/strict/2/seen", None).expect(200);
     }
     server.drain();
-    // Nobody has told memory of this when both die.
+    // Memory has not been told of this change when both die.
     server.signal(rustix::process::Signal::STOP);
     ground.change("UPDATE notes SET text = 'theirs', seen = seen + 10 WHERE id IN (1, 2, 3)");
     ground.change("DELETE FROM notes WHERE id = 4");
@@ -335,7 +336,7 @@ fn needs_no_database(settings: &[&str]) {
         let is_said = conditions.any(|condition| condition["state"] == "not following");
         (is_said && ready["status"] == "degraded").then_some(())
     });
-    // It dies once more before the database is back.
+    // The server is killed once more before the database is back.
     checkpoint(&server);
     client.ask("POST", "/notes/1/seen", None).expect(200);
     server.kill();
@@ -379,7 +380,7 @@ fn a_database_that_is_back_and_does_not_tell_is_read_again() {
     ground.verified(&server);
 }
 
-/// How the server is told, once it follows.
+/// The method of following, once the server follows.
 #[track_caller]
 fn told_by(server: &Server) -> String {
     server.admin("GET", "/follow").expect(200)["told_by"].as_str().expect("a text").to_owned()
@@ -437,7 +438,7 @@ fn without_a_bound_for_slots_the_slot_is_temporary() {
     let server = ground.started();
     server.wait_for_output("the checkpoint is not used for table notes");
     assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
-    // The slot goes with its connection.
+    // The temporary slot ends with its connection.
     postgres.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots");
     ground.change("UPDATE notes SET text = 'again' WHERE id = 3");
     wait_shown(&server, "/notes/3", "/text", &"again".into());
@@ -445,7 +446,7 @@ fn without_a_bound_for_slots_the_slot_is_temporary() {
     ground.verified(&server);
 }
 
-/// What `forebay check` says of this start.
+/// The output of `forebay check` for this start.
 #[track_caller]
 fn checked(ground: &Ground) -> String {
     let check = ground.start.run("check", &[]);

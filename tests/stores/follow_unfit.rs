@@ -1,4 +1,4 @@
-//! Values that others write and a hot table cannot hold: only their rows are not served.
+//! Values written by others that a hot table cannot hold: only these rows are not served.
 
 use super::beside::Beside;
 use super::follow::wait_following;
@@ -36,7 +36,7 @@ fn a_value_that_memory_cannot_hold_stops_its_row_alone() {
     server.wait_healthy();
     wait_following(&server);
     let mut client = server.client();
-    // Two that are there, and one that is new.
+    // Two existing rows, and one new row.
     beside.sql("UPDATE offers SET ends = 'infinity' WHERE id < 3");
     beside.sql("INSERT INTO offers VALUES (4, '-infinity', 4)");
     beside.sql("UPDATE offers SET price = 30 WHERE id = 3; UPDATE shops SET name = 'after'");
@@ -55,7 +55,7 @@ fn a_value_that_memory_cannot_hold_stops_its_row_alone() {
     assert_eq!(ready["conditions"][0]["table"], "offers", "{ready}");
     let why = ready["conditions"][0]["why"].as_str().expect("a reason");
     assert!(why.starts_with("3 rows") && why.contains("column ends holds"), "{why}");
-    // A change of another column is neither lost nor does it make the row readable.
+    // A change of another column is not lost, and does not make the row readable.
     let patched = client.ask("PATCH", "/offers/2", Some("{\"price\":20}")).status;
     assert_eq!(patched, 500);
 

@@ -1,4 +1,4 @@
-//! Redis at its `maxmemory`: a state that ends, by draining and evicting.
+//! Redis at its `maxmemory`: the server recovers by draining and evicting.
 
 use super::Ground;
 use forebay_tests::{Server, Stores, wait_for};
@@ -6,7 +6,7 @@ use forebay_topology::{Flavour, Persistence, Spec, Topology};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A row is about a hundredth of a megabyte, and stands in the hash and in the queue.
+/// A row is about a hundredth of a megabyte, and is stored in the hash and in the queue.
 const TOKEN_BYTES: usize = 10_000;
 const FILL_MAX: usize = 20_000;
 
@@ -43,7 +43,7 @@ fn writes_go_on_once_it_is_drained(flavour: Flavour) {
         }
     };
     fill();
-    // Leases have run out by then, should there have been any.
+    // Any lease has expired by then.
     std::thread::sleep(Duration::from_secs(6));
     fill();
     assert!(taken > 100 && taken < FILL_MAX, "{taken} writes were taken");
@@ -52,7 +52,7 @@ fn writes_go_on_once_it_is_drained(flavour: Flavour) {
     let since = Instant::now();
     wait_for("writes go on", || (post(&server, FILL_MAX + 1) == 201).then_some(()));
     println!("{flavour:?}: {taken} rows, writes again after {:.1} s", since.elapsed().as_secs_f64());
-    // More than all that fits: drained rows are evicted, though memory.limit is far away.
+    // More rows than fit: drained rows are evicted, although memory.limit is far from reached.
     let mut more = 1;
     for number in 0..2 * taken {
         wait_for("writes are taken", || (post(&server, 2 * FILL_MAX + number) == 201).then_some(()));
@@ -69,7 +69,7 @@ fn writes_go_on_once_it_is_drained(flavour: Flavour) {
     );
 }
 
-/// Answers that are kept on the tier's own servers: more of them than fit.
+/// Answers that are cached on the tier's own servers: more than fit.
 const KEPT: &str = r#"
 [[endpoint]]
 route = "GET /pages/{id}"
@@ -80,7 +80,7 @@ cache = { local = "1ms", shared = "10m" }
 const PAGE_BYTES: usize = 16_000;
 const PAGES: usize = 3_000;
 
-/// The servers use less than their `maxmemory` leaves, the queue has room, and what is kept is found.
+/// The servers stay below `maxmemory`, the queue has room, and cached answers are found.
 #[track_caller]
 fn kept_answers_leave_room_for_the_queue(topology: Topology) {
     let spec = Spec::new(topology).on(Flavour::Valkey);
@@ -109,7 +109,7 @@ fn kept_answers_leave_room_for_the_queue(topology: Topology) {
     let bound = (24 << 20) / 4 / PAGE_BYTES;
     assert!((bound / 2..=bound).contains(&kept), "{kept} pages are kept, {bound} fit");
     let before = server.admin("GET", "/cache").expect(200);
-    // At first the local level may have it still.
+    // At first the local level may still have it.
     wait_for("the newest comes from the shared level", || {
         client.get(&format!("/pages/{}", PAGES - 1)).expect(200);
         let after = server.admin("GET", "/cache").expect(200);

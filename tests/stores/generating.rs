@@ -5,7 +5,7 @@ use forebay_tests::{Postgres, Stores, wait_for};
 
 #[test]
 fn a_generated_table_is_vacuumed_and_counted() {
-    // A server of its own: a snapshot that another test holds keeps rows from being seen by everybody.
+    // A separate server: a snapshot held by another test would keep pages from becoming all-visible.
     let postgres = Postgres::start(&[]);
     let beside = Beside::on(
         Stores::postgres_at(&postgres.server_url()),
@@ -20,7 +20,7 @@ fn a_generated_table_is_vacuumed_and_counted() {
         (!server.admin("GET", "/jobs").text().contains("running")).then_some(())
     });
     assert_eq!(beside.text("SELECT count(*) FROM account"), "20000");
-    // All pages are known to hold nothing but rows that everybody sees.
+    // All pages are marked all-visible.
     let known = "SELECT reltuples::bigint || ' ' || (relallvisible = relpages) FROM pg_class WHERE relname = 'account'";
     assert_eq!(beside.text(known), "20000 true");
 }

@@ -1,4 +1,4 @@
-//! Copies, backups and failovers: a data folder and a database that do not belong together are told apart
+//! Copies, backups and failovers: a data folder and a database that do not belong together are detected
 //! before a write is lost, and a database that lost its last commits gets them back from the log.
 
 use forebay_tests::{Archive, Ended, Folder, Server, Start, Stores, binary, wait_for};
@@ -65,7 +65,7 @@ impl Ground {
         self.stores.archive(&self.folder)
     }
 
-    /// Changes the database behind everybody's back, in one transaction.
+    /// Changes the database by SQL in one transaction, unnoticed by the server.
     #[track_caller]
     fn change(&self, sql: &str) {
         let sql = format!("BEGIN; {sql}; COMMIT");
@@ -75,15 +75,15 @@ impl Ground {
         }
     }
 
-    /// Copies a data folder, of a server that runs or not.
+    /// Copies a data folder; its server may be running.
     fn copy(&self, from: &str, to: &str) {
-        // What the log prepares ahead may go meanwhile.
+        // Files that the log prepares ahead may disappear meanwhile.
         let copied = Command::new("cp").arg("-a").args([self.data(from), self.data(to)]).output();
         copied.expect("cp can be run");
         assert!(self.data(to).join("tables.json").is_file());
     }
 
-    /// What the database has: the keys, in order.
+    /// The keys in the database, in order.
     fn stored(&self) -> String {
         let rows = self.archive().rows("SELECT id FROM notes ORDER BY id");
         rows.into_iter().filter_map(|row| row[0].clone()).collect::<Vec<_>>().join(" ")
@@ -139,7 +139,7 @@ fn of_two_copies_of_a_folder_the_one_that_is_started_second_is_refused() {
         stop(server);
         refused(&ground.start("first"), COPIED);
         refused(&ground.start("third"), COPIED);
-        // The one that went on goes on.
+        // The server that had continued can continue.
         let server = ground.start("second").start();
         put(&server, 3);
         server.drain();
@@ -178,12 +178,12 @@ fn a_copy_that_is_started_while_the_first_runs_fences_it_before_it_writes() {
 #[test]
 fn an_older_backup_of_the_folder_is_refused() {
     on_each(|ground| {
-        // Of a stopped server, which was started again since.
+        // A copy of a stopped server, which was started again since.
         let server = ground.start("data").start();
         put(&server, 1);
         stop(server);
         ground.copy("data", "stopped");
-        // Of a running one, which has gone on since.
+        // A copy of a running server, which has continued since.
         let server = ground.start("data").start();
         put(&server, 2);
         server.drain();
@@ -198,7 +198,7 @@ fn an_older_backup_of_the_folder_is_refused() {
     });
 }
 
-/// Takes the database back to where it had the first note alone, as a failover or a restored backup does.
+/// Resets the database to the state with only the first note, as a failover or a restored backup does.
 fn lose_all_but_the_first(ground: &Ground, position: &str) {
     ground.change(&format!(
         "DELETE FROM notes WHERE id > 1; INSERT INTO notes (id, text) VALUES (9, 't'); \
@@ -206,7 +206,7 @@ fn lose_all_but_the_first(ground: &Ground, position: &str) {
     ));
 }
 
-/// Notes 1 and 9, then all others, and 9 is deleted; the position behind the first two.
+/// Writes notes 1 and 9, then all others, and deletes 9. Returns the position after the first two.
 fn write_and_delete(ground: &Ground, server: &Server) -> String {
     put(server, 1);
     put(server, 9);
@@ -252,7 +252,8 @@ fn a_restored_database_is_caught_up_from_the_log() {
     });
 }
 
-/// Its client was told that the database has it: one that the database refuses now is a dead letter.
+/// Its client was told that the write is committed; if the database refuses it now, it becomes a
+/// dead letter.
 #[test]
 fn a_committed_write_that_is_lost_and_then_refused_is_a_dead_letter() {
     on_each(|ground| {
@@ -281,11 +282,11 @@ fn commits_that_are_lost_while_the_server_runs_come_back_from_the_log() {
         let server = ground.start("data").start();
         let position = write_and_delete(ground, &server);
         lose_all_but_the_first(ground, &position);
-        // The next write finds it out.
+        // The next write detects it.
         put(&server, 6);
         ground.wait_for_stored("1 2 3 4 5 6");
         server.wait_for_output(LOST);
-        // Without one, the sign of life does.
+        // Without a write, the heartbeat detects it.
         ground.change(&format!("DELETE FROM notes; INSERT INTO notes (id, text) VALUES (1, 't'); UPDATE forebay_position SET position = {position}"));
         ground.wait_for_stored("1 2 3 4 5 6");
         let state = server.drain_state();

@@ -14,7 +14,7 @@ fn write(server: &Server, table: &str) {
     }
 }
 
-/// The first host refuses connections, the second one takes no writes: everything goes to the third.
+/// The first host refuses connections, the second accepts no writes: everything goes to the third.
 #[test]
 fn of_several_hosts_the_one_that_takes_writes_is_used() {
     let (standby, primary) = (Postgres::start(&[]), Postgres::start(&[]));
@@ -22,7 +22,7 @@ fn of_several_hosts_the_one_that_takes_writes_is_used() {
     let own = ground.stores.database_url(&ground.folder);
     let name = own.rsplit('/').next().unwrap_or_default();
     standby.run(&format!("CREATE DATABASE \"{name}\" OWNER app"));
-    // What a server says of itself that is a standby.
+    // Reports itself as read-only, as a standby does.
     standby.run("ALTER SYSTEM SET default_transaction_read_only = on");
     standby.run("SELECT pg_reload_conf()");
     let hosts =
@@ -38,8 +38,8 @@ fn of_several_hosts_the_one_that_takes_writes_is_used() {
     assert_eq!(archive.number("SELECT count(*) FROM notes"), ROWS as i64);
 }
 
-/// `synchronous_commit = off` of the server, the database and the role: what the drain commits is on the disk
-/// all the same.
+/// `synchronous_commit = off` of the server, the database and the role: the drain's commits are still synced
+/// to the disk.
 #[track_caller]
 fn the_drain_commits_to_the_disk(is_pooled: bool) {
     let postgres = Postgres::start(&["synchronous_commit=off"]);

@@ -1,4 +1,4 @@
-//! `forebay init`: what it writes for tables that are there passes `forebay check`, and is served as it is.
+//! `forebay init`: its config for existing tables passes `forebay check`, and can be served unchanged.
 
 use forebay_tests::{Answer, Folder, Start, Stores, binary};
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! A tier on Redis whose rows were loaded by another config: what it keeps beside them counts, and what it
-//! does not keep is not judged by.
+//! A tier on Redis whose rows were loaded under another config: its reservations are enforced where they
+//! exist, and not where they are missing.
 
 use super::Ground;
 use forebay_tests::{Server, Start, binary};
@@ -85,7 +85,7 @@ fn a_unique_column_that_is_newer_than_the_rows_is_refused_until_they_are_loaded_
             &(declared(" indexed", " unique") + LIST),
             "`label` unique, `hall` indexed, its keys listed in order",
         );
-        // The config from before serves on.
+        // The previous config still works.
         let server = started(&ground, &declared("", ""));
         assert_eq!(insert(&server, 2, 1, "b"), 201);
         assert!(server.stop().status.success());
@@ -101,7 +101,7 @@ fn a_unique_column_that_is_newer_than_the_rows_is_refused_until_they_are_loaded_
         assert_eq!(client.get("/seats").expect(200).as_array().map(Vec::len), Some(3));
         assert_eq!(client.get("/halls/1").expect(200)["count"], 3);
         assert!(server.stop().status.success());
-        // Another config leaves no row behind that those are not made for.
+        // Under another config, no row is left without the reservations that this config needs.
         let server = started(&ground, &declared("", " unique"));
         assert_eq!((insert(&server, 4, 1, "a"), insert(&server, 4, 1, "d")), (409, 201));
         assert!(server.stop().status.success());
@@ -110,7 +110,7 @@ fn a_unique_column_that_is_newer_than_the_rows_is_refused_until_they_are_loaded_
         assert_eq!(client.get("/seats").expect(200).as_array().map(Vec::len), Some(4));
         assert_eq!(client.get("/halls/1").expect(200)["count"], 4);
         assert!(server.stop().status.success());
-        // Rows come without reservations then.
+        // Rows are then loaded without reservations.
         ground.stores.archive(&ground.folder).rows("DROP INDEX labels");
         let server = started(&ground, &declared("", ""));
         assert_eq!(insert(&server, 5, 1, "a"), 201);
@@ -133,7 +133,8 @@ fn where_columns_are_the_databases_it_judges_alone_what_is_newer_than_the_rows()
     let server = started(&ground, &config);
     server.wait_for_output("table seats is to have `hall` unique, and the rows in the memory tier");
     server.wait_for_output("seats: UNIQUE (hall)");
-    // No 409 for some rows and none for others: what the database refuses is kept as a dead letter.
+    // There is no 409 for any row, rather than for some: rows that the database refuses become dead
+    // letters.
     assert_eq!((insert(&server, 2, 1, "b"), insert(&server, 3, 3, "a")), (201, 409));
     server.drain();
     assert_eq!(archive.number("SELECT count(*) FROM forebay_dead_letter"), 1);

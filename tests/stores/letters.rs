@@ -1,5 +1,5 @@
-//! A unique conflict with rows that somebody else put into PostgreSQL: a dead letter, readable, and applied
-//! when the conflict is gone.
+//! A unique conflict with rows that another client wrote into PostgreSQL: a dead letter, which can be read,
+//! and is applied when the conflict is gone.
 
 use super::Ground;
 use forebay_tests::wait_for;
@@ -26,7 +26,7 @@ fn dead_letters_are_replayed() {
     assert!(row.contains("two") && reason.contains("token"), "{row}: {reason}");
     assert_eq!(archive.number("SELECT count(*) FROM tokens"), 3);
 
-    // Still in the way: it stays, and the command says so.
+    // The conflict still exists: the dead letter stays, and the command says so.
     let refused = start.run("drain", &["--replay"]);
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stdout).into_owned();

@@ -1,9 +1,9 @@
-//! Redis and Valkey before PostgreSQL while something dies: whatever was acknowledged is in PostgreSQL
+//! Redis and Valkey in front of PostgreSQL during faults: every acknowledged write is in PostgreSQL
 //! afterwards, exactly once, and `forebay verify` finds no difference.
 //!
-//! `beside` and what uses it keep memory in the process, before tables that were there already.
+//! `beside` and the modules that use it test the embedded tier in front of existing tables.
 //!
-//! Real servers, started by each test; writers that go on through the fault and note what they were told.
+//! Real servers, started by each test; writers that continue during the fault and record the answers.
 
 mod advise;
 mod beside;
@@ -114,7 +114,7 @@ impl Ground {
         Ground::up(Spec::new(topology).on(flavour), Stores::postgres)
     }
 
-    /// The same with another database, made when it is this test's turn.
+    /// As [`Ground::new`], with another database, which is created when it is this test's turn.
     #[track_caller]
     fn on(topology: Topology, flavour: Flavour, stores: impl FnOnce() -> Stores) -> Ground {
         Ground::up(Spec::new(topology).on(flavour), stores)
@@ -122,7 +122,7 @@ impl Ground {
 
     #[track_caller]
     fn up(spec: Spec, stores: impl FnOnce() -> Stores) -> Ground {
-        // One that failed has left nothing behind that this one sees.
+        // A failed test leaves nothing behind that this test sees.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
         let config = folder.write("stores.toml", CONFIG);
@@ -130,7 +130,7 @@ impl Ground {
         Ground { folder, stores: stores(), memory, config, _turn: turn }
     }
 
-    /// A server on these stores, with a data folder of its own.
+    /// A server on these stores, with its own data folder.
     fn start(&self, name: &str, durability: &str) -> Start {
         Start::new(binary(), &self.folder, &self.config)
             .stores(&self.stores, &self.folder)
@@ -139,15 +139,15 @@ impl Ground {
             .set(&format!("memory.durability={durability}"))
     }
 
-    /// Everything that was acknowledged is in PostgreSQL exactly once, and memory and PostgreSQL hold the
-    /// same.
+    /// Asserts that every acknowledged row is in PostgreSQL exactly once, and that memory and PostgreSQL
+    /// are equal.
     #[track_caller]
     fn assert_stored(&self, server: &Server, told: &writers::Told) {
         server.drain();
         self.assert_drained(server, told);
     }
 
-    /// The same, once everything is drained.
+    /// As [`Ground::assert_stored`], once everything is drained.
     #[track_caller]
     fn assert_drained(&self, server: &Server, told: &writers::Told) {
         let archive = self.stores.archive(&self.folder);

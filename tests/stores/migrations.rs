@@ -1,5 +1,5 @@
-//! Migrations under undrained records: what only adds or widens just works, over a restart and beside a
-//! running server.
+//! Migrations while records are undrained: those that only add or widen columns work, over a restart
+//! and beside a running server.
 
 use super::beside::Beside;
 use forebay_tests::Server;
@@ -28,7 +28,7 @@ route = "GET /products/{id}"
 get = "products"
 "#;
 
-/// A row that is new and one that was there, neither of which is drained.
+/// Writes a new row and changes an existing one; neither is drained.
 #[track_caller]
 fn write(server: &Server) {
     let mut client = server.client();

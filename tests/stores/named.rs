@@ -1,5 +1,5 @@
-//! Deployments on one Redis: each has a name in every key, knows its database, and needs no right to
-//! another's keys.
+//! Deployments on one Redis: each has its name in every key, records its database, and needs no
+//! access to another's keys.
 
 use super::Ground;
 use super::refused::assert_refused;
@@ -8,7 +8,7 @@ use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// A job, and an answer that is kept for other servers.
+/// A job, and an answer that is cached on the shared level.
 const MORE: &str = r#"
 [cache]
 shared = "${CACHE}"
@@ -24,7 +24,7 @@ sql = "SELECT count(*) AS kept FROM notes"
 cache = { shared = "1m" }
 "#;
 
-/// What docs/stores.md says that a user of Forebay needs, as a line of a server's config.
+/// The permissions that docs/stores.md lists for Forebay's user, as a line of a server's config.
 fn documented_user() -> String {
     let docs = include_str!("../../docs/stores.md");
     let (_, rest) = docs.split_once("\nACL SETUSER forebay on >secret ").expect("the user is documented");
@@ -39,7 +39,7 @@ fn keys(memory: &Local) -> BTreeSet<String> {
     keys.into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()).collect()
 }
 
-/// The deployments that have keys there.
+/// The names of the deployments that have keys on this Redis.
 fn names(memory: &Local) -> BTreeSet<String> {
     keys(memory).iter().filter_map(|key| key.split(':').nth(1).map(str::to_owned)).collect()
 }
@@ -67,7 +67,7 @@ fn two_databases_on_one_redis_do_not_meet() {
     }
     let roots = names(&ground.memory);
     assert_eq!(roots.len(), 2, "{roots:?}");
-    // One name for both is a mistake, and is said to be one.
+    // One name for two databases is reported as a mistake.
     let named = |start: &Start| start.clone().set("memory.name=shop");
     post(&named(&first), "two");
     let said = assert_refused(&named(&second), "belongs to another database");
@@ -121,7 +121,7 @@ fn the_documented_user_is_enough_and_its_deployment_touches_no_other_keys() {
     assert_eq!(strange, [] as [&str; 0]);
 }
 
-/// Memory in the process; answers and a count that are shared.
+/// The embedded tier, with shared answers and a shared rate.
 const APART: &str = r#"
 [cache]
 shared = "${CACHE}"
@@ -153,7 +153,7 @@ route = "GET /words/{id}"
 get = "words"
 "#;
 
-/// Servers with memory in the process, on one Redis.
+/// Servers with embedded tiers, on one Redis.
 struct Apart {
     folder: Folder,
     redis: Local,
@@ -175,7 +175,7 @@ impl Apart {
     }
 }
 
-/// How many of so many requests the rate lets through.
+/// How many of `times` requests the rate accepts.
 fn counted(server: &Server, times: usize) -> usize {
     let mut client = server.client();
     let answers: Vec<u16> = (0..times).map(|_| client.get("/counted").status).collect();
@@ -183,7 +183,7 @@ fn counted(server: &Server, times: usize) -> usize {
     answers.iter().filter(|status| **status == 200).count()
 }
 
-/// The word that this database shows in each new session.
+/// Sets the word that this database shows in each new session.
 fn say(archive: &Archive, word: &str) {
     let name = archive.text("SELECT current_database()::text");
     archive.rows(&format!("ALTER DATABASE {name} SET my.word = '{word}'"));
@@ -193,7 +193,7 @@ fn kept(client: &mut Client) -> String {
     client.get("/kept").expect(200)["word"].as_str().expect("a word").to_owned()
 }
 
-/// What the deployment of this database is called.
+/// The name of this database's deployment.
 fn name(archive: &Archive) -> String {
     archive.text("SELECT left(id, 8) FROM forebay_database")
 }
@@ -211,12 +211,13 @@ fn memory_in_the_process_and_one_redis_two_databases_do_not_meet() {
     assert_eq!(kept(&mut one.client()), "one");
     assert_eq!(names(&apart.redis), BTreeSet::from_iter([&archives[0], &archives[1]].map(name)));
     one.stop();
-    // Another server of the same database has the same answers, and what is left of the budget.
+    // Another server of the same database has the same cached answers, and the same remaining
+    // budget.
     say(&archives[0], "two");
     let again = apart.start("c", &url).start();
     assert_eq!((kept(&mut again.client()).as_str(), counted(&again, 1)), ("one", 0));
     again.stop();
-    // What stands at that URL is another database now: another host of this name, a database made anew.
+    // The URL now leads to another database, as after a change of the host or a recreated database.
     archives[0].rows("DROP TABLE IF EXISTS forebay_database");
     let anew = apart.start("d", &url).start();
     assert_eq!((kept(&mut anew.client()).as_str(), counted(&anew, 10)), ("two", 5));

@@ -1,6 +1,6 @@
 //! Writes of one client, in an order that the database's constraints allow, on a tier of 8 or 64 shards: each
-//! stands in a shard of its own, the shards are drained side by side, and everything arrives all the same, on
-//! one Redis, behind Sentinel and on a cluster.
+//! is in a different shard, the shards are drained concurrently, and every write still arrives: on one Redis,
+//! behind Sentinel and on a cluster.
 
 use super::Ground;
 use forebay_tests::{Archive, Client, Server, Start, Stores, binary, wait_for};
@@ -182,7 +182,7 @@ CREATE TRIGGER few BEFORE INSERT ON seats WHEN (SELECT count(*) FROM seats WHERE
 pub const SENTINEL: Topology = Topology::Sentinel { replicas: 1 };
 pub const CLUSTER: Topology = Topology::Cluster { masters: 3, replicas: 1 };
 
-/// A tier of several shards before a database with constraints that cross them.
+/// A tier of several shards in front of a database with constraints across shards.
 pub struct Ordered {
     pub ground: Ground,
     config: PathBuf,
@@ -215,7 +215,7 @@ impl Ordered {
             .set(&format!("memory.shards={}", self.shards))
     }
 
-    /// Has half of the shards drained some seconds after the others. The drain must be paused.
+    /// Makes half of the shards drain some seconds after the others. The drain must be paused.
     fn have_half_wait(&self) {
         let node = ("127.0.0.1", self.ground.memory.nodes()[0].port);
         let mut redis = redis::Client::open(node).and_then(|client| client.get_connection()).expect("a node");
@@ -227,7 +227,8 @@ impl Ordered {
         }
     }
 
-    /// Everything is in the database, without a letter, and memory shows the same.
+    /// Asserts that everything is in the database, without a dead letter, and that memory shows the
+    /// same.
     #[track_caller]
     pub fn assert_settled(&self, server: &Server) {
         server.drain();
@@ -243,7 +244,7 @@ impl Ordered {
     }
 }
 
-/// A client that knows nothing but the order in which it was answered.
+/// A client that relies only on the order of its answers.
 pub struct Writer(pub Client);
 
 impl Writer {
@@ -270,7 +271,7 @@ pub fn id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// One test for each database on one Redis of eight shards, and for each other shape that is named.
+/// One test for each database on one Redis of eight shards, and for each other named topology.
 macro_rules! on {
     ($name:ident: $($shape:ident($topology:expr, $shards:expr)),*) => { mod $name {
         use super::*;
@@ -305,7 +306,8 @@ on!(held_changes_of_a_tier_that_was_lost_are_counted:);
 on!(what_is_refused_keeps_nothing_else_waiting:);
 on!(parents_that_are_made_again_keep_new_children:);
 
-/// A row that is deleted frees its value for another row; a parent comes before its child, and goes after it.
+/// A deleted row frees its value for another row; a parent is inserted before its child, and deleted after
+/// it.
 fn pairs_arrive(ordered: &Ordered) {
     let server = ordered.start("a").start();
     server.wait_healthy();
@@ -337,8 +339,8 @@ fn pairs_arrive(ordered: &Ordered) {
     assert_eq!(archive.number("SELECT count(*) FROM children"), PAIRS as i64 * 3 / 4);
 }
 
-/// Rows exchange their values in rings, by way of a value that other rows have before and afterwards; seats
-/// of a full hall are given up and taken again.
+/// Rows exchange their values in rings, through a value that other rows have before and afterwards; seats
+/// of a full hall are freed and taken again.
 fn exchanged_values_arrive(ordered: &Ordered) {
     let server = ordered.start("a").start();
     server.wait_healthy();
@@ -353,7 +355,8 @@ fn exchanged_values_arrive(ordered: &Ordered) {
     for round in 1..=30 {
         writer.delete("/users", &spare);
         writer.patch("/users", &users[0], &json!({ "email": "spare" }));
-        // Each takes what the one before it has just given up; the first one what is left.
+        // Each takes the value that the previous row has just freed; the first takes the remaining
+        // one.
         for (at, user) in users.iter().enumerate().skip(1) {
             let email = ((at - 1 + RING - (round - 1) % RING) % RING).to_string();
             writer.patch("/users", user, &json!({ "email": email }));
@@ -379,8 +382,8 @@ fn exchanged_values_arrive(ordered: &Ordered) {
     assert_eq!(archive.number("SELECT count(*) FROM seats"), 4);
 }
 
-/// A child without a parent, between others that have theirs: it is a letter, memory gives it up, and what is
-/// sent of it afterwards is judged anew.
+/// A child without a parent, between children with parents: it becomes a dead letter, memory undoes it, and
+/// later writes of it are judged afresh.
 fn a_true_violation_is_a_letter(ordered: &Ordered) {
     let server = ordered.start("a").start();
     server.wait_healthy();
@@ -405,7 +408,7 @@ fn a_true_violation_is_a_letter(ordered: &Ordered) {
     assert_eq!(server.drain_state()["held_rows"], 0);
 }
 
-/// A tier holds a change, and is lost: the one that follows it tells of the change, which nobody settles.
+/// A tier with a held change is lost: its successor reports the change, which no drain will settle.
 fn held_changes_of_a_tier_that_was_lost_are_counted(ordered: &Ordered) {
     let server = ordered.start("a").start();
     server.wait_healthy();
@@ -416,13 +419,14 @@ fn held_changes_of_a_tier_that_was_lost_are_counted(ordered: &Ordered) {
     );
     wait_for("it is counted", || (server.drain_state()["held_rows"] == 1).then_some(()));
     wait_for("it is told", || server.admin("GET", "/ready").text().contains("changes held").then_some(()));
-    // Nothing waits for it.
+    // No row waits for the lost held change.
     Writer(server.client()).post("/parents", &json!({ "id": id() }));
     server.drain();
     assert_eq!(archive.number("SELECT count(*) FROM parents"), 1);
 }
 
-/// Children that never get a parent are held beside rows that others follow: only the children are letters.
+/// Children that never get a parent are held beside rows with dependent rows: only the children become dead
+/// letters.
 fn what_is_refused_keeps_nothing_else_waiting(ordered: &Ordered) {
     const ORPHANS: usize = 200;
     let server = ordered.start("a").start();
@@ -451,7 +455,8 @@ fn what_is_refused_keeps_nothing_else_waiting(ordered: &Ordered) {
     assert_eq!(archive.number("SELECT count(DISTINCT email) FROM users"), PAIRS as i64);
 }
 
-/// A parent goes behind its child and is made again for another one, which is drained before it.
+/// A parent is deleted after its child and inserted again for another child, which is drained
+/// before it.
 fn parents_that_are_made_again_keep_new_children(ordered: &Ordered) {
     let server = ordered.start("a").start();
     server.wait_healthy();
@@ -469,7 +474,7 @@ fn parents_that_are_made_again_keep_new_children(ordered: &Ordered) {
         writer.post("/parents", &json!({ "id": parent }));
         writer.post("/children", &json!({ "id": id(), "parent": parent }));
     }
-    // What is refused has everything of its shard tried one by one.
+    // A refused row makes the drain try its shard's changes one by one.
     for _ in 0..PAIRS {
         let (late, child) = (id(), id());
         writer.post("/parents", &json!({ "id": late }));

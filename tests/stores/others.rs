@@ -1,4 +1,4 @@
-//! Others write to the same rows: what Forebay writes is what its clients changed, and nothing beside it.
+//! Others write to the same rows: Forebay writes the columns that its clients changed, and no others.
 
 use super::beside::Beside;
 

@@ -1,5 +1,5 @@
-//! PostgreSQL behind PgBouncer in transaction mode: SQL, drain and check, none of them relying on what a
-//! connection was before.
+//! PostgreSQL behind PgBouncer in transaction mode: SQL, drain and check, none of which relies on
+//! session state.
 
 use super::Ground;
 use super::writers::Writers;

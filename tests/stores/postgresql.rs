@@ -1,4 +1,5 @@
-//! A PostgreSQL that dies, and one that lets nobody in: hot writes go on, and everything is in it afterwards.
+//! A PostgreSQL that dies, and one without free connection slots: hot writes continue, and all rows are in it
+//! afterwards.
 
 use super::Ground;
 use super::writers::Writers;
@@ -24,7 +25,8 @@ fn the_postmaster_is_killed_and_comes_back() {
     server.wait_healthy();
     let mut client = server.client();
     let writers = Writers::start(&[server.address], 4);
-    // In the middle of batches, twice: what was committed and not told must not be written again.
+    // Killed in the middle of batches, twice: a batch whose COMMIT was not answered must not be
+    // written again.
     for _ in 0..2 {
         writers.wait_for_more(SOME);
         postgres.kill();
@@ -37,15 +39,16 @@ fn the_postmaster_is_killed_and_comes_back() {
     }
     let told = writers.stop();
     ground.assert_stored(&server, &told);
-    // The first request after the last refused one: it is not refused for what was so a moment ago.
+    // The first request after the last refused connection must not be refused for the earlier
+    // failure.
     client.post_json("/notes", "{\"token\":\"back\"}").expect(201);
 }
 
 const MAX_CONNECTIONS: usize = 30;
-/// PostgreSQL's own default.
+/// PostgreSQL's default of superuser_reserved_connections.
 const RESERVED: usize = 3;
 
-/// Everybody else, the superuser first: takes connections until there are none for the server under test.
+/// Other clients, the superuser first: take connections until none is left for the server under test.
 fn crowd(postgres: &Postgres) -> Vec<postgres::Client> {
     let mut superuser = postgres.superuser();
     let mut crowd = Vec::new();
@@ -102,9 +105,9 @@ fn others_have_all_connections_and_let_go() {
     assert_eq!(archive.number("SELECT count(*) FROM notes WHERE token = 'full'"), 0);
 }
 
-/// A machine that stood still for longer than a statement may take (a virtual machine that is moved, a
-/// process that is stopped) has not waited: the answer that comes then is one, and no write is told to be
-/// of unknown outcome.
+/// Time in which the server is stopped (a migrated virtual machine, a stopped process) does not count for
+/// the statement timeout: the answer that then arrives is used, and no write is reported as of unknown
+/// outcome.
 #[test]
 fn a_server_that_stood_still_has_not_waited() {
     let postgres = Postgres::start(&[]);

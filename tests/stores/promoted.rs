@@ -95,11 +95,11 @@ fn promoted(told_by: &str, settings: &[&str]) {
         let name = text(&format!("SELECT name FROM products WHERE id = {id}"));
         assert_eq!(name.as_deref(), Some(named(id)), "{id}");
     }
-    // Each of the 55 once.
+    // Each of the 55 views counts once.
     assert_eq!(text("SELECT sum(views)::text FROM products").as_deref(), Some("55"));
     assert_eq!(text("SELECT count(*)::text FROM forebay_dead_letter").as_deref(), Some("0"));
     assert_eq!(server.client().get("/tokens").expect(200)["tokens"], 55);
-    // What another wrote and the standby never got is gone, here as there.
+    // Another client's write that the standby never received is gone from memory too.
     wait_shown(&server, "/products/40", "/name", &"product".into());
     assert_eq!(
         text("UPDATE products SET name = 'again' WHERE id = 41 RETURNING name").as_deref(),

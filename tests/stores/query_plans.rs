@@ -1,5 +1,5 @@
 //! Statements that grow with their table: `forebay check` and the log name them with the index or the hot
-//! form, and one whose plan turns bad while it is served is told once.
+//! form, and a statement whose plan turns bad while it is served is reported once.
 
 use forebay_tests::{Folder, Start, Stores, binary, wait_for};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ impl Ground {
     }
 }
 
-/// What is told of every statement, and of no other.
+/// The expected reports, one for each of these statements and none for others.
 fn expected(ground: &Ground) -> Vec<String> {
     let index = if ground.stores.is_postgres() {
         "CREATE INDEX CONCURRENTLY ON"
@@ -132,7 +132,7 @@ fn a_plan_that_turns_bad_is_told_once(stores: Stores) {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    // Long enough for two looks at the times.
+    // Long enough for two checks of the statement times.
     ask_for(Duration::from_secs(11));
     assert_eq!(turned(&server.output()), 0, "{}", server.output());
     ground.sql("DROP INDEX mails");

@@ -33,7 +33,7 @@ fn put(server: &Server, id: u32, code: &str) -> u16 {
 }
 
 fn ready(server: &Server) -> (u16, Value) {
-    // Alive in any case.
+    // `/health` is ok in any case.
     assert_eq!(server.admin("GET", "/health").expect(200)["status"], "ok");
     let answer = server.admin("GET", "/ready");
     (answer.status, answer.json())
@@ -44,7 +44,7 @@ fn find(answer: &Value, state: &str) -> Option<Value> {
     conditions.iter().find(|condition| condition["state"] == state).cloned()
 }
 
-/// Waits until it is shown; the status that it comes with is that of its kind.
+/// Waits until the condition is shown; status code and kind must be as expected.
 #[track_caller]
 fn wait_for_state(server: &Server, state: &str, expected: (u16, &str)) -> Value {
     wait_for(state, || {
@@ -66,8 +66,8 @@ fn wait_until_over(server: &Server) {
     });
 }
 
-/// How many lines have said that it begins, and that it is over. `name` is the state, and the table in
-/// brackets.
+/// How many log lines report that the condition begins, and that it ends. `name` is the state, with
+/// the table in brackets.
 fn lines(server: &Server, name: &str) -> (usize, usize) {
     let output = server.output();
     let count = |is: &dyn Fn(&str) -> bool| output.lines().filter(|line| is(line)).count();
@@ -86,7 +86,8 @@ fn assert_lines(server: &Server, name: &str, expected: (usize, usize)) {
 const SERVED: (u16, &str) = (200, "degraded");
 const NOT_SERVED: (u16, &str) = (503, "not ready");
 
-/// Shown before any request meets it; the drain says as well that it waits, once it has something to write.
+/// The condition is shown before any request fails; the drain reports that it waits too, once it has rows
+/// to write.
 #[test]
 fn a_database_that_is_away_is_shown() {
     let postgres = Postgres::start(&[]);
@@ -121,13 +122,12 @@ fn a_table_that_is_stopped_is_shown() {
     assert!(stopped["why"].as_str().is_some_and(|why| why.contains("column code")), "{stopped}");
     beside.sql("ALTER TABLE docs ADD COLUMN code text");
     wait_until_over(&server);
-    // It may have caught up with tables that were behind it.
+    // The condition may end before the change is written.
     beside.wait_for_text(&server, "SELECT code FROM docs", "late");
     assert_lines(&server, "table stopped (docs)", (1, 1));
 }
 
-/// Nothing but its one refused change is in the queue: it is tried again and again, and stopped all the
-/// while.
+/// The queue holds only one refused change: it is retried repeatedly, and the table stays stopped.
 #[test]
 fn a_table_that_refuses_every_change_is_stopped_once() {
     let postgres = Postgres::start(&[]);
@@ -177,9 +177,9 @@ fn a_drain_that_is_fenced_is_shown() {
     server.wait_healthy();
     assert_eq!(put(&server, 1, "drained"), 200);
     beside.wait_for_text(&server, "SELECT code FROM docs WHERE id = 1", "drained");
-    // What another drain of the same log does.
+    // As if another drain of the same log had written.
     beside.sql("UPDATE forebay_position SET position = position + 1000000");
-    // The drain asks where the database stands when its connection is a new one.
+    // The drain reads the database's position on each new connection.
     beside.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()");
     assert_eq!(put(&server, 2, "kept"), 200);
     wait_for_state(&server, "drain fenced", NOT_SERVED);
@@ -215,7 +215,7 @@ fn a_tier_that_is_away_is_shown() {
     assert_lines(&server, "tier away", (1, 1));
 }
 
-/// A query of the table waits until the lock is free.
+/// Reading the table waits until the lock is free, by a row-level security policy.
 const WAITING: &str = "INSERT INTO docs VALUES (1, 'there');
     CREATE FUNCTION waited() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END $$;
     CREATE POLICY waiting ON docs USING (waited());
@@ -248,7 +248,8 @@ fn a_drain_that_failed_is_shown() {
     server.wait_healthy();
     assert_eq!(put(&server, 1, "drained"), 200);
     server.drain();
-    // The database comes back from a backup of another time: it has what the log never held.
+    // The database is restored from a backup of another time: it contains a position that the log
+    // never reached.
     archive.rows("UPDATE forebay_position SET position = position + 1000000");
     postgres.kill();
     assert_eq!(put(&server, 2, "waits"), 200);
@@ -256,7 +257,7 @@ fn a_drain_that_failed_is_shown() {
     postgres.restart();
     wait_for_state(&server, "drain failed", NOT_SERVED);
     assert_lines(&server, "drain failed", (1, 0));
-    // Memory is served, and the change stays in the log.
+    // Memory still serves, and the change stays in the log.
     assert_eq!(server.client().get("/docs/2").expect(200)["code"], "waits");
     assert_eq!(stores.archive(&folder).text("SELECT string_agg(id::text, ' ') FROM docs"), "1");
 }

@@ -1,5 +1,5 @@
-//! Rows that only the database can judge, refused in every way that it knows: the drain goes on, and the
-//! letter is there.
+//! Rows that only the database can judge, refused with every kind of error: the drain continues, and the
+//! dead letter exists.
 
 use super::beside::Beside;
 
@@ -20,8 +20,8 @@ route = "GET /docs/{id}"
 get = "docs"
 "#;
 
-/// Sends this row, then one that is well: it must arrive. Whether the first one was taken, and how many
-/// letters there are, is returned.
+/// Sends this row, then a valid one, which must arrive. Returns the status of the first, and the number
+/// of dead letters.
 #[track_caller]
 fn the_next_row_arrives(beside: &Beside, guilty: &str) -> (u16, i64) {
     let server = beside.start().start();
@@ -36,7 +36,7 @@ fn the_next_row_arrives(beside: &Beside, guilty: &str) -> (u16, i64) {
     (status, beside.letters())
 }
 
-/// Neither the table nor a letter of JSON takes what PostgreSQL's stack is too small for.
+/// Neither the table nor a JSON dead letter accepts JSON that is too deep for PostgreSQL's stack.
 #[test]
 fn json_that_is_nested_too_deep_does_not_stop_the_drain() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -49,7 +49,7 @@ fn json_that_is_nested_too_deep_does_not_stop_the_drain() {
     }
 }
 
-/// A row whose trigger raises this SQLSTATE is the only one that is refused.
+/// Asserts that only the row whose trigger raises this SQLSTATE is refused.
 #[track_caller]
 fn raised(sqlstate: &str) {
     let beside = Beside::new(TABLE, CONFIG);
@@ -81,7 +81,8 @@ fn a_trigger_that_finds_too_much_does_not_stop_the_drain() {
     raised("21000");
 }
 
-/// A database of one byte a character has no place for others, in a row or in a letter.
+/// A database with a single-byte encoding cannot store other characters, neither in a row nor in a
+/// dead letter.
 #[test]
 fn characters_that_the_database_has_not_do_not_stop_the_drain() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -106,7 +107,7 @@ fn characters_that_the_database_has_not_do_not_stop_the_drain() {
     beside.sql(&format!("DROP DATABASE {name} WITH (FORCE)"));
 }
 
-/// What was refused is not in the way of what comes after it, and nobody is shown it for long.
+/// A refused update does not block later writes, and is not shown for long.
 #[test]
 fn a_refused_update_is_undone_and_does_not_poison_its_key() {
     let beside = Beside::new(TABLE, CONFIG);

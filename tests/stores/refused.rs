@@ -1,5 +1,5 @@
-//! What a store cannot do, or is not what the config says: found out at the start, one clear line, an exit
-//! code, no stack trace.
+//! Stores that lack a feature or differ from the config: detected at the start, with one clear line, an
+//! exit code, and no stack trace.
 
 use super::Ground;
 use forebay_tests::{Folder, Start, Stores, binary, free_port};
@@ -7,7 +7,7 @@ use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-/// Starts it, which must fail with one line that holds `says`; gives the line.
+/// Starts a server, which must fail with one line that contains `says`. Returns the line.
 #[track_caller]
 pub fn assert_refused(start: &Start, says: &str) -> String {
     let Err(ended) = start.try_start() else { panic!("it started, and should have said {says:?}") };
@@ -54,7 +54,7 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
         let said = assert_refused(&start(&url), says);
         assert!(!said.contains("guessed") && !said.contains("right@"), "{said}");
     }
-    // What it can and may do, as it is set up.
+    // The features and permissions of the server as it is set up.
     let url = format!("redis://:right@127.0.0.1:{port}");
     for (setting, value, says) in [
         ("appendfsync", "everysec", "has no WAITAOF, so that sync needs appendfsync always"),
@@ -70,7 +70,7 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
     );
     ask(port, Some("right"), &["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
     assert_refused(&ground.start("refused", "async").memory(&url), "set maxmemory-policy noeviction");
-    // The commands say the same.
+    // The commands report the same error.
     for command in ["drain", "verify"] {
         let output = ground.start("refused", "async").memory(&url).run(command, &[]);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -93,7 +93,7 @@ fn a_replica_and_a_node_of_a_cluster_are_named() {
     assert_refused(&ground.start("refused", "async").memory(&node), "use redis-cluster://");
 }
 
-/// A server older than what topologies are made of.
+/// A server of a version older than topologies support.
 struct Old(Child, u16);
 
 impl Old {
@@ -115,7 +115,7 @@ impl Old {
 
 impl Drop for Old {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! A tier that changes over while the database is slow, or that loses a part of what it has.
+//! A tier that fails over while the database is slow, or that loses a part of its data.
 
 use super::Ground;
 use super::writers::Writers;
@@ -23,8 +23,8 @@ fn id_of(archive: &Archive, token: &str) -> Option<String> {
     archive.rows(&format!("SELECT id FROM tokens WHERE token = '{token}'")).first()?[0].clone()
 }
 
-/// A row that the promoted replica never had is committed while it is promoted: the tier shows it all the
-/// same, because the position was fenced before it was decided what had been lost.
+/// A row that the promoted replica never had is committed during the failover: the tier still shows it,
+/// because the position was fenced before the lost rows were determined.
 #[test]
 fn a_commit_that_is_slow_during_a_failover_leaves_no_row_that_the_tier_does_not_know() {
     let postgres = Postgres::start(&[]);
@@ -39,7 +39,7 @@ fn a_commit_that_is_slow_during_a_failover_leaves_no_row_that_the_tier_does_not_
     server.wait_healthy();
     post(&server, "before");
     server.drain();
-    // What comes now is on the primary alone.
+    // Writes from here on are on the primary alone.
     ground.memory.kill("node-2").expect("a replica can be killed");
     relay.arm(Fault { at: At::Commit, harm: Harm::Delay(Duration::from_secs(15)) });
     post(&server, "lost");
@@ -49,7 +49,7 @@ fn a_commit_that_is_slow_during_a_failover_leaves_no_row_that_the_tier_does_not_
     let archive = ground.stores.archive(&ground.folder);
     let mut pokes = 0_u64..;
     let id = wait_for("it is committed", || {
-        // Whoever asks first has the promoted replica repaired.
+        // The first request triggers the repair of the promoted replica.
         let body = json!({ "token": format!("poke {:?}", pokes.next()) }).to_string();
         server.client().ask("POST", "/tokens", Some(&body));
         id_of(&archive, "lost")
@@ -67,8 +67,8 @@ fn a_commit_that_is_slow_during_a_failover_leaves_no_row_that_the_tier_does_not_
     }
 }
 
-/// A primary that accepts connections and answers nothing: what the others hold is drained, and evicted, as
-/// ever.
+/// A primary that accepts connections and answers nothing: rows of the other primaries are drained and
+/// evicted as usual.
 #[test]
 fn a_dead_primary_stalls_only_its_own_shards() {
     let spec = Spec::new(Topology::Cluster { masters: 3, replicas: 0 }).on(Flavour::Valkey);
@@ -95,7 +95,7 @@ fn a_dead_primary_stalls_only_its_own_shards() {
     ground.assert_stored(&server, &told);
 }
 
-/// What a tier lost altogether is loaded again, and requests are told so while that takes its time.
+/// A tier that lost all its data is loaded again, and requests get 503 meanwhile.
 #[test]
 fn an_emptied_tier_is_loaded_again_and_says_so() {
     let mut ground = Ground::new(Topology::Single, Flavour::Redis);

@@ -16,7 +16,7 @@ fn a_server_is_killed_and_another_goes_on() {
     let writers = Writers::start(&[first.address, second.address], 2);
     writers.wait_for_more(SOME);
     first.kill();
-    // Its leases run out, and the other drains its shards.
+    // The server's leases expire, and the other one drains its shards.
     writers.wait_for_more(SOME);
     let told = writers.stop();
     ground.assert_stored(&second, &told);
@@ -31,7 +31,7 @@ fn drainers_of_their_own_take_over_from_each_other() {
     let writers = Writers::start(&[server.address], 4);
     for _ in 0..3 {
         writers.wait_for_more(SOME);
-        // Both drain the same shards, as far as their leases let them.
+        // Both try to drain the same shards; the leases decide.
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {

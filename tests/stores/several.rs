@@ -39,7 +39,7 @@ get_many = "docs"
 reply = { wrap = "codes", fields = { code = "$code" } }
 "#;
 
-/// Asks for rows of which 3 is in the database alone, and 4 nowhere.
+/// Requests several rows; 3 is only in the database, and 4 does not exist.
 #[track_caller]
 fn answers_in_order(client: &mut Client) {
     for (id, code) in [(1, "one"), (2, "two")] {

@@ -1,5 +1,5 @@
-//! Rows that a trigger or a rule lets not be written, without an error: nothing that was acknowledged
-//! vanishes in silence.
+//! Rows whose write a trigger or a rule suppresses without an error: no acknowledged row disappears
+//! silently.
 
 use super::Ground;
 use super::beside::Beside;
@@ -54,7 +54,7 @@ fn letters(server: &Server) -> u64 {
     server.drain_state()["dead_total"].as_u64().expect("a number")
 }
 
-/// Of these rows one is skipped. `before_drain` happens when they are acknowledged.
+/// Writes these rows, one of which is skipped. `before_drain` runs once they are acknowledged.
 #[track_caller]
 fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>, before_drain: impl FnOnce()) {
     let before = letters(server);
@@ -68,7 +68,7 @@ fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>, before_
     assert_eq!(letters(server), before + 1, "{ids:?}");
     let sql = format!("SELECT count(*) FROM docs WHERE id >= {} AND id < {}", ids.start, ids.end);
     assert_eq!(archive.number(&sql), ids.end - ids.start - 1);
-    // Memory shows what the database has.
+    // Memory shows the same as the database.
     assert_eq!(server.client().get(&format!("/docs/{guilty}")).status, 404);
 }
 
@@ -96,7 +96,8 @@ fn assert_same(server: &Server) {
     }
 }
 
-/// The same of what is made a moment before the drain, by a connection that has just seen the table without.
+/// The same for a trigger or rule that is created just before the drain, after the drain's connection has
+/// seen the table without it.
 #[track_caller]
 fn made_before_the_drain(what: &str, sizes: &[i64]) {
     for size in sizes {
@@ -123,7 +124,7 @@ fn of_a_trigger_that_gives_null() {
 
 #[test]
 fn of_a_rule_that_does_nothing_instead() {
-    // COPY asks no rule.
+    // COPY ignores rules.
     beside_postgres(&format!("{TABLE}{RULE}"), &[2, 30]);
 }
 
@@ -137,7 +138,7 @@ fn of_a_rule_that_is_made_just_before() {
     made_before_the_drain(RULE, &[2, 30]);
 }
 
-/// Nobody is told that a row is there which a trigger has skipped that was made a moment before.
+/// A write that a just created trigger skips is not acknowledged as committed.
 #[test]
 fn a_strict_write_that_a_new_trigger_skips_is_refused() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -151,7 +152,7 @@ fn a_strict_write_that_a_new_trigger_skips_is_refused() {
     assert_same(&server);
 }
 
-/// Beside Redis a change that is refused is held first; one that is skipped as well.
+/// On Redis a refused change is first held; so is a skipped one.
 #[test]
 fn of_a_trigger_that_is_made_just_before_a_drain_of_redis() {
     let config = r#"
@@ -192,7 +193,7 @@ get = "docs"
     wait_for("memory shows what the database has", || (status() == 404).then_some(()));
 }
 
-/// The row stays as the database has it, and the letter says what was not done.
+/// The row stays as in the database, and the dead letter describes the skipped change.
 #[test]
 fn an_update_and_a_delete_that_a_new_trigger_skips_are_letters() {
     let beside = Beside::new(TABLE, CONFIG);
@@ -239,7 +240,8 @@ fn of_a_trigger_of_sqlite_that_ignores() {
     skipped_rows_are_letters(&Archive::sqlite(&folder.database()), &start, &[2, 30, 300]);
 }
 
-/// A trigger that spreads rows over tables which inherit: the row is there, whatever its INSERT says.
+/// A trigger that redirects rows to child tables (inheritance): the row exists, although its INSERT
+/// reports 0 rows.
 #[test]
 fn a_row_that_a_trigger_puts_into_a_table_that_inherits_is_no_letter() {
     let beside = Beside::new(
@@ -262,7 +264,8 @@ fn a_row_that_a_trigger_puts_into_a_table_that_inherits_is_no_letter() {
     assert_same(&server);
 }
 
-/// What the delete of a parent takes with it was written, and is not refused; what was skipped before it is.
+/// A row that was deleted by a parent's cascade was written, and is not refused; one that was skipped before
+/// is refused.
 #[test]
 fn a_row_that_goes_with_its_parent_is_no_letter() {
     let config = CONFIG.replace("[table.docs]", "[table.parents]\n\n[table.docs]").replace(

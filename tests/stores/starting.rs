@@ -1,5 +1,5 @@
-//! A database that is away, or that loses connections, while a server starts: the start waits for it, and
-//! says so.
+//! A database that is unreachable, or that loses connections, while a server starts: the start waits for
+//! it, and says so.
 
 use super::beside::Beside;
 use forebay_tests::{At, Fault, Folder, Harm, Postgres, Relay, Start, Stores, binary};
@@ -39,7 +39,7 @@ fn relayed(direct: &str) -> (Relay, String) {
 }
 
 const STARTS: u64 = 6;
-/// Connections that each of them loses.
+/// How many connections each start loses.
 const CUTS: u64 = 5;
 
 #[test]
@@ -60,7 +60,7 @@ fn a_start_survives_connections_that_are_cut_at_any_message() {
     server.kill();
     let messages = relay.messages() - before;
     for number in 0..STARTS {
-        // Each start loses its connections elsewhere; after a loss it takes more messages.
+        // Each start loses its connections at other messages; after a loss it needs more messages.
         for cut in 0..CUTS {
             let at = At::Message(1 + cut * messages / CUTS + number * messages / CUTS / STARTS);
             let harm = if (number + cut) % 2 == 0 { Harm::Cut } else { Harm::CutBehind };
@@ -75,7 +75,7 @@ fn a_start_survives_connections_that_are_cut_at_any_message() {
     assert!(relay.happened().len() as u64 >= STARTS * CUTS / 2, "{messages}: {:?}", relay.happened());
 }
 
-/// A server of the test's own with a database in it, and the start of a Forebay before it.
+/// A PostgreSQL for one test with a database, and the start of a Forebay in front of it.
 fn own() -> (Postgres, Stores, Folder, Start) {
     let postgres = Postgres::start(&[]);
     let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));

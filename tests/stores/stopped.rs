@@ -1,5 +1,5 @@
-//! A process that SIGTERM ends leaves no lease behind: others go on at once, also when its database did not
-//! answer it.
+//! A process that SIGTERM ends releases its leases: other processes continue at once, also when its
+//! database did not answer.
 
 use super::Ground;
 use super::writers::Writers;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 const SOME: usize = 200;
-/// To load them takes longer than to see that it has begun.
+/// Enough rows that loading takes longer than detecting that it has begun.
 const ROWS: usize = 300_000;
 
-/// The keys of the tier whose names end so, each with its text.
+/// The keys of the tier with this suffix, each with its text.
 fn keys(ground: &Ground, end: &str) -> Vec<(String, String)> {
     let node = ("127.0.0.1", ground.memory.nodes()[0].port);
     let mut connection =

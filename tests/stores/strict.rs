@@ -1,5 +1,5 @@
-//! `durability = "database"`: a write is answered when it is committed in the database, and nobody sees it
-//! before.
+//! `durability = "database"`: a write is answered when it is committed in the database, and no reader sees
+//! it before.
 
 use super::beside::Beside;
 use super::deadlines::{relayed, through};
@@ -107,12 +107,13 @@ fn sent(server: &Server, method: &str, target: &str, body: &str) -> Client {
     client
 }
 
-/// Up to where the log is on the disk.
+/// The durable position of the log.
 fn durable(server: &Server) -> u64 {
     server.drain_state()["durable"].as_u64().expect("a position")
 }
 
-/// Writes the database takes or refuses; what it has is asked as soon as each is answered.
+/// Writes that the database accepts or refuses; its rows are checked as soon as each write is
+/// answered.
 #[track_caller]
 fn committed_or_refused(server: &Server, database: impl Fn(&str) -> String, constraints: [&str; 3]) {
     let [few, fkey, name] = constraints;
@@ -134,7 +135,7 @@ fn committed_or_refused(server: &Server, database: impl Fn(&str) -> String, cons
     for id in [30, 31, 32] {
         client.get(&format!("/things/{id}")).expect_problem(404, "");
     }
-    // What a refused one had taken is free.
+    // The values that a refused write had reserved are free.
     client.post_json("/strict", &thing(33, &[("slug", json!("s30"))])).expect(201);
 
     let patched = client.ask("PATCH", "/strict/10", Some(r#"{"stock":7}"#)).expect(200);
@@ -179,11 +180,11 @@ fn a_strict_write_is_committed_in_sqlite_when_it_is_answered() {
     server.wait_healthy();
     wait_following(&server);
     let archive = forebay_tests::Archive::sqlite(&folder.database());
-    // A foreign key has no name there.
+    // SQLite's error names no foreign key.
     committed_or_refused(&server, |sql| archive.text(sql), ["few", "", "by_lower_name"]);
 }
 
-/// Many at once, one in ten refused: each answer is what the database has.
+/// Many writes at once, one in ten refused: each answer matches the database.
 #[test]
 fn each_answer_is_right_when_many_share_a_batch() {
     let (beside, server) = started("");
@@ -211,8 +212,8 @@ fn each_answer_is_right_when_many_share_a_batch() {
     assert_verified(&server);
 }
 
-/// While the database does not answer, readers see the old row, those who compete wait, and the time-out is a
-/// 503; what comes of it is whole.
+/// While the database does not answer, readers see the old row, competing writes wait, and a timeout is a
+/// 503; the final state is consistent.
 #[test]
 fn nobody_sees_what_is_not_committed() {
     let (beside, server) = started("");
@@ -230,11 +231,11 @@ fn nobody_sees_what_is_not_committed() {
     let mut hot = sent(&server, "PATCH", "/hot/1", r#"{"name":"After"}"#);
     let mut rival = sent(&server, "POST", "/hot", &thing(41, &[("slug", json!("s40"))]));
     let mut same = sent(&server, "POST", "/hot", &thing(40, &[("slug", json!("other"))]));
-    // A moment in which they could be answered, were they not waiting.
+    // Enough time for answers, if the requests did not wait.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(client.get("/things/1").expect(200)["name"], "Lamp");
     client.get("/things/40").expect_problem(404, "");
-    // Another key goes on.
+    // A write to another key continues.
     client.ask("PATCH", "/hot/2", Some(r#"{"stock":9}"#)).expect(200);
     lock.commit().expect("unlocked");
     inserted.receive(false).expect("an answer").expect(201);
@@ -247,7 +248,8 @@ fn nobody_sees_what_is_not_committed() {
     assert_verified(&server);
 }
 
-/// A crash before the outcome: the next start decides, and nobody sees a half of it.
+/// A crash before the outcome is known: the next start resolves it, and no reader sees an
+/// intermediate state.
 #[test]
 fn intents_of_a_killed_server_are_decided_after_its_restart() {
     let (beside, server) = started("");
@@ -288,9 +290,10 @@ fn intents_of_a_killed_server_are_decided_after_its_restart() {
     assert_verified(&server);
 }
 
-/// COMMIT was done, its answer is lost, and the database is away for longer than the drain asks after it: the
-/// client is told that the outcome is unknown. No other write follows. When the database is back, the drain
-/// reads the row, and writes of the row or of its unique value go on.
+/// A COMMIT succeeds, its answer is lost, and the database stays unreachable for longer than the drain
+/// retries: the client is told that the outcome is unknown. No other write of the row is accepted meanwhile.
+/// When the database is back, the drain reads the row, and writes of the row or of its unique value
+/// continue.
 #[test]
 fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
     let beside = Beside::new(TABLES, &config("follow = false"));
@@ -299,7 +302,7 @@ fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
     let server = beside.start().database(&url).start();
     server.wait_healthy();
     let mut client = server.client();
-    // After a refusal, the next batch tells which of its changes were refused in the answer that is lost.
+    // After a refusal, the next batch reports its refused changes in the answer that is lost.
     client.post_json("/strict", &thing(30, &[("owner", json!(99))])).expect_problem(422, "");
     relay.arm(Fault { at: At::Committed, harm: Harm::Swallow(Duration::from_secs(1)) });
     let mut unheard = sent(&server, "POST", "/strict", &thing(10, &[]));
@@ -320,7 +323,7 @@ fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
     assert_verified(&server);
 }
 
-/// Others deleted the row, and memory does not know: the database says so.
+/// Another client deleted the row, and memory was not told: the database's answer shows it.
 #[test]
 fn a_row_that_others_deleted_is_missing() {
     let (beside, server) = started("follow = false");
@@ -333,7 +336,7 @@ fn a_row_that_others_deleted_is_missing() {
     wait_for("memory has given the row up", || (client.get("/things/1").status == 404).then_some(()));
 }
 
-/// A table that the database cannot take is named at once, also to those who wait.
+/// A stopped table is reported at once, also to waiting writes.
 #[test]
 fn a_stopped_table_takes_no_strict_writes() {
     let (beside, server) = started("follow = false");
@@ -353,7 +356,7 @@ fn a_stopped_table_takes_no_strict_writes() {
     client.get("/things/61").expect_problem(404, "");
 }
 
-/// A checkpoint has rows as they were; what strict writes have made of them since is not lost with it.
+/// A checkpoint contains rows as they were; later strict writes are not lost at a start from it.
 #[test]
 fn strict_writes_outlive_a_start_from_a_checkpoint() {
     let own = "durability = \"database\"\ncolumns = { id = \"bigint key\", note = \"text\", n = \"bigint\" }";

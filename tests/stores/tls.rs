@@ -1,5 +1,5 @@
-//! TLS and users of their own on real servers: `rediss://`, an authority named by the URL, an ACL that
-//! permits what is needed and no more.
+//! TLS and separate users on real servers: `rediss://`, an authority named by the URL, an ACL that
+//! permits only what is needed.
 
 use super::Ground;
 use super::failover::wait_replaced;
@@ -8,7 +8,7 @@ use super::writers::Writers;
 use forebay_tests::{Certificates, Folder, Stores};
 use forebay_topology::{Flavour, Spec, Tls, Topology};
 
-/// What docs/stores.md says that a user of Forebay needs.
+/// The permissions that docs/stores.md lists for Forebay's user.
 const USER: &str = "user app on >s3cret ~fb:* resetchannels +@all -@admin -@dangerous +info +config|get";
 
 /// Servers with TLS and a user `app`; the folder holds the certificates.
@@ -40,7 +40,7 @@ fn one_server_with_tls_and_a_user() {
     writes_arrive(Topology::Single);
 }
 
-/// The Sentinels by TLS as well, and a failover among them.
+/// Sentinels with TLS too, and a failover.
 #[test]
 fn sentinels_with_tls_and_a_user() {
     let (ground, _folder, _) = encrypted(Topology::Sentinel { replicas: 1 });
@@ -51,7 +51,7 @@ fn sentinels_with_tls_and_a_user() {
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(200);
     ground.memory.kill("node-1").expect("a node can be killed");
-    // Without a replica the promoted one takes no writes.
+    // Without a replica the promoted node accepts no writes.
     wait_replaced(&ground, "node-1");
     ground.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(200);

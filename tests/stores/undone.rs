@@ -1,4 +1,4 @@
-//! What a crash undoes was shown to nobody: the disk is held while answers are asked for.
+//! No answer shows a state that a crash undoes: the disk is held while requests are sent.
 
 use super::beside::Beside;
 use forebay_tests::{Cable, Client, SlowDisk, request_bytes, wait_for};
@@ -22,7 +22,7 @@ get = "things"
 "#;
 
 /// A GET that began before a PUT and a DELETE finds their tombstone when the database has answered: its 404
-/// is theirs, and waits for them.
+/// results from them, and waits until they are durable.
 #[test]
 fn a_404_that_a_fetch_brings_waits_for_the_tombstone_that_it_met() {
     let beside = Beside::new("CREATE TABLE things (name text PRIMARY KEY, version bigint NOT NULL)", CONFIG);
@@ -30,9 +30,9 @@ fn a_404_that_a_fetch_brings_waits_for_the_tombstone_that_it_met() {
     let disk = SlowDisk::new(beside.folder.path());
     let server = disk.slows(beside.start().database(&url)).start();
     server.wait_healthy();
-    // Other keys first: the connections are there.
+    // Other keys first, so that the connections are open.
     server.client().get("/things/none");
-    // Others put it there: it is not in memory.
+    // Inserted by SQL, so it is not in memory.
     beside.sql("INSERT INTO things VALUES ('a', 1)");
     cable.hold();
     let send = |method: &str, body| {
@@ -46,7 +46,7 @@ fn a_404_that_a_fetch_brings_waits_for_the_tombstone_that_it_met() {
     let writer = send("PUT", Some(r#"{"version":2}"#));
     wait_for("the PUT waits for the disk", || disk.is_waited_for().then_some(()));
     let deleter = send("DELETE", None);
-    // Seen by nobody; a moment for it to have happened in memory.
+    // No answer shows it yet; a moment for it to happen in memory.
     std::thread::sleep(std::time::Duration::from_millis(200));
     cable.release();
     reader.stream().set_read_timeout(Some(std::time::Duration::from_secs(2))).expect("a time-out");

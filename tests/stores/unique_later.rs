@@ -1,4 +1,5 @@
-//! A UNIQUE that the database has only since a table is served: memory judges by it from the next start on.
+//! A UNIQUE that is added to the database while a table is served: memory enforces it from the next start
+//! on.
 
 use forebay_tests::{Archive, Client, Folder, Postgres, Server, Start, Stores, binary, wait_for};
 use serde_json::json;
@@ -21,7 +22,7 @@ route = "GET /seats/{id}"
 get = "seats"
 "#;
 
-/// Of the config: then no one else writes to the table.
+/// The config declares the columns, so no other client writes to the table.
 const COLUMNS: &str = r#"columns = { id = "bigint key", hall = "bigint null indexed", place = "bigint null indexed", label = "text null" }"#;
 
 struct Ground {
@@ -80,7 +81,7 @@ fn one_that_was_made_while_the_server_was_away_counts() {
             assert_eq!(insert(&mut client, 2, 1, 2, "b"), 201);
             server.drain();
             assert!(server.stop().status.success());
-            // One that the log has and the database has not.
+            // A row that is in the log and not in the database.
             let server = started(&ground.start.clone().set("drain.paused=true"));
             assert_eq!(insert(&mut server.client(), 3, 2, 1, "c"), 201);
             server.kill();
@@ -112,7 +113,8 @@ fn one_that_the_server_has_seen_counts_while_the_database_is_away() {
     server.wait_for_output("seats: UNIQUE (label)");
     postgres.kill();
     server.kill();
-    // What memory has was not made for it: no request is answered by less than the database enforces.
+    // Memory was built without the UNIQUE: no request is answered by weaker rules than the database
+    // enforces.
     let server = ground.start.try_start().expect("it waits for the database");
     server.wait_for_output("trying again");
     postgres.restart();

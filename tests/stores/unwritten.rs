@@ -1,5 +1,5 @@
-//! A dead letter that the database does not take: in the data folder's file, or, on Redis, its change stays
-//! held.
+//! A dead letter that the database does not accept: it goes into a file of the data folder; on Redis, its
+//! change stays held.
 
 use super::Ground;
 use super::beside::Beside;
@@ -67,14 +67,14 @@ fn a_letter_that_a_trigger_refuses_is_in_the_file_and_replayed_from_there() {
     assert_eq!((&lines[0]["table"], &lines[0]["row"]["code"]), (&"docs".into(), &"bad".into()));
     let says = |name: &str, part: &str| lines[0][name].as_str().is_some_and(|text| text.contains(part));
     assert!(says("reason", "not_bad") && says("not_written", "no letters"), "{lines:?}");
-    // Memory shows what the database has.
+    // Memory shows the same as the database.
     wait_for("the refused rows are undone", || {
         let mut client = server.client();
         let (first, second) = (client.get("/docs/1"), client.get("/docs/2"));
         (first.status == 200 && first.json()["code"] == "before" && second.status == 404).then_some(())
     });
     let replay = || beside.start().run("drain", &["--replay"]);
-    // The table still takes none: they stay where they are.
+    // The table still accepts none, so the dead letters stay in the file.
     assert!(!replay().status.success());
     assert_eq!(filed(&beside.folder).len(), 2);
     beside.sql("DROP TRIGGER refuse ON forebay_dead_letter; ALTER TABLE docs DROP CONSTRAINT not_bad");
@@ -99,7 +99,7 @@ fn a_table_of_letters_that_was_dropped_is_made_again() {
     assert_eq!((beside.letters(), filed(&beside.folder).len()), (1, 0));
 }
 
-/// Neither read nor written: what is well is drained all the same.
+/// The table can be neither read nor written: valid rows are still drained.
 #[test]
 fn a_permission_that_was_taken_away_stops_no_drain() {
     let postgres = Postgres::start(&[]);
@@ -151,7 +151,7 @@ fn on_redis_a_change_whose_letter_cannot_be_written_stays_held() {
     wait_for("the change is held", || condition(&server, "changes held"));
     post("plain", "goes on");
     arrives("plain", "goes on");
-    // The table's other rows go on, too.
+    // The table's other rows are drained too.
     post("tokens", "after");
     arrives("tokens", "after");
     assert_eq!(archive.number("SELECT count(*) FROM forebay_held"), 1);
@@ -161,6 +161,6 @@ fn on_redis_a_change_whose_letter_cannot_be_written_stays_held() {
     });
     wait_for("it is held no more", || condition(&server, "changes held").is_none().then_some(()));
     assert_eq!(archive.number("SELECT count(*) FROM forebay_held"), 0);
-    // One when it began and one when it was over.
+    // One line when the condition began and one when it ended.
     server.wait_for_lines(2, "changes held");
 }

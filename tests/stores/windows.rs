@@ -1,4 +1,4 @@
-//! `drain.window`: what is written waits for a time of day, unless someone asks or too much waits.
+//! `drain.window`: writes wait for a time of day, unless a drain is requested or too many wait.
 
 use super::Ground;
 use forebay_tests::{Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
@@ -19,7 +19,7 @@ values = { token = "$token" }
 
 const HOUR_MIN: u64 = 60;
 
-/// A window that begins in so many hours and lasts one.
+/// A window of one hour that begins in `hours` hours.
 fn window_in(hours: u64) -> String {
     let now_min = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs() / 60;
     let text = |minute: u64| format!("{:02}:{:02}", minute / 60 % 24, minute % 60);
@@ -33,7 +33,7 @@ fn put(server: &Server, ids: std::ops::Range<u64>, token: &str) {
     ids.for_each(|id| assert_eq!(client.ask("PUT", &format!("/plain/{id}"), Some(&body)).status, 200));
 }
 
-/// What `/drain` shows while it waits; that stays so.
+/// Waits until `/drain` shows the wait for the window, and asserts that it stays so.
 #[track_caller]
 fn wait_for_waiting(server: &Server) -> Value {
     let shown =
@@ -48,7 +48,7 @@ fn wait_for_rows(stored: impl Fn() -> i64, rows: i64) {
     wait_for("the rows are in the database", || (stored() == rows).then_some(()));
 }
 
-/// A server with memory in the process, and what its database has.
+/// A server with the embedded tier, and its database.
 struct Embedded {
     folder: Folder,
     stores: Stores,
@@ -71,7 +71,7 @@ impl Embedded {
     }
 }
 
-/// With another clock.
+/// A start with this clock.
 fn at(clock: &JumpingClock, start: Start) -> Start {
     clock.environment().into_iter().fold(start, |start, (name, value)| start.environment(name, &value))
 }
@@ -110,7 +110,7 @@ fn what_waits_is_drained_by_who_asks_and_by_no_stop() {
     assert_eq!(ground.stored(), 10);
     wait_for_waiting(&server);
     put(&server, 10..20, "left");
-    // A stop does not drain what was told to wait, and the next start knows it all.
+    // A stop does not drain the waiting rows, and the next start has all of them.
     assert!(server.stop().status.success());
     assert_eq!(ground.stored(), 10);
     let server = ground.start().start();
@@ -127,7 +127,8 @@ fn what_waits_is_drained_by_who_asks_and_by_no_stop() {
     assert_eq!(ground.stored(), 20);
 }
 
-/// Nothing is refused and nothing lost: the drain begins before its window, says why, and waits for it again.
+/// No write is refused and none is lost: the drain begins before its window, logs why, and then waits for the
+/// window again.
 #[track_caller]
 fn too_much_begins_early(server: &Server, stored: impl Fn() -> i64, token: &str) {
     wait_for_waiting(server);
@@ -135,7 +136,8 @@ fn too_much_begins_early(server: &Server, stored: impl Fn() -> i64, token: &str)
     let early = wait_for("it begins early", || {
         put(server, rows..rows + 10, token);
         rows += 10;
-        // How full it is is looked at once a second: a writer that fills a quarter of it in less is refused.
+        // The fill level is checked once a second: a writer that fills a quarter of the log in less time is
+        // refused.
         std::thread::sleep(Duration::from_millis(100));
         let ready = server.admin("GET", "/ready").expect(200);
         let found = ready["conditions"].as_array()?.iter().find(|found| found["state"] == "drain early");
@@ -156,7 +158,7 @@ fn a_log_that_gets_too_long_is_drained_early() {
     let server = at(&clock, start).start();
     server.wait_healthy();
     too_much_begins_early(&server, || ground.stored(), &"x".repeat(20_000));
-    // It is told until the window begins.
+    // The condition is shown until the window begins.
     assert_eq!(server.admin("GET", "/ready").expect(200)["conditions"][0]["state"], "drain early");
     clock.jump(6 * 3600 + 60);
     wait_for("it is over", || server.output().contains(": drain early\n").then_some(()));
@@ -170,8 +172,8 @@ fn memory_that_gets_too_full_is_drained_early() {
     too_much_begins_early(&server, || ground.stored(), &"x".repeat(20_000));
 }
 
-/// The window of a tier over the network: each server waits, one that is asked drains, and so does a command
-/// beside them.
+/// The window of a tier over the network: each server waits, a server drains on request, and so does a
+/// command beside them.
 #[test]
 fn a_tier_over_the_network_waits_as_well() {
     let spec = Spec::new(Topology::Single).on(Flavour::Valkey);
@@ -211,7 +213,7 @@ fn a_tier_that_gets_too_full_is_drained_early() {
     too_much_begins_early(&server, stored, &"x".repeat(20_000));
 }
 
-/// Before its window no worker holds a lease, and that is no trouble.
+/// Before its window no worker holds a lease, which is no error.
 #[test]
 fn a_server_without_a_worker_says_so_within_the_window_alone() {
     let mut ground = Ground::new(Topology::Single, Flavour::Redis);
@@ -223,7 +225,7 @@ fn a_server_without_a_worker_says_so_within_the_window_alone() {
     let ready = || server.admin("GET", "/ready");
     let hour = || ready().header("Date").map(|date| date[17..19].to_owned());
     let began = hour();
-    // There has been none for an hour, as far as the server can tell.
+    // By the server's clock, there has been no worker for an hour.
     clock.jump(3600);
     wait_for("its clock has jumped", || (hour() != began).then_some(()));
     assert_eq!(ready().expect(200)["conditions"], json!([]));

@@ -22,13 +22,13 @@ struct Worker(Child);
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = self.0.kill();
         self.0.wait().expect("a child can be waited for");
     }
 }
 
-/// `/ready` names the workers; that there is none, or none any more, is told there, and on one line.
+/// `/ready` shows the workers. A missing worker is reported there, and in one log line.
 #[test]
 fn a_server_that_leaves_the_drain_to_others_says_whether_there_are_any() {
     let ground = Ground::new(Topology::Single, Flavour::Redis);
@@ -52,12 +52,12 @@ fn a_server_that_leaves_the_drain_to_others_says_whether_there_are_any() {
     wait_for("it is told who drains", has_one);
     drop(worker);
     wait_for("it is told that there is none any more", has_none);
-    // One when it began, one when it was over, and one when it began again.
+    // One line when the condition began, one when it ended, and one when it began again.
     server.wait_for_lines(3, "no worker");
 }
 
-/// Nothing is drained and no job runs before there is a worker. Each of two that are killed is followed by
-/// another; what was acknowledged is in the database exactly once.
+/// Nothing is drained and no job runs before there is a worker. Each of two killed workers is followed by
+/// another; every acknowledged row is in the database exactly once.
 #[test]
 fn a_worker_that_is_killed_is_followed_by_another() {
     let mut ground = Ground::new(Topology::Single, Flavour::Redis);
@@ -84,7 +84,7 @@ fn a_worker_that_is_killed_is_followed_by_another() {
     }
     assert_eq!(server.admin("GET", "/jobs").expect(200)["scheduled"][0]["state"], "elsewhere");
     assert_eq!((stored(), ticks()), (0, 0));
-    // On the folder of the server, whose own address stays.
+    // On the folder of the server, whose address file must stay.
     let start_worker = |name: &str| Worker(ground.start(name, "sync").argument("--forever").spawn("drain"));
     let mut worker = start_worker("a");
     for name in ["b", "c"] {
@@ -103,7 +103,7 @@ fn a_worker_that_is_killed_is_followed_by_another() {
     assert!(stored() as usize >= told.count(), "{} of {} are stored", stored(), told.count());
     assert!(ground.folder.path().join("a/admin.address").exists());
     assert!(ground.folder.path().join("c/worker.address").exists());
-    // One that is told to stop drains what is left, and says so by its exit code.
+    // A worker that gets SIGTERM drains the remaining rows, and exits with 0.
     kill_process(Pid::from_child(&worker.0), Signal::TERM).expect("it runs");
     assert!(worker.0.wait().expect("a child can be waited for").success());
     assert!(!ground.folder.path().join("c/worker.address").exists());

@@ -1,4 +1,4 @@
-//! Writers that go on through a fault: each token is sent once, and what the answer was is noted.
+//! Writers that continue during a fault: each token is sent once, and its answer is recorded.
 
 use forebay_tests::Client;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ pub struct Writers {
     threads: Vec<JoinHandle<Told>>,
 }
 
-/// What writers sent and were told.
+/// The sent tokens and their answers.
 #[derive(Default)]
 pub struct Told {
     sent: HashSet<(&'static str, String)>,
@@ -30,7 +30,7 @@ impl Told {
         self.acknowledged.iter().filter(move |(of, _)| *of == table).map(|(_, token)| token)
     }
 
-    /// Whether a token was sent at all: what is not acknowledged may be stored or not.
+    /// Whether a token was sent at all: an unacknowledged token may be stored or not.
     pub fn was_sent(&self, table: &'static str, token: &str) -> bool {
         self.sent.contains(&(table, token.to_owned()))
     }
@@ -47,7 +47,7 @@ impl Told {
 }
 
 impl Writers {
-    /// Starts so many writers on each of these servers.
+    /// Starts `writers_each` writers on each of these servers.
     pub fn start(servers: &[SocketAddr], writers_each: usize) -> Writers {
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut threads = Vec::new();
@@ -66,14 +66,14 @@ impl Writers {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more are acknowledged than at this call.
+    /// Waits until `more` further writes are acknowledged.
     #[track_caller]
     pub fn wait_for_more(&self, more: usize) {
         let target = self.count() + more;
         forebay_tests::wait_for("writes go on", || (self.count() >= target).then_some(()));
     }
 
-    /// Ends them.
+    /// Stops the writers; returns the tokens and answers.
     pub fn stop(self) -> Told {
         self.stop.store(true, Ordering::Relaxed);
         let mut told = Told::default();
@@ -105,7 +105,7 @@ fn write(address: SocketAddr, name: &str, stop: &AtomicBool, acknowledged: &Atom
                 told.acknowledged.insert((table, token));
                 acknowledged.fetch_add(1, Ordering::Relaxed);
             }
-            // Whether it was done is not known, or it was not: the next one is another token.
+            // The write failed or its outcome is unknown: the next write uses another token.
             Ok(answer) if answer.status == 503 || answer.status == 504 => {
                 std::thread::sleep(Duration::from_millis(5));
             }

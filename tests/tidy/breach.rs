@@ -1,14 +1,14 @@
-//! Places where a rule is broken, and the failure that names them.
+//! Violations of a rule, and the failure that names them.
 
-/// A place where a rule is broken.
+/// A violation of a rule.
 pub struct Breach {
-    /// The file, as seen from the root.
+    /// The file, relative to the root.
     pub file: String,
-    /// Where and how, as the failure shows it.
+    /// The place and the violation, as the failure shows them.
     pub what: String,
 }
 
-/// Fails when there is any.
+/// Panics when there is any violation.
 pub fn hold(rule: &str, breaches: &[Breach]) {
     let found: Vec<&str> = breaches.iter().map(|breach| breach.what.as_str()).collect();
     assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));

@@ -1,8 +1,8 @@
-//! No two files of a crate import from each other, not even by way of others.
+//! No two files of a crate import from each other, not even through other files.
 //!
 //! A file depends on the file that *defines* what it names: `use super::Thing` where `mod.rs` only
-//! passes `thing::Thing` on is an import from `thing.rs`. What a file passes on itself (`pub use`)
-//! is no import. Tests are not looked at: they may use what they test.
+//! re-exports `thing::Thing` is an import from `thing.rs`. A re-export (`pub use`) is no import.
+//! Tests are not checked: they may use what they test.
 
 use super::breach::{Breach, hold};
 use super::sources;
@@ -19,13 +19,13 @@ struct Crate {
     modules: BTreeMap<ModulePath, Module>,
 }
 
-/// A module, in a file of its own or within one.
+/// A module, in its own file or within another one.
 #[derive(Default)]
 struct Module {
     file: String,
-    /// What a `use` gives a name to in it, by that name.
+    /// The imports of the module: from the imported name to its path.
     imports: BTreeMap<String, Vec<String>>,
-    /// What it names elsewhere, as written.
+    /// Paths to other modules, as written.
     names: Vec<Vec<String>>,
 }
 
@@ -44,7 +44,7 @@ fn files_do_not_import_from_each_other() {
 }
 
 /// `crates/load/src/agent/mod.rs` is the module `agent` of `crates/load/src`. Files outside of a
-/// `src` belong to no crate of ours.
+/// `src` belong to no crate here.
 fn module_path(file: &str) -> Option<(String, ModulePath)> {
     let (root, rest) = file.split_once("/src/")?;
     let mut path: ModulePath = rest.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
@@ -64,7 +64,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(is_test)
 }
 
-/// Reads what a file names.
+/// Collects the paths that a file names.
 struct Reader<'a> {
     file: String,
     path: ModulePath,
@@ -95,7 +95,7 @@ impl<'a> Visit<'a> for Reader<'_> {
     }
 
     fn visit_item_mod(&mut self, item: &'a ItemMod) {
-        // A module in a file of its own is read there.
+        // A module in its own file is read from that file.
         if item.content.is_some() {
             self.path.push(item.ident.to_string());
             self.enter();
@@ -126,7 +126,7 @@ impl<'a> Visit<'a> for Reader<'_> {
     }
 }
 
-/// Each name that a `use` brings, with the whole path that it stands for; `*` for all of a module.
+/// Each name that a `use` imports, with its full path; `*` for a whole module.
 fn flatten(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<(String, Vec<String>)>) {
     let mut leaf = |name: String, last: String| {
         let mut path = before.clone();
@@ -150,7 +150,7 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<(String, V
 }
 
 impl Crate {
-    /// Each file with the files that define what it names.
+    /// Each file with the files that define the names that it uses.
     fn dependencies(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut files: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (path, module) in &self.modules {
@@ -161,9 +161,10 @@ impl Crate {
         files
     }
 
-    /// The file that defines what `name` means in the module `within`; `None` when that is another crate's.
+    /// The file that defines what `name` means in the module `within`; `None` when it belongs to another
+    /// crate.
     fn definer(&self, within: &[String], name: &[String], depth: usize) -> Option<&str> {
-        // A chain of imports that names itself does not compile, but a glob may look like one.
+        // A cyclic chain of imports does not compile, but a glob may look like one.
         if depth > 16 {
             return None;
         }
@@ -179,12 +180,12 @@ impl Crate {
                 "super" => drop(at.pop()),
                 _ if self.modules.contains_key(&child) => at = child,
                 _ => {
-                    // A name that is imported here stands for what it was imported as.
+                    // An imported name is resolved through its import.
                     if let Some(import) = here.imports.get(segment).filter(|import| *import != name) {
                         let whole = [import.as_slice(), after].concat();
                         return self.definer(&at, &whole, depth + 1);
                     }
-                    // A first segment that means nothing here is another crate, or a type of this file.
+                    // A first segment that is not found here is another crate, or a type of this file.
                     return (!is_first).then_some(&here.file);
                 }
             }
@@ -195,7 +196,7 @@ impl Crate {
     }
 }
 
-/// The files that reach themselves, each with those that they reach and are reached by.
+/// The files on a cycle, each with the other files of its cycle.
 fn circles(files: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<Breach> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         files.keys().map(|file| (*file, reach(files, file))).collect();

@@ -9,9 +9,9 @@ use syn::{Attribute, Expr, Lit, Meta};
 
 /// As `max_width` in `rustfmt.toml`.
 const COMMENT_COLUMNS_MAX: usize = 110;
-/// Of a line of prose in a document.
+/// Columns of a line of prose in a document.
 const DOCUMENT_COLUMNS_MAX: usize = 100;
-/// A doc comment of more words says something.
+/// A doc comment with more words than this is not checked for repeating a name.
 const TRIVIAL_WORDS_MAX: usize = 3;
 
 #[test]
@@ -59,8 +59,8 @@ fn documents_wrap() {
     hold("document-width", &breaches);
 }
 
-/// Lines of prose that are too long and could be broken; tables, headings and code are as wide as
-/// they must be.
+/// The numbers of prose lines that are too long and could be broken; tables, headings and code may
+/// be wider.
 fn wide_prose(text: &str) -> Vec<usize> {
     let mut is_code = false;
     let mut places = Vec::new();
@@ -92,7 +92,7 @@ fn doc_comments_say_more_than_the_name() {
     hold("trivial-docs", &breaches);
 }
 
-/// Doc comments that repeat the name of what they stand at.
+/// Finds doc comments that repeat the name of their item.
 #[derive(Default)]
 struct Docs {
     /// The type or trait around.
@@ -130,7 +130,7 @@ fn doc(attributes: &[Attribute]) -> String {
     attributes.iter().filter_map(line).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
-/// Whether a text has few words, and each of them stands in one of the names.
+/// Whether a text has few words, and each of them occurs in one of the names.
 fn repeats(text: &str, names: &[&str]) -> bool {
     const FILLERS: &[&str] =
         &["a", "an", "the", "its", "of", "it", "this", "all", "one", "is", "to", "for", "in"];
@@ -159,7 +159,7 @@ fn lowercase_words(text: &str) -> Vec<String> {
     words
 }
 
-/// The letters by which words of one kind are the same: `host`, `hosts`, `hosted`.
+/// The stem by which forms of a word are compared: `host`, `hosts`, `hosted`.
 fn stem(word: &str) -> String {
     word.trim_end_matches("ing").trim_end_matches("ed").trim_end_matches('s').trim_end_matches('e').to_owned()
 }

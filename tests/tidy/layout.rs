@@ -5,8 +5,8 @@ use super::sources;
 use syn::spanned::Spanned;
 use syn::{Attribute, Item, ItemMod, Visibility};
 
-/// `use …` of a file stand together, without an empty line: rustfmt keeps a block in order. What is
-/// passed on (`pub use`) may stand apart.
+/// `use …` of a file stand together, without an empty line: rustfmt keeps a block in order.
+/// Re-exports (`pub use`) may stand apart.
 #[test]
 fn imports_stand_in_one_block() {
     let mut breaches = Vec::new();
@@ -20,7 +20,7 @@ fn imports_stand_in_one_block() {
     hold("import-order", &breaches);
 }
 
-/// The line of an import that does not follow another one, in a file or a module within it.
+/// The line of an import that is separated from the others, in a file or a module within it.
 fn import_apart(items: &[Item]) -> Option<usize> {
     let lines = items.iter().filter_map(|item| match item {
         Item::Use(item) if matches!(item.vis, Visibility::Inherited) && item.attrs.is_empty() => {
@@ -64,7 +64,8 @@ fn unit_tests_stand_at_the_end() {
     hold("test-layout", &breaches);
 }
 
-/// Whether an attribute of that name is there; one with `inside` as its only word, unless that is empty.
+/// Whether an attribute of that name exists; if `inside` is not empty, it must be the attribute's only
+/// word.
 fn has(attributes: &[Attribute], name: &str, inside: &str) -> bool {
     let is = |attribute: &Attribute| {
         attribute.path().is_ident(name)

@@ -1,6 +1,7 @@
-//! The tree keeps its own rules: every module says what it is, functions fit on a screen, files
-//! stay readable, no room depends upwards and no two files on each other ([`circles`]), comments say
-//! something within the width of the code ([`comments`]), and files are laid out alike ([`layout`]).
+//! The tree keeps its own rules: every module says what it is, functions fit on a screen, files stay
+//! readable, no crate depends upwards and no two files depend on each other ([`circles`]), comments
+//! say something within the width of the code ([`comments`]), and files are laid out alike
+//! ([`layout`]).
 
 mod breach;
 mod circles;
@@ -13,12 +14,13 @@ use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A function has at most so many lines.
+/// A function has at most this many lines.
 const FUNCTION_LINES_MAX: usize = 70;
-/// A file has at most so many lines, its `#[cfg(test)]` module not counted.
+/// A file has at most this many lines, its `#[cfg(test)]` module not counted.
 const FILE_LINES_MAX: usize = 500;
 
-/// What each crate of ours may depend on. `tests`, `bench` and `peers` may depend on anything.
+/// The workspace crates that each crate may depend on. `tests`, `bench` and `peers` may depend on
+/// anything.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("value", &[]),
     ("config", &["value"]),
@@ -54,12 +56,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 fn root() -> PathBuf {
-    // As it is when the test runs: a test that was compiled for a copy of the tree would check that copy.
+    // Read when the test runs: a path from compile time could name another copy of the tree.
     let tests = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the test");
     Path::new(&tests).parent().expect("the tests stand in the tree").to_owned()
 }
 
-/// Every Rust file of the tree, with its path as seen from the root.
+/// Every Rust file of the tree, with its path relative to the root.
 fn sources() -> Vec<(String, String)> {
     let root = root();
     let mut folders =

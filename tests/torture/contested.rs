@@ -1,31 +1,32 @@
-//! Steps of which nobody can say whether the database would have taken them in the order in which they were
-//! done.
+//! Finds steps for which it cannot be determined whether the database would have accepted them in the order
+//! in which they were executed.
 //!
-//! A plain database gets what was acknowledged in the order of the answers; the drain applies it in the order
-//! of the log. Where the two differ about a step (one refuses it, the other takes it), it is contested if
+//! A plain database gets the acknowledged steps in the order of the answers; the drain applies them in the
+//! order of the log. Where the two differ about a step (one refuses it, the other accepts it), the step is
+//! contested if
 //!
-//! - it is bad and has no letter: a later step of its row made it good in the same batch; or
-//! - it wants a code that others took by SQL, at a moment that no acknowledgement tells; or
-//! - another step takes or gives up one of its values, and that step was under way at the same time, has an
+//! - it is bad and has no dead letter: a later step of its row made it valid in the same batch; or
+//! - it wants a code that others took by SQL, at an unknown moment; or
+//! - another step takes or frees one of its values, and that step was in progress at the same time, has an
 //!   unknown outcome (so that the plain database did not get it), or is contested itself.
 //!
-//! Deleting a row, or giving it another value, gives a value up. A pair of `one` and `two` is one value.
+//! Deleting a row, or changing its value, frees a value. A pair of `one` and `two` is one value.
 
 use crate::model::{Fields, Outcome, Place, Row, Step, after, next_states};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of the steps, besides them.
+/// Facts about the steps, besides the steps themselves.
 pub struct Known<'a> {
-    /// Tokens of those that a plain database refuses.
+    /// Tokens of the steps that a plain database refuses.
     pub refused_again: &'a BTreeSet<String>,
     /// Whether the drain refused a step.
     pub has_letter: &'a dyn Fn(&Step) -> bool,
-    /// Codes.
+    /// Codes that others took by SQL.
     pub taken_by_others: &'a [String],
 }
 
-/// A step and the values that it takes or gives up.
+/// A step and the values that it takes or frees.
 #[derive(Debug)]
 pub struct Claim<'a> {
     pub step: &'a Step,
@@ -34,7 +35,7 @@ pub struct Claim<'a> {
     pub is_refused_again: bool,
     /// The drain refused it.
     pub has_letter: bool,
-    /// The two may differ about it, whatever other steps do.
+    /// Whether the two may differ about the step, whatever other steps do.
     is_doubtful: bool,
     is_contested: bool,
 }
@@ -57,7 +58,7 @@ pub fn claims<'a>(rows: &'a BTreeMap<Place, Row>, nameless: &'a [Step], known: &
     claims
 }
 
-/// Finds contested steps by those that are known already; whether there were any.
+/// Finds further contested steps from the known ones. Returns whether there were any.
 fn contest(claims: &mut [Claim<'_>]) -> bool {
     let is_contested = |of: &Claim<'_>| {
         let is_cause = |other: &&Claim<'_>| {
@@ -84,23 +85,23 @@ impl<'a> Claim<'a> {
         Claim { step, values, is_refused_again, has_letter, is_doubtful, is_contested: false }
     }
 
-    /// A plain database and the drain differ about it.
+    /// Whether a plain database and the drain differ about the step.
     fn is_unclear(&self) -> bool {
         self.is_refused_again != self.has_letter
     }
 
-    /// Whether two steps want one value, or one gives up what the other wants.
+    /// Whether two steps want the same value, or one frees a value that the other wants.
     pub fn meets(&self, other: &Claim<'_>) -> bool {
         !self.values.is_disjoint(&other.values)
     }
 
-    /// Nobody can say whether the database would have taken it.
+    /// Whether it is undetermined if the database would have accepted the step.
     pub fn is_contested(&self) -> bool {
         self.is_contested
     }
 }
 
-/// The values that a row takes or gives up by a step, whichever of these states it was in.
+/// The values that a row takes or frees by a step, for all of these states before it.
 fn changed(place: &Place, states: &[Option<Fields>], step: &Step) -> BTreeSet<String> {
     let mut values = BTreeSet::new();
     for before in states {
@@ -111,7 +112,7 @@ fn changed(place: &Place, states: &[Option<Fields>], step: &Step) -> BTreeSet<St
     values
 }
 
-/// The values of a row that others may want, or that must be there.
+/// The values of a row that other rows may want or refer to.
 fn held(place: &Place, row: Option<&Fields>) -> BTreeSet<String> {
     let Some(row) = row else { return BTreeSet::new() };
     if place.0 == "parents" {
@@ -186,16 +187,16 @@ mod tests {
         let two = |second| vec![vec![insert("a", pair(1, 2), (0, 5))], vec![insert("b", pair(1, 2), second)]];
         // The plain database refused the second, the drain the first.
         check(two((4, 9)), &["b"], &["a"], &["a", "b"]);
-        // One after the other: the order is known.
+        // One step after the other: the order is known.
         check(two((6, 9)), &["b"], &["a"], &[]);
-        // Half a pair is no value.
+        // Half a pair is not a value.
         check(
             vec![vec![insert("a", pair(1, 2), (0, 5))], vec![insert("b", pair(1, 3), (4, 9))]],
             &[],
             &["a"],
             &[],
         );
-        // They agree: nothing to say.
+        // Both agree: nothing is contested.
         check(two((4, 9)), &["b"], &["b"], &[]);
     }
 
@@ -220,7 +221,7 @@ mod tests {
         };
         check(rows("code7"), &["a"], &["b"], &["a", "b"]);
         check(rows("code8"), &["a"], &["b"], &[]);
-        // Nothing was unclear about the first.
+        // The first step was not contested.
         check(rows("code7"), &[], &["b"], &[]);
     }
 

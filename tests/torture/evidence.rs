@@ -1,5 +1,5 @@
-//! What is there at the end: rows by SQL and by GET, letters, the server's own comparison, and what a plain
-//! database makes of all that was acknowledged.
+//! The state at the end of a round: rows by SQL and by GET, dead letters, the server's own comparison, and
+//! which acknowledged steps a plain database refuses.
 
 use crate::judge::{Evidence, Letter};
 use crate::model::{Deed, Fields, History, Outcome, Place, Step};
@@ -40,7 +40,7 @@ fn key_of(id: Option<Value>) -> String {
     }
 }
 
-/// What was buried.
+/// The dead letters.
 pub fn letters(archive: &Archive, shape: &Shape) -> Vec<Letter> {
     let there = if shape.is_postgres {
         "SELECT 1 FROM pg_class WHERE relname = 'forebay_dead_letter'"
@@ -62,7 +62,7 @@ pub fn letters(archive: &Archive, shape: &Shape) -> Vec<Letter> {
         .collect()
 }
 
-/// GET of every row that there is or ever was.
+/// GET of every row that exists or ever existed.
 pub fn by_http(
     server: &Server,
     history: &History,
@@ -88,7 +88,7 @@ pub fn by_http(
     shown
 }
 
-/// Counts that are shown although rows have changed since. A change is told within a moment.
+/// Counts that are shown although rows have changed since. A change is reported within a moment.
 pub fn outdated(server: &Server, archive: &Archive) -> Vec<String> {
     let until = Instant::now() + Duration::from_secs(5);
     let mut client = server.client();
@@ -109,7 +109,8 @@ pub fn outdated(server: &Server, archive: &Archive) -> Vec<String> {
     (0..VIEWS).filter_map(&mut differs).collect()
 }
 
-/// Whether the server finds memory and database the same. Letters are judged apart.
+/// The differences that the server finds between memory and database. Dead letters are judged
+/// separately.
 pub fn differences(server: &Server) -> Vec<String> {
     let said = server.admin("POST", "/verify").expect(200);
     let checks = said["checks"].as_array().expect("a list of tables");
@@ -119,7 +120,8 @@ pub fn differences(server: &Server) -> Vec<String> {
     checks.iter().filter(|check| !is_zero(check)).map(Value::to_string).collect()
 }
 
-/// Gives a plain database everything that was acknowledged, in that order; the tokens of what it refuses.
+/// Applies all acknowledged steps to a plain database, in the order of their answers. Returns the tokens
+/// of the refused steps.
 pub fn refused_again(archive: &Archive, shape: &Shape, history: &History) -> BTreeSet<String> {
     match archive {
         Archive::Postgres(client) => try_again(shape, history, |sql| {
@@ -137,7 +139,7 @@ fn try_again(shape: &Shape, history: &History, run: impl Fn(&str) -> Result<(), 
     must(&shape.scratch_sql());
     let rows = history.rows.lock().expect("no thread panics");
     let mut steps: Vec<(&Place, &Step)> = Vec::new();
-    // Parents first, which come before things by the name of their table.
+    // Parents are first, because their table's name sorts before `things`.
     for (place, row) in &*rows {
         if let Some(first) = &row.first {
             must(&statement(place, &Deed::Whole(first.clone())));
@@ -172,7 +174,7 @@ fn statement((table, key): &Place, deed: &Deed) -> String {
     }
 }
 
-/// All of it, from a server that has drained everything, and from what its successor shows.
+/// Collects the evidence, from a server that has drained everything and from its successor.
 pub fn gather(archive: &Archive, shape: &Shape, history: &History, successor: &Server) -> Evidence {
     let database = rows(archive, shape);
     let letters = letters(archive, shape);

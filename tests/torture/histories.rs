@@ -1,12 +1,12 @@
 //! Histories of keys on Valkey: clients that ask any server write and read the same keys, while servers and
 //! nodes are killed, cut off, and have clocks that jump (`ground`). Each history must be linearizable: there
-//! is an order of all that was done, in which every answer is right, and which nothing contradicts that
-//! ended before something else began. What nobody knows the outcome of was done at any time after it was
-//! asked for, or never.
+//! is an order of all operations in which every answer is right, and in which an operation that ended before
+//! another began comes first. An operation of unknown outcome was executed at any time after its request, or
+//! never.
 //!
-//! One Valkey syncs, and every answer counts. On a cluster replicas make writes durable, and a read or a
-//! refusal may show what a failover loses (docs/stores.md): there the answers to writes count, and what is
-//! read when everything has ended.
+//! A single Valkey syncs to disk, and every answer counts. On a cluster replicas make writes durable, and
+//! a read or a refusal may show a write that a failover loses (docs/stores.md): there only the answers to
+//! writes count, and the reads at the very end.
 
 mod ground;
 
@@ -25,12 +25,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 3;
-/// The clients are at the same few keys, and go on to the next together, more or less: the search for an
-/// order takes exponential time in what overlaps.
+/// Operations for each key: clients use the same few keys and proceed to the next ones roughly together,
+/// because the search for an order takes exponential time in the overlapping operations.
 const OPS_PER_KEY: usize = 8;
-/// How long a round is written and read.
+/// How long clients read and write in a round.
 const LENGTH: Duration = Duration::from_secs(8);
-/// How long a client asks for an answer.
+/// How long a client retries for an answer.
 const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(30);
 const BETWEEN_BURSTS: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ route = "GET /cells/{id}"
 get = "cells"
 "#;
 
-/// A row's value, as the endpoints treat it one after the other.
+/// The sequential model of a row: its value, as the endpoints change it one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Cell(Option<i64>);
 
@@ -83,7 +83,7 @@ enum Op {
     Get,
 }
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Said {
     /// 200 or 201, with this value.
@@ -114,7 +114,7 @@ impl SequentialSpec for Cell {
     }
 }
 
-/// What was asked and answered about one key, in the order in which it happened.
+/// A request or an answer for one key, in the order of time.
 #[derive(Clone, Debug)]
 enum Event {
     Asked(Op),

@@ -1,14 +1,14 @@
-//! What was told against what is there.
+//! Compares the answers of a round with its final state.
 //!
-//! Knows nothing of servers: a [`History`] and an [`Evidence`] in, faults out, so that each judgement is
-//! tried on histories that hold its fault.
+//! Uses no server: it takes a [`History`] and an [`Evidence`] and returns faults, so that each judgement
+//! is tested on histories that contain its fault.
 
 use crate::contested::{Claim, Known, claims};
 use crate::model::{Counter, Deed, Fields, History, Outcome, Place, Row, Step};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A change that the drain buried.
+/// A change that became a dead letter.
 #[derive(Debug, Clone)]
 pub struct Letter {
     pub table: String,
@@ -19,33 +19,34 @@ pub struct Letter {
     pub reason: String,
 }
 
-/// What is there at the end.
+/// The state at the end of a round.
 #[derive(Debug, Default)]
 pub struct Evidence {
     pub database: BTreeMap<Place, Fields>,
-    /// What GET answers after a last restart; none: 404.
+    /// The answers to GET after a last restart; `None`: 404.
     pub by_http: BTreeMap<Place, Option<Fields>>,
     pub letters: Vec<Letter>,
-    /// What the server's own comparison finds.
+    /// The differences that the server's own comparison finds.
     pub differences: Vec<String>,
-    /// Tokens of the steps that the database refuses when it gets all that was acknowledged, in its order.
+    /// Tokens of the steps that the database refuses when it gets all acknowledged steps, in the order of
+    /// their answers.
     pub refused_again: BTreeSet<String>,
     /// A trigger writes `label` in upper case.
     pub label_is_upper: bool,
 }
 
-/// What must not be.
+/// A violation of a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// What was acknowledged is not there.
+    /// An acknowledged change is missing.
     Lost(String),
-    /// What was sent once is there more than once.
+    /// A row that was sent once exists more than once.
     Doubled(String),
-    /// The database would have taken what was buried.
+    /// A dead letter whose change the database would have accepted.
     Letter(String),
-    /// A read showed what was undone, or what nobody wrote.
+    /// A read showed a state that was undone, or that no client wrote.
     Undone(String),
-    /// The database refused what was acknowledged, and nobody is told.
+    /// The database refused an acknowledged change, and no dead letter reports it.
     Silent(String),
     /// GET and the database differ.
     Differs(String),
@@ -53,8 +54,8 @@ pub enum Fault {
     Unclean(String),
 }
 
-/// The faults, and how many letters are counted apart: a unique value that others took, or that was taken
-/// at the same time.
+/// Returns the faults, and the number of dead letters that are not judged: for a unique value that others
+/// took, or that was taken at the same time.
 pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     let rows = history.rows.lock().expect("no thread panics");
     let nameless = history.nameless.lock().expect("no thread panics");
@@ -99,7 +100,7 @@ pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     (faults, apart)
 }
 
-/// A step is refused once: what was judged is not judged again, whatever is read again.
+/// A step may be refused only once, even if its record is read again.
 fn judged_twice(claims: &[Claim<'_>], evidence: &Evidence) -> Vec<Fault> {
     let letters = |step: &Step| evidence.letters.iter().filter(|letter| is_named(step, letter)).count();
     let twice = claims.iter().filter(|claim| claim.has_letter && letters(claim.step) > 1);
@@ -116,7 +117,7 @@ fn is_named(step: &Step, letter: &Letter) -> bool {
     step.token.as_ref().is_some_and(|token| letter.row.contains(&note(token)))
 }
 
-/// A token as a letter has it.
+/// A token in the form of a dead letter.
 fn note(token: &str) -> String {
     format!("\"note\":\"{token}\"")
 }
@@ -131,7 +132,7 @@ fn judge_row(place: &Place, row: &Row, evidence: &Evidence) -> Option<Fault> {
     };
     let states = row.states(|step| match (has_letter(step, evidence) || refused_delete(step), step.is_bad) {
         (true, _) => Some(true),
-        // What came after it may have made it good before it was tried.
+        // A later step may have made it valid before it was applied.
         (false, true) => None,
         (false, false) => Some(false),
     });
@@ -188,7 +189,7 @@ fn same(one: Option<&Fields>, other: Option<&Fields>) -> bool {
     }
 }
 
-/// Each note was written by somebody, and stands once.
+/// Each note was written by a client, and exists once.
 fn judge_notes(rows: &BTreeMap<Place, Row>, nameless: &[Step], evidence: &Evidence) -> Vec<Fault> {
     let mut seen = BTreeSet::new();
     let mut faults = Vec::new();
@@ -223,7 +224,7 @@ enum Justice {
 
 fn judge_letter(letter: &Letter, claims: &[Claim<'_>], nameless: &[Step], taken: &[String]) -> Justice {
     if letter.op == "delete" && letter.table == "parents" {
-        // A thing refers to it: which came first is not known.
+        // A thing refers to it, and the order of the two is unknown.
         return Justice::Apart;
     }
     if nameless.iter().any(|step| is_named(step, letter)) {
@@ -238,7 +239,7 @@ fn judge_letter(letter: &Letter, claims: &[Claim<'_>], nameless: &[Step], taken:
         return Justice::Right;
     }
     if step.outcome == Outcome::Unknown && step.may_be_refused {
-        // It has no place in what was acknowledged.
+        // Its place in the acknowledged order is unknown.
         return Justice::Apart;
     }
     let code = fields(step).and_then(|fields| fields.get("code")?.as_str());
@@ -345,7 +346,7 @@ mod tests {
             faults.iter().all(|fault| matches!(fault, Fault::Doubled(_))) && faults.len() == 2,
             "{faults:?}"
         );
-        // A row whose key was never told may be there once, under any key.
+        // A row whose key was never returned may exist once, under any key.
         history.nameless.lock().unwrap().push(step(Deed::Whole(row("n", 1)), Unknown));
         evidence.database.insert(("things", "8".into()), row("n", 1));
         assert_eq!(judge(&history, &evidence).0, []);
@@ -380,7 +381,7 @@ mod tests {
         assert!(matches!(judge(&history, &evidence).0[..], [Fault::Silent(_)]), "nobody is told");
         evidence.letters.push(letter("put", "{\"note\":\"b\"}"));
         assert_eq!(judge(&history, &evidence).0, []);
-        // The insert before it was well.
+        // The insert before it was valid.
         evidence.letters.push(letter("insert", "{\"note\":\"a\"}"));
         evidence.database.clear();
         assert!(matches!(judge(&history, &evidence).0[..], [Fault::Letter(_)]));
@@ -421,7 +422,7 @@ mod tests {
             step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), Unknown),
         ]);
         history.shown(&place(), Some("a"));
-        // The unknown step was shown: from here on it must be there.
+        // The unknown step was shown: it must exist from here on.
         history.shown(&place(), Some("b"));
         assert_eq!(judge(&history, &holds(Some(row("b", 1)))).0, []);
         assert!(matches!(judge(&history, &holds(Some(row("a", 1)))).0[..], [Fault::Lost(_)]));

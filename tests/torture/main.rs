@@ -1,29 +1,28 @@
 //! A torture of Forebay beside a real database: random schemas with random constraints and triggers, clients
-//! over HTTP, others by SQL, a relay that cuts, delays and swallows at every message of the PostgreSQL
-//! protocol, kills of all of them. At the end of each round:
+//! over HTTP, others by SQL, a relay that cuts connections and delays or drops messages of the PostgreSQL
+//! protocol, and kills of all processes. At the end of each round:
 //!
-//! - nothing that was acknowledged is lost, and nothing stands twice; sums are exact
-//! - no letter for anything that the database would have taken in the acknowledged order
-//! - no read showed what was undone
-//! - memory and database hold the same, and so do cached answers that rows' tags drop
-//! - what was answered when it was committed is there, and what was refused then was never shown
+//! - no acknowledged write is lost, and no row exists twice; sums are exact
+//! - no dead letter for a change that the database would have accepted in the acknowledged order
+//! - no read showed a state that was undone
+//! - memory and database are equal, and cached answers that rows' tags drop are up to date
+//! - writes that were answered at their commit exist, and writes refused at commit were never shown
 //!
-//! `schema` draws tables, config and values; `workload` writes; `model` keeps what each client was told;
-//! `round` has things happen; `probe` does what chance seldom brings; `evidence` reads what is there,
-//! `judge` compares, and `contested` finds what cannot be judged. Fifty rounds in a normal run,
-//! FOREBAY_TORTURE_ROUNDS for more (`make torture-database`: 1,000), two at a time, each two on a PostgreSQL
-//! of their own. A failure prints its seed, and FOREBAY_TORTURE_SEED repeats that round,
-//! FOREBAY_TORTURE_ROUNDS times, though not when the kernel scheduled it. With FOREBAY_PLANTED the server
-//! has that bug (`make torture-database-planted`), and it is a failure when no round fails.
-//! FOREBAY_TEST_FOLLOW has tables followed by `logical` decoding or `triggers` in all rounds instead of in
-//! some.
+//! `schema` draws tables, config and values; `workload` writes; `model` records each client's answers;
+//! `round` causes faults; `probe` causes rare situations; `evidence` reads the final state, `judge`
+//! compares, and `contested` finds the steps that cannot be judged. Fifty rounds in a normal run,
+//! FOREBAY_TORTURE_ROUNDS for more (`make torture-database`: 1,000), two at a time, each on its own
+//! PostgreSQL. A failure prints its seed, and FOREBAY_TORTURE_SEED repeats that round,
+//! FOREBAY_TORTURE_ROUNDS times, but not the kernel's scheduling. With FOREBAY_PLANTED the server has that
+//! bug (`make torture-database-planted`), and it is a failure when no round fails. FOREBAY_TEST_FOLLOW has
+//! tables followed by `logical` decoding or `triggers` in all rounds instead of in some.
 //!
-//! `histories` judges what clients of one Redis and of a cluster were told of single keys:
-//! FOREBAY_HISTORY_ROUNDS for more than one round of each, and FOREBAY_PLANTED as above
-//! (`make torture-histories-planted`). `suffixes` judges what a cluster that syncs nothing loses.
+//! `histories` judges the answers of one Redis and of a cluster about single keys:
+//! FOREBAY_HISTORY_ROUNDS for more than one round of each, and FOREBAY_PLANTED as above (`make
+//! torture-histories-planted`). `suffixes` judges which writes a cluster without syncs loses.
 //!
-//! `shards` is the same of Redis before the database, on one server, Sentinel and a cluster in turn: fifty
-//! rounds in a normal run, four at a time, FOREBAY_TORTURE_SHARD_ROUNDS for more.
+//! `shards` runs rounds with Redis in front of the database, on one server, Sentinel and a cluster in
+//! turn: fifty rounds in a normal run, four at a time, FOREBAY_TORTURE_SHARD_ROUNDS for more.
 
 mod contested;
 mod evidence;
@@ -57,7 +56,7 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
 }
 
-/// Clusters are not synced: what is killed here is processes, whose files the kernel keeps.
+/// Clusters are not synced: only processes are killed here, and the kernel keeps their files.
 const SETTINGS: [&str; 6] = [
     "fsync=off",
     "max_connections=60",
@@ -67,9 +66,9 @@ const SETTINGS: [&str; 6] = [
     "max_slot_wal_keep_size=1GB",
 ];
 
-/// Rounds, some at a time, each lane on a PostgreSQL of its own.
+/// Rounds, several at a time, each lane on its own PostgreSQL.
 struct Rounds {
-    /// What the test's name begins with.
+    /// The beginning of the test's name.
     test: &'static str,
     lanes: usize,
     count: u64,
@@ -78,7 +77,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// As many as the variable says, or the default; the seed says which.
+    /// As many rounds as the variable says, or the default; the seed selects them.
     fn of(test: &'static str, variable: &str, default: u64, lanes: usize) -> Rounds {
         let seed = from_environment("FOREBAY_TORTURE_SEED");
         let count = from_environment(variable).unwrap_or(if seed.is_some() { 1 } else { default });
@@ -108,7 +107,7 @@ impl Rounds {
                         if number >= self.count || is_found {
                             break;
                         }
-                        // One that panics is a failure like another; the panic itself is printed by then.
+                        // A panic counts as a failure; its message has already been printed.
                         let seed = self.seed.unwrap_or(first + number);
                         let failure = match catch_unwind(AssertUnwindSafe(|| round(seed, &postgres))) {
                             Ok(Ok(summary)) => {

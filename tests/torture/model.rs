@@ -1,11 +1,10 @@
-//! What clients sent and were told, and what may therefore be there.
+//! The clients' writes and answers, and the states that they allow.
 //!
-//! A row has one owner, who changes it one step at a time, so the order of its steps is known. After a step
-//! of unknown outcome (no answer, or one that says so) the owner leaves the row alone: at most the last
-//! step of a row is unknown. A step that was acknowledged is *settled*, unless the database may still
-//! refuse it; a read that shows an unknown step settles it too, because nobody may be shown what a crash
-//! undoes. Counters are changed by everybody: what was acknowledged is added up, and what is unknown beside
-//! it.
+//! A row has one owner, which changes it one step at a time, so the order of its steps is known. After a
+//! step of unknown outcome (no answer, or one that says so) the owner leaves the row alone: at most the
+//! last step of a row is unknown. A step that was acknowledged is *settled*, unless the database may still
+//! refuse it; a read that shows an unknown step settles it too, because no read may show a state that a
+//! crash undoes. All clients change counters: acknowledged and unknown amounts are summed separately.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,37 +14,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Columns and their values.
 pub type Fields = BTreeMap<String, Value>;
 
-/// What a client asked for.
+/// The change that a client requested.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deed {
     /// Insert or upsert: the whole row.
     Whole(Fields),
     /// These columns.
     Some(Fields),
-    /// `views` by so much.
+    /// An amount added to `views`.
     Views(i64),
     Delete,
 }
 
-/// What the client was told.
+/// The outcome, as far as the client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Acknowledged,
     Unknown,
 }
 
-/// One change of one row. What was refused is no step.
+/// One change of one row. A refused request is not a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub deed: Deed,
-    /// What the row's `note` is after it; none for a deed that leaves the note as it is.
+    /// The row's `note` after the step; `None` for a step that does not change it.
     pub token: Option<String>,
     pub outcome: Outcome,
-    /// The database may refuse it, whatever was told.
+    /// Whether the database may still refuse the step, whatever its answer was.
     pub may_be_refused: bool,
-    /// The database refuses it for its own values.
+    /// Whether the database refuses the step for its own values.
     pub is_bad: bool,
-    /// A read has shown it.
+    /// Whether a read has shown the step.
     pub is_seen: bool,
     /// By [`History::tick`]: when it was sent, and when it was answered.
     pub began: u64,
@@ -61,14 +60,14 @@ impl Step {
 /// The life of one row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
-    /// What was there at the start.
+    /// The row at the start.
     pub first: Option<Fields>,
     pub steps: Vec<Step>,
-    /// `views` and `stock` are everybody's: they are in [`History::counters`].
+    /// Whether all clients change `views` and `stock`, which are then in [`History::counters`].
     pub is_counted: bool,
 }
 
-/// One step done to a row.
+/// A row after one step.
 pub fn after(row: Option<Fields>, deed: &Deed) -> Option<Fields> {
     match (row, deed) {
         (_, Deed::Delete) => None,
@@ -107,14 +106,14 @@ pub fn next_states(
 }
 
 impl Row {
-    /// Every state that the row may be in now, as far as steps may have been refused or lost. `is_out` says
-    /// which steps were refused for certain.
+    /// Every state that the row may be in now, given that steps may have been refused or lost. `is_out`
+    /// says whether a step was certainly refused or certainly not.
     pub fn states(&self, is_out: impl Fn(&Step) -> Option<bool>) -> Vec<Option<Fields>> {
         let first = vec![self.first.clone()];
         self.steps.iter().fold(first, |states, step| next_states(states, step, is_out(step)))
     }
 
-    /// A read showed a row with this note, or none. False: it cannot have.
+    /// A read showed a row with this note, or no row. Returns false if that is impossible.
     pub fn shown(&mut self, note: Option<&str>) -> bool {
         let of = |state: &Option<Fields>| {
             state.as_ref().map(|row| row.get("note").and_then(Value::as_str).unwrap_or("").to_owned())
@@ -135,10 +134,10 @@ impl Row {
     }
 }
 
-/// A number that everybody adds to.
+/// A number that all clients add to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// At most so much was added by now.
+    /// The upper bound of what was added so far.
     pub sent: i64,
     pub acknowledged: i64,
     pub unknown: i64,
@@ -147,18 +146,18 @@ pub struct Counter {
 /// A table and a key, as text.
 pub type Place = (&'static str, String);
 
-/// Everything. Locks are held for an entry at a time, never over I/O.
+/// The record of a round. Locks are held for one entry at a time, never over I/O.
 #[derive(Default)]
 pub struct History {
     clock: AtomicU64,
     pub rows: Mutex<BTreeMap<Place, Row>>,
-    /// `views` and `stock` of the rows that are there from the start, from zero.
+    /// `views` and `stock` of the rows that exist from the start, counted from zero.
     pub counters: Mutex<BTreeMap<(String, &'static str), Counter>>,
-    /// Inserts whose answer, and so whose key, is not known.
+    /// Inserts whose answer, and therefore key, is unknown.
     pub nameless: Mutex<Vec<Step>>,
     /// Unique values that others held at some time.
     pub taken_by_others: Mutex<Vec<String>>,
-    /// What a read showed that it cannot have.
+    /// Impossible results of reads.
     pub wrong_reads: Mutex<Vec<String>>,
 }
 
@@ -173,13 +172,13 @@ impl History {
         self.rows.lock().expect("no thread panics").entry(place).or_default().steps.push(step);
     }
 
-    /// So much is about to be added to a counter.
+    /// An amount is about to be added to a counter.
     pub fn sends(&self, key: &str, column: &'static str, by: i64) {
         let mut counters = self.counters.lock().expect("no thread panics");
         counters.entry((key.to_owned(), column)).or_default().sent += by;
     }
 
-    /// The views of a row that is there from the start, as far as they are acknowledged.
+    /// The acknowledged views of a row that exists from the start.
     pub fn acknowledged(&self, key: &str) -> i64 {
         self.views(key).acknowledged
     }
@@ -189,7 +188,8 @@ impl History {
         counters.get(&(key.to_owned(), "views")).copied().unwrap_or_default()
     }
 
-    /// A read that began when `acknowledged` were showed so many views of a row that is there from the start.
+    /// A read that began when `acknowledged` views were acknowledged showed `shown` views of a row that
+    /// exists from the start.
     pub fn sum_shown(&self, key: &str, acknowledged: i64, shown: i64) {
         let sent = self.views(key).sent;
         if !(acknowledged..=sent).contains(&shown) {

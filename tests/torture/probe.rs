@@ -1,7 +1,7 @@
-//! What a round seldom meets by chance, done on purpose once everything is drained and the network is whole.
+//! Causes situations that are rare in a round, once everything is drained and the network works.
 //!
-//! [`old_tag`] moves a row from one kept answer to another. [`duel`] has a row counted up by memory and
-//! changed by SQL while it is read, so that the follower reads it between an own change and its position.
+//! [`old_tag`] moves a row from one cached answer to another. [`duel`] increments a row in memory and
+//! changes it by SQL during reads, so that the follower reads it between an own change and its position.
 
 use crate::evidence;
 use crate::model::{History, Outcome};
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 const DUEL: Duration = Duration::from_millis(400);
 
-/// A row loses its number of views by SQL and gets it back: kept counts drop by the old values and by the
-/// new ones. The error says which did not.
+/// Changes a row's number of views by SQL, and changes it back: cached counts must be dropped by the old
+/// values and by the new ones. The error says which was not.
 pub fn old_tag(server: &Server, archive: &Archive) -> Result<(), String> {
     let some = format!("SELECT id::text, views FROM things WHERE views BETWEEN 0 AND {} LIMIT 1", VIEWS - 1);
     let Some(row) = archive.rows(&some).pop() else { return Ok(()) };
     let [Some(id), Some(views)] = &row[..] else { panic!("{some}: {row:?}") };
     let mut client = server.client();
-    // Beyond every number that is asked for.
+    // Larger than every number that is queried.
     for new in ["1000000", views] {
         client.get(&format!("/with/{views}")).expect(200);
         archive.rows(&format!("UPDATE things SET views = {new} WHERE id::text = '{id}'"));
@@ -33,7 +33,7 @@ pub fn old_tag(server: &Server, archive: &Archive) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes by HTTP and by SQL and reads of one row for a while, noted in the history.
+/// Writes by HTTP and by SQL and reads of one row for a while, recorded in the history.
 pub fn duel(server: &Server, archive: &Archive, shape: &Shape, history: &History) {
     let key = &shape.pinned()[0];
     let stop = AtomicBool::new(false);

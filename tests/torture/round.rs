@@ -1,4 +1,4 @@
-//! One round: tables, a server before them, everybody writes, things die, and in the end all is compared.
+//! One round: tables, a server in front of them, clients that write, faults, and a comparison at the end.
 
 use crate::evidence;
 use crate::judge::judge;
@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
 const OTHERS: usize = 2;
-/// How often a comparison that a fault of the network ended is asked for again.
+/// How often a comparison is retried when a network fault ended it.
 const PATIENCE: usize = 3;
-/// How long faults of the network that have not happened are waited for, once nobody writes any more.
+/// How long to wait for armed network faults, once no client writes any more.
 const FAULTS_LEFT: Duration = Duration::from_secs(1);
 
-/// What a round did, for the one who reads along.
+/// The summary of a round, for its printed line.
 #[derive(Default)]
 pub struct Summary {
     pub steps: usize,
@@ -32,16 +32,16 @@ pub struct Summary {
     pub faults: usize,
 }
 
-/// Where a round takes place.
+/// The stores and processes of a round.
 struct Ground<'a> {
     postgres: &'a Postgres,
     stores: Option<Stores>,
     folder: Folder,
     relay: Relay,
     start: Start,
-    /// The port of the server, also while it is away.
+    /// The port of the server, reserved also while the server is down.
     _port: Port,
-    /// What happened, in order.
+    /// A log of the events, in order.
     told: String,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Ground<'a> {
         let _ = writeln!(self.told, "  {what}");
     }
 
-    /// The role of the database's owner, ended wherever it is at work on this round's database.
+    /// Terminates the connections to this round's database.
     fn terminate(&self) {
         let name = self.database_url();
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -96,7 +96,7 @@ impl<'a> Ground<'a> {
         ));
     }
 
-    /// The slots of this round's database, unless they are in use again.
+    /// Drops the slots of this round's database, unless they are in use again.
     fn drop_slots(&self) {
         let name = self.database_url();
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -107,7 +107,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// Runs the round of this seed. The error says everything that was found.
+/// Runs the round of this seed. The error lists all faults.
 pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let mut random = StdRng::seed_from_u64(seed);
     let shape = Shape::draw(&mut random);
@@ -126,15 +126,15 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
         });
         compared.map_err(|what| tell(what, &history, &ground, &server))?;
     }
-    // What the server shows that goes on is compared with what the one shows that begins again: from a
-    // checkpoint and what was changed since, or from all that the database has.
+    // Compares what the running server shows with what it shows after a restart: from a checkpoint and
+    // later changes, or from the whole database.
     let before = (shape.follows && !shape.changes && !has_letters(&ground, &shape)).then(|| {
         let database = evidence::rows(&ground.archive(), &shape);
         evidence::by_http(&server, &history, &database)
     });
     server.kill();
     if random.random_bool(0.2) {
-        // There is none when the round was short.
+        // An error means that a short round has no checkpoint.
         let _ = std::fs::remove_file(ground.folder.data().join("checkpoint"));
     }
     let server = ground
@@ -176,13 +176,13 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     Err(report)
 }
 
-/// An error with what led to it.
+/// An error, with the events that led to it.
 fn tell(what: String, history: &History, ground: &Ground<'_>, server: &Server) -> String {
     let story = story(history, &what, ground);
     format!("{what}\n{}\n{story}{}", ground.told, server.output())
 }
 
-/// What clients did to the rows that an error names, and the letters of these.
+/// The clients' steps on the rows that an error names, and the dead letters of these rows.
 fn story(history: &History, what: &str, ground: &Ground<'_>) -> String {
     let mut story = String::new();
     for ((table, key), row) in &*history.rows.lock().expect("no thread panics") {
@@ -199,12 +199,12 @@ fn story(history: &History, what: &str, ground: &Ground<'_>) -> String {
     story
 }
 
-/// Memory and what is cached are the database, when everything is drained and nobody writes. The error says
-/// what differs.
+/// Checks that memory and cached answers equal the database, when everything is drained and no client
+/// writes. The error says what differs.
 fn compare(ground: &Ground<'_>, shape: &Shape, server: &Server) -> Result<(), String> {
     let verify = || Client::connect(server.admin)?.call("POST", "/verify", &[], None);
     let mut answer = verify();
-    // The network may have a fault left.
+    // A network fault may still be armed.
     for _ in 0..PATIENCE {
         if !answer.as_ref().is_ok_and(|answer| answer.status < 300) {
             answer = verify();
@@ -225,7 +225,7 @@ fn compare(ground: &Ground<'_>, shape: &Shape, server: &Server) -> Result<(), St
     if outdated.is_empty() { Ok(()) } else { Err(format!("what is kept is outdated: {outdated:#?}")) }
 }
 
-/// What chance seldom brings. The error says what was kept too long, or what differs afterwards.
+/// Causes rare situations. The error says what was cached too long, or what differs afterwards.
 fn probe(ground: &Ground<'_>, shape: &Shape, history: &History, server: &Server) -> Result<(), String> {
     if shape.is_tagged {
         probe::old_tag(server, &ground.archive())?;
@@ -241,7 +241,7 @@ fn begin(history: &History, place: Place, fields: Fields) {
     history.rows.lock().expect("no thread panics").insert(place, row);
 }
 
-/// Has everything drained. The error says what the server and the database were doing instead.
+/// Drains everything. The error says what the server and the database were doing instead.
 fn drain(ground: &Ground<'_>, server: &Server) -> Result<(), String> {
     let answer = server.try_drain();
     if answer.as_ref().is_ok_and(|answer| answer.status < 300) {
@@ -267,7 +267,7 @@ fn has_letters(ground: &Ground<'_>, shape: &Shape) -> bool {
     !evidence::letters(&ground.archive(), shape).is_empty()
 }
 
-/// Everybody writes, while things die. The server that is there at the end.
+/// Clients write while faults happen. Returns the server that runs at the end.
 fn rage(
     ground: &mut Ground<'_>,
     shape: &Shape,
@@ -286,7 +286,7 @@ fn rage(
             let (stage, seed) = (&stage, random.random());
             scope.spawn(move || other(stage, number, seed));
         }
-        // What most can go wrong at, in every other round, whatever else happens.
+        // The faults with the most consequences, in every other round, besides all others.
         if shape.is_postgres && random.random_bool(0.5) {
             ground.tell("armed: the answer to a COMMIT is lost");
             ground.relay.arm(Fault { at: At::Committed, harm: Harm::Cut });
@@ -298,12 +298,13 @@ fn rage(
         }
         thread::sleep(Duration::from_millis(random.random_range(30..150)));
         if let (Ok(server), true) = (&server, random.random_bool(0.9)) {
-            // The start after the round goes on from here: nobody writes again what it does not hear of.
+            // The start after the round continues from here: no client repeats changes that the server
+            // was not told of.
             ground.tell("a last checkpoint");
             server.begin_checkpoint();
         }
         stop.store(true, Ordering::Relaxed);
-        // What was written last is drained under the faults that are left.
+        // The last writes are drained under the remaining faults.
         let until = Instant::now() + FAULTS_LEFT;
         while ground.relay.armed() > 0 && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));
@@ -313,14 +314,14 @@ fn rage(
     })
 }
 
-/// One thing happens.
+/// Causes one fault.
 fn happen(
     ground: &mut Ground<'_>,
     shape: &Shape,
     server: Server,
     random: &mut StdRng,
 ) -> Result<Server, String> {
-    // What a start finds was often taken a moment ago, or is being taken when the process dies.
+    // Often a checkpoint was taken a moment ago, or is being taken when the process dies.
     if random.random_bool(0.4) {
         ground.tell("a checkpoint");
         server.begin_checkpoint();
@@ -336,7 +337,7 @@ fn happen(
             if random.random_bool(0.7) {
                 return Ok(server);
             }
-            // What a start learns and keeps is what the next one has, before there is another checkpoint.
+            // The next start depends on what this start has stored, before there is another checkpoint.
             ground.tell("kill -9 once more");
             thread::sleep(Duration::from_millis(random.random_range(20..400)));
             let ended = server.output();
@@ -387,7 +388,7 @@ fn happen(
     }
 }
 
-/// Connections end, and sometimes what the database keeps for them goes with them.
+/// Terminates connections, and sometimes drops the replication slots.
 fn terminate(ground: &mut Ground<'_>, random: &mut StdRng) {
     ground.tell("backends are terminated");
     ground.terminate();
@@ -397,7 +398,7 @@ fn terminate(ground: &mut Ground<'_>, random: &mut StdRng) {
     }
 }
 
-/// Others go on writing for a while.
+/// Keeps the server down for a while, during which others continue to write.
 fn stay_down(ground: &mut Ground<'_>, random: &mut StdRng) {
     if random.random_bool(0.5) {
         let down = Duration::from_millis(random.random_range(20..400));
@@ -406,7 +407,7 @@ fn stay_down(ground: &mut Ground<'_>, random: &mut StdRng) {
     }
 }
 
-/// A server on what the one before it left. A fault of the network does not end a start.
+/// Starts a server on the data of the previous one. A network fault does not end a start.
 fn restart(ground: &Ground<'_>, before: &str) -> Result<Server, String> {
     ground
         .start

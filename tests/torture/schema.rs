@@ -1,10 +1,10 @@
-//! A random shape of the tables: SQL that makes them, the config before them, and values for their columns,
-//! good and bad.
+//! A random shape of the tables: SQL that creates them, the config of the server, and values for their
+//! columns, good and bad.
 //!
 //! `things` has a key of one kind, always `note` (the token of the last write), `views` and `stock`
 //! (counters), and some of the columns of [`POOL`]. `parents` is a second hot table that a column may refer
-//! to. A value is *bad* when the database refuses it whatever else it holds; a column is *relational* when
-//! other rows decide.
+//! to. A value is *bad* when the database refuses it whatever other rows contain; a column is *relational*
+//! when other rows decide.
 
 use crate::model::Fields;
 use rand::rngs::StdRng;
@@ -12,7 +12,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// What the key is.
+/// The kind of key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Serial,
@@ -20,16 +20,16 @@ pub enum Key {
     Text,
 }
 
-/// What a column holds, and which rule the database has for it.
+/// The type of a column, and the database's rule for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `varchar(8)`.
     Label,
-    /// `smallint` with a CHECK that memory judges, unless a trigger stands before it.
+    /// `smallint` with a CHECK that memory checks, unless a trigger runs before it.
     Smallint,
-    /// `integer` with a CHECK that the database alone judges.
+    /// `integer` with a CHECK that only the database checks.
     Positive,
-    /// `numeric(6,2)` with a CHECK that the database alone judges.
+    /// `numeric(6,2)` with a CHECK that only the database checks.
     Price,
     /// An enum type.
     Status,
@@ -41,11 +41,11 @@ pub enum Kind {
     Pair,
     /// A reference to `parents`.
     Parent,
-    /// `jsonb`, which keeps a value in a form of its own.
+    /// `jsonb`, which normalises a value.
     Document,
 }
 
-/// A column besides those that are always there.
+/// A column besides those that always exist.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     pub name: &'static str,
@@ -65,9 +65,10 @@ pub struct Shape {
     pub changes: bool,
     /// Others write to the tables.
     pub is_shared: bool,
-    /// Memory takes over what others write.
+    /// Whether memory follows the changes of others.
     pub follows: bool,
-    /// Who tells of it, as the URL says: logical decoding, triggers, or what can be had.
+    /// The method of following, as in the URL: logical decoding, triggers, or whichever is
+    /// available.
     pub follow: &'static str,
     /// Counts by `views` are cached, and dropped by the tags of rows as they were and as they are.
     pub is_tagged: bool,
@@ -88,17 +89,17 @@ const POOL: [(&str, Kind); 10] = [
     ("doc", Kind::Document),
 ];
 
-/// PL/pgSQL's own, an application's, and two that look as if something else were wrong.
+/// PL/pgSQL's default, an application's, and two that suggest another kind of error.
 const SQLSTATES: [&str; 4] = ["P0001", "SH001", "P0002", "42501"];
 
-/// What SQLite has, or a hot table of it.
+/// The kinds that SQLite, or a hot table on it, supports.
 const OF_SQLITE: [Kind; 3] = [Kind::Positive, Kind::Code, Kind::Label];
 
-/// Parents that are there from the start and stay.
+/// Number of parents that exist from the start and stay.
 pub const PARENTS: usize = 4;
-/// Things that are there from the start, stay, and are counted up by everybody.
+/// Number of things that exist from the start, stay, and are incremented by all clients.
 pub const PINNED: usize = 3;
-/// Values of `views` of which it is read how many rows have them.
+/// Values of `views` for which clients read the number of rows.
 pub const VIEWS: i64 = 20;
 const CODES: u32 = 40;
 const PAIRS: u32 = 60;
@@ -120,7 +121,7 @@ impl Kind {
         }
     }
 
-    /// Whether other rows decide if a value is taken, in a way that memory does not know.
+    /// Whether other rows decide if a value is accepted, in a way that memory cannot check.
     fn is_relational(self) -> bool {
         matches!(self, Kind::Pair | Kind::Parent)
     }
@@ -135,7 +136,7 @@ impl Kind {
             Kind::Flag => json!(random.random_bool(0.5)),
             Kind::Code => json!(format!("code{}", random.random_range(0..CODES))),
             Kind::Pair => json!(random.random_range(0..PAIRS)),
-            // Seldom one that is not always there.
+            // Rarely a parent that does not always exist.
             Kind::Parent => json!(format!(
                 "p{}",
                 random.random_range(0..PARENTS) + 2 * usize::from(random.random_bool(0.1))
@@ -161,7 +162,7 @@ impl Kind {
 /// A row's values as a client sends them.
 pub struct Drawn {
     pub fields: Fields,
-    /// The database refuses it.
+    /// Whether the database refuses the values.
     pub is_bad: bool,
     /// Other rows decide whether the database takes it.
     pub is_relational: bool,
@@ -237,13 +238,14 @@ impl Shape {
         drawn
     }
 
-    /// Memory knows who has a code, but not that others took it, or that who gave it up was refused.
+    /// Memory knows which row has a code, but not that others took it, or that the change that freed
+    /// it was refused.
     fn codes_may_be_refused(&self) -> bool {
         let has_bad = |column: &Column| column.kind.bad(&mut StdRng::seed_from_u64(0)).is_some();
         self.is_shared || self.raises.is_some() || self.columns.iter().any(has_bad)
     }
 
-    /// Whether rows can get into each other's way in ways that only the database knows.
+    /// Whether rows can conflict in ways that only the database can check.
     pub fn is_relational(&self) -> bool {
         let is = |column: &Column| {
             column.kind.is_relational() || column.kind == Kind::Code && self.codes_may_be_refused()
@@ -251,7 +253,7 @@ impl Shape {
         self.columns.iter().any(is)
     }
 
-    /// A key that a client chooses; a serial one is the database's to choose.
+    /// A key that a client chooses; `None` for a serial key, which is generated.
     pub fn new_key(&self, random: &mut StdRng, name: &str) -> Option<Value> {
         match self.key {
             Key::Serial => None,
@@ -260,7 +262,7 @@ impl Shape {
         }
     }
 
-    /// The keys of the things that are there from the start.
+    /// The keys of the things that exist from the start.
     pub fn pinned(&self) -> Vec<String> {
         (1..=PINNED)
             .map(|number| match self.key {
@@ -296,7 +298,7 @@ impl Shape {
         }
         sql += ");\n";
         if self.is_tagged && self.is_postgres {
-            // So that logical decoding tells the previous values.
+            // So that logical decoding reports the previous values.
             sql += "ALTER TABLE things REPLICA IDENTITY FULL;\n";
         }
         sql
@@ -319,7 +321,7 @@ impl Shape {
         sql
     }
 
-    /// The tables with what is in them from the start.
+    /// The tables with their initial rows.
     pub fn sql(&self, random: &mut StdRng) -> String {
         let mut sql = self.tables() + &self.triggers();
         for parent in 0..PARENTS {
@@ -327,7 +329,7 @@ impl Shape {
         }
         for (number, key) in self.pinned().into_iter().enumerate() {
             let row = self.values(random, "start", true, false).fields;
-            // Nothing that another row could want.
+            // No value that another row could want.
             let values =
                 row.iter().filter(|(name, _)| !["code", "one", "two", "parent"].contains(&name.as_str()));
             let (mut names, mut texts) = ("id".to_owned(), literal(&json!(key)));
@@ -336,7 +338,7 @@ impl Shape {
                 texts += &format!(", {}", literal(value));
             }
             for column in self.columns.iter().filter(|column| column.kind == Kind::Pair) {
-                // Beyond what is drawn.
+                // Outside the range of drawn values.
                 let (value, name) = (1000 + number, column.name);
                 names += &format!(", {name}");
                 texts += &format!(", {value}");
@@ -349,13 +351,13 @@ impl Shape {
         sql
     }
 
-    /// The same tables, empty, to try again what was acknowledged: in PostgreSQL in a schema of their own.
+    /// The same tables, empty, to replay the acknowledged steps: in PostgreSQL in a separate schema.
     pub fn scratch_sql(&self) -> String {
         let own = if self.is_postgres { "CREATE SCHEMA scratch; SET search_path = scratch; " } else { "" };
         format!("{own}{}{}", self.tables(), self.triggers())
     }
 
-    /// The config before them.
+    /// The config for these tables.
     pub fn config(&self) -> String {
         let mut all: Vec<&str> = vec!["note"];
         all.extend(self.columns.iter().map(|column| column.name));
@@ -409,8 +411,8 @@ pub fn one_of<'a, T>(random: &mut impl Rng, all: &'a [T]) -> &'a T {
     &all[random.random_range(0..all.len())]
 }
 
-/// The config with each write of a thing a second time, answered when it is committed. Nobody waits long for
-/// a database that is away: what is not answered is of unknown outcome.
+/// The config with each write of a thing a second time, answered when it is committed. The timeout is short,
+/// so that a write without an answer soon counts as of unknown outcome.
 fn with_strict(config: &str) -> String {
     let mut all = config.replace("[[endpoint]]\n", "[[endpoint]]\ntimeout = \"2s\"\n");
     let writes = |block: &&str| {

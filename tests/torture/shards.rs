@@ -1,6 +1,6 @@
-//! Rounds on Redis: clients that each write in an order that the database's constraints allow, whatever
-//! server they happen to ask, while servers, a drainer and nodes of Redis are killed and COMMITs are slow or
-//! lost. At the end everything that was acknowledged is there, nothing else, and without a letter.
+//! Rounds on Redis: clients that each write in an order that the database's constraints allow, through any
+//! of the servers, while servers, a drainer and nodes of Redis are killed and COMMITs are slow or lost. At
+//! the end the database contains exactly the acknowledged writes, and no dead letter.
 //!
 //! The seed chooses the shape, or FOREBAY_TORTURE_TOPOLOGY by its name ([`SHAPES`]).
 
@@ -21,9 +21,9 @@ use writer::{Told, Writer};
 
 const CLIENTS: usize = 3;
 const SERVERS: usize = 2;
-/// How long a server is tried to be started while nodes of Redis are dead.
+/// How long starting a server is retried while nodes of Redis are dead.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long a node stays dead at most: some live through it, some see a failover.
+/// How long a node stays dead at most: sometimes it returns in time, sometimes a failover happens.
 const DEAD_MAX_MS: u64 = 6_000;
 
 /// The shapes of Redis, with their shards.
@@ -97,16 +97,16 @@ struct Ground {
     relay: Option<Relay>,
     stores: Option<Stores>,
     memory: Local,
-    /// A node that is dead, and when it is started again.
+    /// A dead node, and when it is started again.
     dead: Option<(String, Instant)>,
-    /// What a server said last that did not start.
+    /// The output of the last server that did not start.
     unstarted: String,
     start: Start,
     servers: Vec<Option<Server>>,
-    /// The ports of the servers, also while a server is away.
+    /// The ports of the servers, reserved also while a server is down.
     ports: Vec<Port>,
     drainer: Option<Child>,
-    // Removed after those who use it.
+    // Dropped after the processes that use it.
     folder: Folder,
 }
 
@@ -162,7 +162,7 @@ impl Ground {
         }
     }
 
-    /// Starts a server. One that finds a node dead ends, and is left out.
+    /// Starts a server. A server that finds a dead node ends, and is left out.
     fn try_start_server(&mut self, at: usize) -> Result<(), String> {
         let start = self.start.clone().listen(&self.ports[at].address().to_string());
         let start = start.data(self.folder.path().join(format!("server-{at}")));
@@ -177,14 +177,14 @@ impl Ground {
         Ok(())
     }
 
-    /// Starts what is not there.
+    /// Starts the dead node and the servers that do not run.
     fn start_all(&mut self) -> Result<(), String> {
         self.revive()?;
         let began = Instant::now();
         for at in 0..self.servers.len() {
             while self.servers[at].is_none() {
                 match self.try_start_server(at) {
-                    // A replica may not have caught up yet.
+                    // A replica may not be in sync yet.
                     Err(_) if began.elapsed() < PATIENCE && self.has_replicas() => {
                         thread::sleep(Duration::from_millis(200));
                     }
@@ -207,12 +207,14 @@ impl Ground {
         }
     }
 
-    /// One node at a time: with its replica dead as well, what a primary has is nowhere else.
+    /// One node at a time: with its replica dead too, a primary would have the only copy of its
+    /// data.
     fn harm_node(&mut self, random: &mut StdRng) -> Result<(), String> {
         if self.dead.is_some() {
             return Ok(());
         }
-        // Sentinel takes seconds to bring back what it has seen die; meanwhile nothing is written.
+        // Sentinel takes seconds to restore a node that it has seen die; no write is accepted
+        // meanwhile.
         self.memory.wait_ready().map_err(|error| error.to_string())?;
         let nodes = self.memory.topology().servers();
         let name = self.memory.nodes()[random.random_range(0..nodes)].name.clone();
@@ -238,13 +240,13 @@ impl Ground {
 
     fn kill_drainer(&mut self) {
         if let Some(mut drainer) = self.drainer.take() {
-            // One that has ended by itself cannot be killed.
+            // An error means that the process has already ended.
             let _ = drainer.kill();
             drainer.wait().expect("a child can be waited for");
         }
     }
 
-    /// Something dies, or is slow.
+    /// Causes a fault: a process dies, or COMMITs are slow.
     fn harm(&mut self, random: &mut StdRng) -> Result<(), String> {
         for at in 0..self.servers.len() {
             if self.servers[at].is_none() {
@@ -255,7 +257,7 @@ impl Ground {
             0 | 1 => {
                 let at = random.random_range(0..self.servers.len());
                 self.kill_server(at);
-                // A replica that is not in step yet makes it end, too.
+                // A replica that is not in sync yet also makes the server end.
                 if let (Err(error), false) = (self.try_start_server(at), self.has_replicas()) {
                     return Err(error);
                 }
@@ -283,7 +285,7 @@ impl Ground {
         Ok(())
     }
 
-    /// What is in the database, by table and id.
+    /// The rows in the database, by table and id.
     fn rows(&self) -> BTreeMap<(&'static str, String), Vec<Option<String>>> {
         let archive = self.archive();
         let columns = [
@@ -340,7 +342,7 @@ impl Ground {
     }
 }
 
-/// The shape of the round with this seed: rounds whose seeds follow each other have them in turn.
+/// The shape of the round with this seed: consecutive seeds use the shapes in turn.
 fn shape(seed: u64) -> (&'static str, Topology, u16) {
     match std::env::var("FOREBAY_TORTURE_TOPOLOGY") {
         Ok(name) => {
@@ -355,7 +357,8 @@ fn shape(seed: u64) -> (&'static str, Topology, u16) {
 pub fn run(seed: u64, postgres: &Postgres) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
     let (name, topology, shards) = shape(seed);
-    // Two processes are too many for SQLite's one writer when one of them is killed all the time.
+    // SQLite has a single writer, which two processes cannot share when one of them is killed
+    // repeatedly.
     let is_postgres = random.random_range(0..4) != 0;
     let began = Instant::now();
     let mut ground = Ground::new(is_postgres.then_some(postgres), (topology, shards));

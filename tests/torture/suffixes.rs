@@ -1,8 +1,7 @@
-//! What `durability = "async"` loses: a primary of a cluster dies with its machine, and of its append-only
-//! file there is what had reached the disk, which is where a random place of it is here. Of each shard the
-//! writes that were acknowledged first are there then, and the last ones are not; between the two no write is
-//! missing. The database may have been ahead of the file, or far behind. What is written afterwards is
-//! neither lost nor taken for what was there before.
+//! Which writes `durability = "async"` loses: a primary of a cluster dies with its machine, and only the part
+//! of its append-only file that had reached the disk is left; here the file is truncated at a random place.
+//! Each shard then has its first acknowledged writes and lacks its last ones, without a gap. The database may
+//! have been ahead of the file, or far behind. Later writes are neither lost nor confused with the lost ones.
 
 use forebay_tests::{Client, Folder, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Node, Persistence, Spec, Topology};
@@ -13,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 const WRITES: usize = 400;
-/// After the loss.
+/// Number of writes after the loss.
 const MORE: usize = 100;
 
 const CONFIG: &str = r#"
@@ -35,7 +34,7 @@ route = "GET /entries/{id}"
 get = "entries"
 "#;
 
-/// One round. The error names what is missing between what is there.
+/// One round. The error names a write that is missing before an existing one.
 pub fn run(seed: u64) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
     let (folder, stores) = (Folder::new(), Stores::postgres());
@@ -48,7 +47,7 @@ pub fn run(seed: u64) -> Result<(), String> {
     let node = memory.nodes().choose(&mut random).expect("there are some");
     let before_bytes = file_bytes(&memory, node);
 
-    // Drained while they are written, or up to a moment, or not at all.
+    // The writes are drained meanwhile, or up to a moment, or not at all.
     let undrained_from = random.random_range(0..WRITES * 2);
     let mut client = server.client();
     let names = |from: usize, count: usize| (from..from + count).map(|number| format!("entry {number}"));
@@ -104,7 +103,7 @@ fn target(name: &str) -> String {
     format!("/entries/{}", name.replace(' ', "%20"))
 }
 
-/// Whether a row is there, once the shard is repaired.
+/// Whether a row exists, once the shard is repaired.
 fn is_shown(server: &Server, name: &str) -> bool {
     wait_for("its shard is repaired", || match server.client().get(&target(name)).status {
         200 => Some(true),
@@ -124,7 +123,7 @@ fn file_bytes(memory: &Local, node: &Node) -> u64 {
     file(memory, node).metadata().expect("its file").len()
 }
 
-/// Of each row the key of the hash that it stands in.
+/// For each row, the key of the hash that contains it.
 fn shards(memory: &Local) -> BTreeMap<String, String> {
     let mut shards = BTreeMap::new();
     for node in memory.nodes() {
@@ -140,7 +139,8 @@ fn shards(memory: &Local) -> BTreeMap<String, String> {
     shards
 }
 
-/// How many are lost; the error names what is shown of a shard behind what is lost.
+/// Returns how many writes are lost; the error names a write of a shard that is shown although an
+/// earlier one is lost.
 fn lost(told: &[String], shown: &BTreeSet<&str>, shards: &BTreeMap<String, String>) -> Result<usize, String> {
     let mut first_lost: BTreeMap<&str, &str> = BTreeMap::new();
     for name in told {
@@ -161,7 +161,7 @@ fn a_write_that_is_missing_before_one_that_is_there_is_found() {
         told.iter().enumerate().map(|(at, name)| (name.clone(), format!("shard {}", at % 2))).collect();
     let lost = |shown: &[&str]| lost(&told, &shown.iter().copied().collect(), &shards);
     assert_eq!(lost(&["0", "1", "2", "3", "4", "5"]), Ok(0));
-    // Of one shard the last two, of the other one nothing.
+    // One shard has lost its last two writes, the other one none.
     assert_eq!(lost(&["0", "1", "3", "5"]), Ok(2));
     let failure = lost(&["0", "1", "4", "3", "5"]).expect_err("a hole");
     assert!(failure.starts_with("4 is shown, and 2"), "{failure}");

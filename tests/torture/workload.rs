@@ -1,5 +1,5 @@
-//! Clients over HTTP, each the owner of some rows, and others who write by SQL. They go on through every
-//! fault and note what they were told.
+//! Clients over HTTP, each the owner of some rows, and others who write by SQL. They continue during
+//! every fault and record their answers.
 
 use crate::model::{Deed, Fields, History, Outcome, Place, Step};
 use crate::schema::{Drawn, Key, Shape, VIEWS, literal, one_of};
@@ -11,16 +11,16 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Rows that a client has at one time.
+/// Number of rows that a client has at one time.
 const SLOTS: usize = 5;
 
 /// Steps of one row that may be refused: each doubles the states that it may be in.
 const DOUBTS: usize = 5;
 
-/// How many of the writes wait for the database.
+/// The part of the writes that wait for the database.
 const STRICT: f64 = 0.3;
 
-/// The route of a write, and what is to be expected of it: one that waits for the database is refused
+/// The route of a write, and the expected outcome: a write that waits for the database is refused
 /// before its answer or not at all.
 fn strict_or_hot(random: &mut StdRng, target: String, drawn: Drawn) -> (String, Drawn) {
     match random.random_bool(STRICT) {
@@ -29,18 +29,18 @@ fn strict_or_hot(random: &mut StdRng, target: String, drawn: Drawn) -> (String, 
     }
 }
 
-/// What all of them share.
+/// The state that all clients share.
 pub struct Stage<'a> {
     pub shape: &'a Shape,
     pub history: &'a History,
-    /// Where the server is now.
+    /// The current address of the server.
     pub address: SocketAddr,
     pub stop: &'a AtomicBool,
-    /// The database itself, for those who write by SQL.
+    /// The URL of the database itself, for writers by SQL.
     pub database: &'a str,
 }
 
-/// What came back.
+/// The outcome of a request.
 enum Told {
     Answer(Answer),
     Unknown,
@@ -91,7 +91,7 @@ pub fn client(stage: &Stage<'_>, number: usize, seed: u64) {
         retired: Vec::new(),
         parents: 0,
     };
-    // One of those that are there from the start is its own to update.
+    // Each client owns one of the initial rows for updates.
     if let Some(key) = stage.shape.pinned().get(number) {
         owner.slots[0] = Some(key.clone());
     }
@@ -106,7 +106,7 @@ struct Owner<'a> {
     number: usize,
     steps: usize,
     slots: Vec<Option<String>>,
-    /// Rows whose last step is of unknown outcome: they are looked at and no longer changed.
+    /// Rows whose last step is of unknown outcome: they are read and no longer changed.
     retired: Vec<String>,
     parents: usize,
 }
@@ -206,7 +206,7 @@ impl Owner<'_> {
         self.slots[slot] = None;
     }
 
-    /// Writes down a step, and gives the slot up when nobody can know how the row goes on.
+    /// Records a step, and frees the slot when the row's further states would be unknown.
     fn note(&mut self, key: &str, slot: Option<usize>, deed: Deed, drawn: &Drawn, began: u64, told: Told) {
         let outcome = match told {
             Told::NotSent => None,
@@ -223,8 +223,8 @@ impl Owner<'_> {
             return;
         };
         let step = self.step_of(deed, drawn, began, outcome);
-        // What is refused later is undone: the row goes on, but for one that may never have been, and for a
-        // while.
+        // A later refusal is undone, so the row stays in use for a while, except one that may never have
+        // existed.
         let is_doubtful =
             outcome == Outcome::Unknown || step.may_be_refused && (is_new || self.doubts(key) == DOUBTS);
         self.stage.history.add(("things", key.to_owned()), step);
@@ -276,7 +276,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Counts up a row that is everybody's, by memory or by SQL.
+    /// Increments a shared row, through the server or by SQL.
     fn count(&mut self, random: &mut StdRng) {
         let key = one_of(random, &self.stage.shape.pinned()).clone();
         let by_sql = self.stage.shape.is_shared && random.random_bool(0.3);
@@ -297,7 +297,7 @@ impl Owner<'_> {
         self.stage.history.count(&key, column, by, outcome);
     }
 
-    /// Has a number of rows kept, which is compared at the end.
+    /// Has a count of rows cached, which is compared at the end.
     fn count_rows(&mut self, random: &mut StdRng) {
         let target = format!("/with/{}", random.random_range(0..VIEWS));
         if let Told::Answer(answer) = self.line.ask("GET", &target, None) {
@@ -305,7 +305,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Reads a row that is everybody's: nobody is shown more than was sent, or less than was acknowledged.
+    /// Reads a shared row: the sum must not be more than was sent, or less than was acknowledged.
     fn read_sum(&mut self, random: &mut StdRng) {
         let key = one_of(random, &self.stage.shape.pinned()).clone();
         let acknowledged = self.stage.history.acknowledged(&key);
@@ -316,9 +316,10 @@ impl Owner<'_> {
         }
     }
 
-    /// A parent of its own comes, or goes for good.
+    /// Inserts a parent of the client's own, or deletes it permanently.
     fn parent(&mut self, random: &mut StdRng) {
-        // The first client owns the two that things may refer to and that are not always there.
+        // The first client owns the two parents that things may refer to and that do not always
+        // exist.
         if self.number != 0 || self.parents >= 4 {
             return;
         }
@@ -346,12 +347,12 @@ impl Owner<'_> {
         let may_be_refused = deed == Deed::Delete;
         let step = Step { deed, token, outcome, may_be_refused, is_bad: false, is_seen: false, began, ended };
         self.stage.history.add(("parents", key), step);
-        // After an unknown step it is left alone.
+        // After an unknown step the parent is not changed any more.
         self.parents = if outcome == Outcome::Unknown { 4 } else { self.parents + 1 };
     }
 }
 
-/// Somebody else, who writes by SQL, until told to stop.
+/// Another writer, which uses SQL, until it is stopped.
 pub fn other(stage: &Stage<'_>, number: usize, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut client: Option<postgres::Client> = None;
@@ -388,7 +389,7 @@ fn add_to_stock(
     done
 }
 
-/// A row that comes, or goes.
+/// Inserts or deletes a row of its own.
 fn own_row(
     stage: &Stage<'_>,
     client: &mut postgres::Client,
@@ -403,7 +404,7 @@ fn own_row(
         }
         None => {
             let mut fields = stage.shape.values(random, token, true, false).fields;
-            // Codes are what others take from under Forebay; of pairs they have their own.
+            // Others take codes that Forebay's clients use too; they have their own pairs.
             for name in ["one", "two"] {
                 fields
                     .entry(name.into())
@@ -438,12 +439,12 @@ fn own_row(
             }
             Ok(())
         }
-        // A parent that is not there.
+        // The parent does not exist.
         Err(error) if error.as_db_error().is_some_and(|db| db.code().code().starts_with("23")) => Ok(()),
         Err(error) => {
             match gone {
                 Some(key) => stage.history.add(("things", key), step(Deed::Delete, None, Outcome::Unknown)),
-                // The key is not known: the row may be there once.
+                // The key is unknown: the row may exist once.
                 None => {
                     let step = step(deed, note, Outcome::Unknown);
                     stage.history.nameless.lock().expect("no thread panics").push(step);

@@ -1,5 +1,6 @@
-//! The plan of the accounts application, by SQL on PostgreSQL and from memory: row 19 on 1,250,000 rows,
-//! the server on one core; row 28, those rows made; row 30, what a request costs at a tenth of the capacity.
+//! The plan of the accounts application, by SQL on PostgreSQL and from memory: row 19 on 1,250,000 rows, the
+//! server on one core; row 28, the generation of these rows; row 30, the cost of a request at a tenth of the
+//! capacity.
 
 use super::load::forebay;
 use super::peers::stores::Postgres;
@@ -15,10 +16,10 @@ use std::error::Error;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A million rows a minute would be slow.
+/// A timeout that even a slow generation (a million rows a minute) meets.
 const FILL_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// A form of the application, and what it is held to.
+/// A form of the application, and its bar.
 struct Form {
     name: &'static str,
     file: &'static str,
@@ -31,7 +32,8 @@ const FORMS: [Form; 2] = [
     Form { name: "hot", file: "accounts-hot.toml", rate_per_s: 40_000, p99_ms: 10.0 },
 ];
 
-/// Makes the rows through the application's own route, and waits until all of them are in PostgreSQL.
+/// Generates the rows through the application's own route, and waits until all of them are in
+/// PostgreSQL.
 pub fn fill(server: &Server, rows: u64) -> Result<(), Box<dyn Error>> {
     let answer = server.client().post(&format!("/accounts/generate-test-data?size={rows}"));
     if answer.status != 202 {
@@ -51,7 +53,8 @@ pub fn fill(server: &Server, rows: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Warmed up, then measured: what the tester saw, and the server's CPU microseconds a request.
+/// Warms up, then measures. Returns the tester's results, and the server's CPU microseconds a
+/// request.
 fn drive(bench: &Bench, form: &Form, server: &Server) -> Result<(Results, f64), Box<dyn Error>> {
     let plan = example("accounts.load.toml").display().to_string();
     let (rate, url) = (form.rate_per_s.to_string(), format!("http://{}", server.address));
@@ -127,10 +130,10 @@ pub fn plan(bench: &Bench) -> Lines {
     Ok(all)
 }
 
-/// What is driven in row 30.
+/// A server that is driven in row 30.
 struct Driven {
     pid: u32,
-    /// Arguments of `forebay load` that say what is asked of which address.
+    /// Arguments of `forebay load` for the requests and the address.
     asked: Vec<String>,
 }
 
@@ -144,12 +147,12 @@ fn cost(bench: &Bench, driven: &Driven, rate_per_s: Option<f64>) -> Result<(f64,
     let before = machine::process_cpu_us(driven.pid)?;
     let results = forebay(bench, None, &how)?;
     let spent_us = machine::process_cpu_us(driven.pid)? - before;
-    // The warm-up is counted on both sides, by the same rate.
+    // CPU time and requests both include the warm-up, at the same rate.
     let seconds = results.duration_s + 1.0;
     Ok((results.requests.rate_per_s, spent_us / (results.requests.rate_per_s * seconds).max(1.0)))
 }
 
-/// What a request costs at a tenth of the capacity, beside what it costs there.
+/// The cost of a request at a tenth of the capacity, beside its cost at full capacity.
 fn tenth_line(bench: &Bench, name: &str, driven: &Driven, bar: Bar) -> Result<Line, Box<dyn Error>> {
     let (mut full, mut tenth) = (Vec::new(), Vec::new());
     for _ in 0..bench.turns() {
@@ -168,7 +171,8 @@ fn tenth_line(bench: &Bench, name: &str, driven: &Driven, bar: Bar) -> Result<Li
         .samples(json!({ "full": full, "tenth_us": tenth })))
 }
 
-/// Row 30. The floor does nothing but read and write: its figure is what waking up costs any server here.
+/// Row 30. The floor does nothing but read and write: its figure is the cost of wake-ups for any server
+/// on this machine.
 pub fn tenth(bench: &Bench) -> Lines {
     let floor = bench.peer("forebay-peer-floor", &["--size", "16"])?;
     let driven = Driven {

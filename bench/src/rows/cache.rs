@@ -1,4 +1,4 @@
-//! Rows 12 and 13: answers that are kept.
+//! Rows 12 and 13: cached answers.
 
 use crate::measure::{Cost, Drive, Sample, beside, cpu, raw, sample};
 use crate::process::{Bench, Pinning};
@@ -70,7 +70,7 @@ pub fn hit(bench: &Bench) -> Lines {
     ])
 }
 
-/// How often the database was asked for what a thousand clients asked at once.
+/// How often the database was queried when a thousand clients sent the same request at once.
 fn fills(server: &Server, target: impl Fn(usize) -> String) -> Result<f64, Box<dyn Error>> {
     let counted = || server.admin("GET", "/cache").expect(200)["fills"].as_f64().unwrap_or(f64::NAN);
     let before = counted();

@@ -1,11 +1,11 @@
 //! Row 25: POST and GET /code-ultra-fast through clusters of 1, 3 and 6 masters, drained meanwhile by a
-//! process of its own, beside Cpeak on the same cluster.
+//! separate process, beside Cpeak on the same cluster.
 //!
-//! What a write costs is told by process: server, Redis, drain, PostgreSQL. A sample of writes ends when the
-//! last row is in PostgreSQL, so that nothing of their cost is left out. Cpeak copies nothing to a database,
-//! and is measured before Forebay starts, whose drainer asks every shard for more all the time.
-//! On this machine the masters share the cores: that CPU time a write stays what it is says what more
-//! machines would give, and the rates do not.
+//! The cost of a write is reported by process: server, Redis, drain, PostgreSQL. A sample of writes ends
+//! when the last row is in PostgreSQL, so that their whole cost is included. Cpeak copies nothing to a
+//! database, and is measured before Forebay starts, whose drainer polls every shard all the time. The
+//! masters share the cores of this machine: a constant CPU time a write shows how more machines would scale;
+//! the rates do not.
 
 use super::peers::node;
 use super::peers::stores::{self, Postgres};
@@ -24,7 +24,7 @@ use std::process::Child;
 const MASTERS: [usize; 3] = [1, 3, 6];
 /// Rows that are read, by their UUIDs.
 const READ_ROWS: usize = 1_000;
-/// How far the tier's cost a write may lie from its mean.
+/// How far the tier's cost of a write may be from its mean, as a part.
 const CONSTANT: f64 = 0.1;
 
 /// A process that is killed when dropped.
@@ -32,7 +32,7 @@ struct Drainer(Child);
 
 impl Drop for Drainer {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed.
+        // The error means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -53,7 +53,7 @@ struct Spent {
     redis: f64,
     drain: f64,
     postgres: f64,
-    /// The busiest master's share, by the mean.
+    /// The busiest master's CPU time, divided by the mean.
     most: f64,
     rate_per_s: f64,
 }
@@ -69,12 +69,12 @@ impl Spent {
     }
 }
 
-/// What runs on a cluster: Forebay's server with its drainer, or Cpeak.
+/// The processes on a cluster: Forebay's server with its drainer, or Cpeak.
 struct Ground<'c> {
     cluster: &'c Local,
     address: SocketAddr,
     pid: u32,
-    /// With Forebay alone.
+    /// The server and drainer, for Forebay only.
     drained_by: Option<(&'c Server, &'c Drainer)>,
 }
 
@@ -92,7 +92,7 @@ impl Ground<'_> {
         Ok(Clocks { server, drain, redis, postgres })
     }
 
-    /// Everything that was written is in PostgreSQL.
+    /// Waits until all written rows are in PostgreSQL.
     fn finish(&self) {
         if let Some((server, _)) = self.drained_by {
             server.admin("POST", "/drain/finish").expect(200);
@@ -132,7 +132,7 @@ impl Ground<'_> {
     }
 }
 
-/// Cpeak, and then Forebay, on a cluster that has nothing else to do.
+/// Measures Cpeak, and then Forebay, on an otherwise idle cluster.
 fn on_cluster(
     bench: &Bench,
     postgres: &Postgres,
@@ -160,7 +160,7 @@ fn on_cluster(
     Ok([theirs, ground.samples(bench)?])
 }
 
-/// Reads rows by their UUIDs, which are made for this.
+/// Reads of rows by their UUIDs; creates the rows.
 fn reads(address: SocketAddr) -> Result<impl Traffic + Send, Box<dyn Error>> {
     let mut client = Client::connect(address)?;
     let mut ids = Vec::with_capacity(READ_ROWS);
@@ -199,7 +199,7 @@ pub fn through_clusters(bench: &Bench) -> Lines {
     let (mut lines, mut tier) = (Vec::new(), Vec::new());
     let postgres = Postgres::start()?;
     for masters in MASTERS {
-        // The rows of the cluster before are none of this one's, and its claims are over.
+        // The rows and claims of the previous cluster do not belong to this one.
         postgres.run("DROP TABLE IF EXISTS ucodes, forebay_position")?;
         let [cpeak, forebay] = on_cluster(bench, &postgres, masters)?;
         tier.push(middle(&forebay[0], |spent| spent.redis));

@@ -1,5 +1,5 @@
-//! A primary of a cluster that dies while it is written to: how long a write takes at most, from when a
-//! client first sends it until it is acknowledged, with every try that is refused in between.
+//! A primary of a cluster dies during writes: the longest time of a write, from its first attempt to
+//! its acknowledgement, refused attempts included.
 
 use crate::process::{Bench, start_loaded, succeeded};
 use crate::report::{Bar, Line};
@@ -12,15 +12,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const WRITERS: usize = 16;
-/// Between two tries of a write.
+/// Pause between two attempts of a write.
 const AGAIN: Duration = Duration::from_millis(20);
-/// How long is written before and behind the fault: longer than any bar.
+/// How long clients write before and after the fault: longer than any bar.
 const BEFORE: Duration = Duration::from_secs(2);
 const BEHIND: Duration = Duration::from_secs(20);
 /// How long a replica lags when its primary dies.
 const LAG: Duration = Duration::from_secs(1);
 
-/// A restart with all data, and a failover that loses some.
+/// Measures a restart with all data, and a failover that loses some.
 pub fn longest_writes(bench: &Bench) -> Result<Vec<Line>, Box<dyn Error>> {
     let rows = bench.scaled(500_000, 20_000);
     let restarted = longest_write(bench, rows, 0, |cluster, primary| {
@@ -77,7 +77,7 @@ fn longest_write(
     Ok((longest.as_secs_f64(), writes.load(Ordering::Relaxed)))
 }
 
-/// Writes until it is over; the longest time that one write took.
+/// Writes until `is_over`. Returns the longest time of one write.
 fn write(server: SocketAddr, is_over: &AtomicBool, writes: &AtomicU64) -> Duration {
     let (mut client, mut longest) = (Client::connect(server).ok(), Duration::ZERO);
     while !is_over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
 //! No client is served at the expense of others: connections over workers, slow SQL beside fast
-//! answers, clients that are slow, deaf or idle.
+//! answers, clients that send slowly, never read, or are idle.
 
 use super::hot::with_codes;
 use crate::measure::{Drive, clean, median};
@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What each epoll set of a process watches (proc(5), `fdinfo`): a worker has one of its own. A set
-/// may be open under several descriptors; it is told by what it watches. Sockets are told by their
-/// inodes, for numbers of descriptors are used again.
+/// The sockets that each epoll set of a process watches (proc(5), `fdinfo`): each worker has its
+/// own set. A set may be open under several descriptors, so it is identified by its sockets.
+/// Sockets are identified by their inodes, because descriptor numbers are reused.
 fn watched(pid: u32) -> Result<HashSet<BTreeSet<PathBuf>>, Box<dyn Error>> {
     let mut sets = HashSet::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
-        // A descriptor may be gone by now.
+        // A descriptor may have been closed meanwhile.
         let Ok(text) = fs::read_to_string(entry?.path()) else { continue };
         let numbers = text.lines().filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next());
         sets.insert(
@@ -124,26 +124,26 @@ fn trickle(server: &Server, stop: &AtomicBool) {
     }
 }
 
-/// Asks for 32 KB again and again, and never reads.
+/// Requests 32 KB repeatedly, and never reads.
 fn never_read(server: &Server, stop: &AtomicBool) -> std::io::Result<()> {
     let client = server.client();
     let mut stream = client.stream();
     stream.set_write_timeout(Some(Duration::from_millis(100)))?;
     let requests = request_bytes("PATCH", "/update-something/1/name", &[], Some("{}")).repeat(100);
     while !stop.load(Ordering::Relaxed) {
-        // Once the server stops reading there is no room: that is the point.
+        // Once the server stops reading, the socket is full, as intended.
         match stream.write(&requests) {
             Ok(_) => {}
             Err(error)
                 if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
-            // The server may give it up after its write time-out.
+            // The server may close the connection after its write timeout.
             Err(_) => return Ok(()),
         }
     }
     Ok(())
 }
 
-/// The rate alone and beside each kind of bad company, in turns.
+/// The rate alone, and beside each kind of misbehaving clients, in turns.
 pub fn slow_clients(bench: &Bench) -> Lines {
     let folder = Folder::new();
     let server = bench.start("codes.toml", &folder, Pinning::Apart).start();
@@ -169,7 +169,7 @@ pub fn slow_clients(bench: &Bench) -> Lines {
         let idle: Vec<Client> = (0..10_000).map(|_| server.client()).collect();
         rates[3].push(rate(bench, &server)?);
         drop(idle);
-        // Ten thousand ends of connections are work, and not that of the next sample.
+        // Closing ten thousand connections takes CPU time that must not count in the next sample.
         thread::sleep(Duration::from_millis(500));
     }
     let alone = median(rates[0].clone());

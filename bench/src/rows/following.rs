@@ -1,7 +1,7 @@
-//! Rows 21 and 23: what others commit to a followed table, and checkpoints.
+//! Rows 21 and 23: changes that others commit to a followed table, and checkpoints.
 //!
-//! A followed table is changed by SQL as psql would, beside GETs, and it is measured when a GET shows it:
-//! by logical decoding, where the server has it, and by triggers.
+//! A followed table is changed by SQL as psql would, beside GETs; measured is the time until a GET shows
+//! the change: by logical decoding, where the server has it, and by triggers.
 
 use super::peers::stores::Postgres;
 use super::servers::drain_rate;
@@ -28,16 +28,16 @@ const RATE: u64 = 1_000;
 /// Rows that are changed one by one while GETs go on.
 const ROWS: u64 = 20_000;
 
-/// Between the requests of one reader.
+/// Pause between the requests of one reader.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Longer than any of this takes on a machine that is well.
+/// A timeout longer than any of these steps takes on a healthy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Who tells of changes, as the URL says.
+/// The methods of following, with their URL parameters.
 const WAYS: [(&str, &str); 2] = [("logical decoding", "follow=logical"), ("triggers", "follow=triggers")];
 
-/// A table of others with so many rows, and a server that follows it.
+/// A table of others with `rows` rows, and a server that follows it.
 fn following(
     bench: &Bench,
     postgres: &Postgres,
@@ -57,7 +57,7 @@ fn following(
     Ok(server)
 }
 
-/// Waits until `/follow` says so.
+/// Waits until `/follow` shows this.
 fn wait(
     server: &Server,
     what: &str,
@@ -76,8 +76,8 @@ fn wait(
     }
 }
 
-/// Runs `work` while others change rows at [`RATE`], and while one reader reads; the longest that an answer
-/// took, and what `work` gives.
+/// Runs `work` while others change rows at [`RATE`], and while one reader reads; returns the longest time
+/// of an answer, and the result of `work`.
 fn beside<T>(
     postgres: &Postgres,
     server: &Server,
@@ -125,7 +125,7 @@ fn change(others: &Archive, is_over: &AtomicBool) {
     }
 }
 
-/// From commit to visible, of so many changes, one after the other.
+/// The times from commit to visible of `count` changes, one after the other.
 fn latencies(postgres: &Postgres, server: &Server, count: usize) -> Result<Vec<f64>, Box<dyn Error>> {
     let (mark, mut client) = (Archive::postgres(&postgres.url()), server.client());
     let mut took = Vec::with_capacity(count);
@@ -198,7 +198,7 @@ fn copied(bench: &Bench, postgres: &Postgres, server: &Server, way: &str) -> Lin
     ])
 }
 
-/// Changes that were committed while the server did not run, from when it does.
+/// Changes that were committed while the server did not run; timed from its start.
 fn backlog(bench: &Bench, postgres: &Postgres, way: &str, parameter: &str) -> Result<Line, Box<dyn Error>> {
     let (rows, folder) = (bench.scaled(1_000_000, 100_000), Folder::new());
     let server = following(bench, postgres, &folder, rows, parameter)?;
@@ -209,7 +209,7 @@ fn backlog(bench: &Bench, postgres: &Postgres, way: &str, parameter: &str) -> Re
     for first in (1..=rows).step_by(10_000) {
         writeln!(sql, "UPDATE things SET seen = 1 WHERE id BETWEEN {first} AND {};", first + 9_999)?;
     }
-    // One transaction each, as psql has it.
+    // One transaction for each, as in psql.
     let others = Archive::postgres(&postgres.url());
     sql.lines().for_each(|line| drop(others.rows(line)));
     server.signal(Signal::CONT);
@@ -226,7 +226,7 @@ fn backlog(bench: &Bench, postgres: &Postgres, way: &str, parameter: &str) -> Re
     Ok(Line::new(format!("a backlog of {rows} changes, {way}"), rate, "rows/s", Bar::AtLeast(100_000.0), ""))
 }
 
-/// Row 9 of a followed table: every drained row is told again.
+/// Row 9 of a followed table: the database reports every drained row back.
 pub fn drained_and_told(bench: &Bench) -> Lines {
     let rows = bench.scaled(500_000, 100_000);
     let (mut alone, mut followed) = (Vec::new(), Vec::new());
@@ -244,7 +244,7 @@ pub fn drained_and_told(bench: &Bench) -> Lines {
     ])
 }
 
-/// Rows a second that are drained into a followed table, until memory has heard of the last.
+/// Rows a second that are drained into a followed table, until memory has been told of the last.
 fn told_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
     postgres.run("TRUNCATE ucodes")?;
@@ -256,7 +256,8 @@ fn told_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<d
     let before = server.admin("GET", "/follow").json()["rows_total"].as_u64().unwrap_or(0);
     let began = Instant::now();
     drain_all(&server);
-    // Memory knows what was drained, and reads it not again when it is told; a change by others comes behind.
+    // Memory already has the drained rows and does not read them again when they are reported; the change by
+    // others comes after them.
     postgres.run("UPDATE ucodes SET code = 'theirs' WHERE id = (SELECT id FROM ucodes LIMIT 1)")?;
     wait(&server, "what was drained is told", |state| state["rows_total"].as_u64() > Some(before))?;
     let took = began.elapsed();
@@ -264,8 +265,8 @@ fn told_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<d
     Ok(rows as f64 / took.as_secs_f64())
 }
 
-/// Row 23, checkpoints: how much of what durable writes at full rate cost is that of their thread. The log
-/// grows so fast that one follows the other.
+/// Row 23, checkpoints: the part of the CPU time of durable writes at full rate that their thread takes.
+/// The log grows so fast that one checkpoint follows the other.
 pub fn checkpoints(bench: &Bench) -> Lines {
     let mut shares = Vec::new();
     for _ in 0..bench.turns() {

@@ -1,8 +1,8 @@
-//! Row 29: a request that is passed on, beside HAProxy and nginx; an answer that is kept for a server behind,
-//! beside nginx with its cache in memory, and Varnish where it is installed.
+//! Row 29: a proxied request, beside HAProxy and nginx; a cached upstream answer, beside nginx with its cache
+//! in memory, and Varnish where it is installed.
 //!
-//! What is behind runs on the driver's core, so that the server's core has the proxy alone. It is the floor,
-//! which costs less than any proxy.
+//! The upstream runs on the driver's core, so that the proxy has the server's core to itself. The upstream
+//! is the floor, which costs less than any proxy.
 
 use super::yardsticks::Yardstick;
 use crate::machine;
@@ -20,13 +20,13 @@ use std::process::Command;
 /// A body of a kilobyte.
 const BODY_BYTES: usize = 1_000;
 
-/// Questions of the last line.
+/// Different targets in the last line.
 const KEYS: usize = 10_000;
 
 /// A proxy: its name, where it listens, and the process whose time counts.
 type Side = (&'static str, SocketAddr, u32);
 
-/// Every side in turn, as often as the bench wants.
+/// Samples of every side, in turns.
 fn in_turns(
     bench: &Bench,
     sides: &[Side],
@@ -43,7 +43,7 @@ fn in_turns(
     Ok(samples)
 }
 
-/// A line for each side; Forebay is the last, and is held to `share` of those that are named.
+/// A line for each side. Forebay is the last; its bar is `share` of the named sides.
 fn lines(what: &str, sides: &[Side], samples: &[Vec<Sample>], share: f64, bars: &[&str]) -> Vec<Line> {
     let line = |name: &str, samples: &[Sample], bar: Bar, from: String| {
         Line::new(format!("{what}, {name}"), cpu(samples), "cores/Mrps", bar, from)
@@ -62,7 +62,7 @@ fn lines(what: &str, sides: &[Side], samples: &[Vec<Sample>], share: f64, bars: 
     lines
 }
 
-/// nginx with what Forebay adds to a request.
+/// An nginx location that adds the same fields as Forebay to a request.
 fn nginx_location(upstream: &str, more: &str) -> String {
     format!(
         "location / {{ proxy_pass http://{upstream}; proxy_http_version 1.1; proxy_set_header Connection '';
@@ -102,7 +102,7 @@ listen bench
     })
 }
 
-/// A request that is passed on, nothing kept, connections kept on both sides.
+/// A proxied request, without a cache, on persistent connections on both sides.
 pub fn passed_on(bench: &Bench) -> Lines {
     let floor =
         bench.peer_on("forebay-peer-floor", &["--size", &BODY_BYTES.to_string()], bench.driver_core)?;
@@ -128,7 +128,7 @@ pub fn passed_on(bench: &Bench) -> Lines {
     Ok(lines("passed on", &sides, &samples, 1.0, &["HAProxy", "nginx"]))
 }
 
-/// What is behind the caches: a file of a kilobyte under every path, which may be kept.
+/// The origin server of the caches: a cacheable file of a kilobyte under every path.
 fn origin(bench: &Bench) -> Result<Yardstick, Box<dyn Error>> {
     Yardstick::nginx(bench, bench.driver_core, |folder, address| {
         fs::write(folder.join("item"), "x".repeat(BODY_BYTES))?;
@@ -140,12 +140,12 @@ fn origin(bench: &Bench) -> Result<Yardstick, Box<dyn Error>> {
     })
 }
 
-/// A folder in memory; gone when dropped.
+/// A folder in memory; removed when dropped.
 struct InMemory(std::path::PathBuf);
 
 impl Drop for InMemory {
     fn drop(&mut self) {
-        // What is left there is found by who looks at the machine's memory.
+        // An error leaves the folder behind in the machine's memory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -175,7 +175,7 @@ fn varnish(bench: &Bench, behind: SocketAddr) -> Result<Option<Yardstick>, Box<d
     varnish.map(Some)
 }
 
-/// Kept answers of a kilobyte: a hit, a 304, and hits of many questions.
+/// Cached answers of a kilobyte: a hit, a 304, and hits of many targets.
 pub fn kept(bench: &Bench) -> Lines {
     let origin = origin(bench)?;
     let behind = origin.address;

@@ -9,12 +9,12 @@ use forebay_load::Fixed;
 use forebay_tests::{Database, Folder, Server};
 use std::error::Error;
 
-/// More than rows take in a sample, so that none pays for memory that is new: what a start with it
-/// takes is another matter.
+/// More memory than the rows of a sample need, so that no sample pays for fresh memory. Its cost at
+/// start is not measured here.
 pub const TAKEN_AHEAD: &str = "memory.reserve=3GiB";
 
-/// Row 4: a fresh server for each sample, so that none starts with the memory of the one before.
-/// Once with memory taken ahead, once as it comes.
+/// Row 4: a fresh server for each sample, so that none starts with the memory of the previous one.
+/// Once with reserved memory, once without.
 pub fn ultra_fast(bench: &Bench) -> Lines {
     let mut samples: [Vec<Sample>; 4] = Default::default();
     let ways = [(1, TAKEN_AHEAD), (16, TAKEN_AHEAD), (1, AS_IT_COMES), (16, AS_IT_COMES)];
@@ -50,7 +50,7 @@ pub fn ultra_fast(bench: &Bench) -> Lines {
 
 const AS_IT_COMES: &str = "memory.reserve=0B";
 
-/// A server with so many rows in `codes`, all in memory, on its own core.
+/// A server with this many rows in `codes`, all in memory, on its own core.
 pub fn with_codes(
     bench: &Bench,
     folder: &Folder,

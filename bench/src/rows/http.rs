@@ -8,14 +8,14 @@ use forebay_load::Fixed;
 use forebay_tests::Folder;
 use std::net::SocketAddr;
 
-/// Something that is driven: a name, where, and whose CPU time counts.
+/// A driven server: its name, its address, and whose CPU time counts.
 struct Side {
     name: &'static str,
     address: SocketAddr,
     pid: u32,
 }
 
-/// All sides in turn, as often as the bench wants; the samples of each.
+/// The samples of all sides, in turns.
 fn in_turns(
     bench: &Bench,
     sides: &[Side],

@@ -1,4 +1,5 @@
-//! The items application: the same bytes four ways, what travels for a poll, and the polls of 10,000 clients.
+//! The items application: the same bytes from four places, the bytes on the wire for a poll, and the polls of
+//! 10,000 clients.
 
 use super::load::forebay;
 use super::peers::Side;
@@ -16,10 +17,10 @@ use std::error::Error;
 /// 10,000 clients, each every 15 s.
 const POLLS_PER_S: u64 = 667;
 
-/// Where the 200 items begin that change once a minute.
+/// The first of the 200 items that change once a minute.
 const HOT: u64 = 1;
 
-/// Where 200 begin that nobody changes.
+/// The first of 200 items that do not change.
 const QUIET: u64 = 1_001;
 
 /// The application on PostgreSQL and Redis, with its rows.
@@ -48,7 +49,7 @@ impl Application {
         });
         let (postgres, redis) = stores??;
         let folder = Folder::new();
-        // The memory tier stays in the process: Redis holds answers and nothing else.
+        // The memory tier is embedded: Redis holds only cached answers.
         let start = bench.start_file(&example("items.toml"), &folder, pinning).database(&postgres.url());
         let server = start.set(&format!("cache.shared={}", redis.url())).start();
         server.client().post("/items/generate?size=10000").expect(200);
@@ -60,7 +61,8 @@ impl Application {
         Side::from(&self.server)
     }
 
-    /// What a load makes travel, and what it came to. The load says how many requests there were.
+    /// The bytes on the wire during a load, and the load's result. The load returns its number of
+    /// requests.
     fn count(
         &self,
         load: impl FnOnce() -> Result<(Results, f64), Box<dyn Error>>,
@@ -78,7 +80,8 @@ impl Application {
         Ok((results, travelled))
     }
 
-    /// What travels for a poll of one of 200 items from `first` on, when every client has polled before.
+    /// The bytes on the wire for a poll of one of 200 items from `first` on, when every client has
+    /// polled before.
     fn polled(
         &self,
         bench: &Bench,
@@ -92,7 +95,8 @@ impl Application {
             first + 199
         );
         let plan = self.folder.write("polls.toml", &text).display().to_string();
-        // Everybody once, so that the others are polls of somebody who has an answer already.
+        // Every client polls once first, so that the later polls come from clients that already
+        // have an answer.
         let (join_s, polls_s) = (clients.div_ceil(POLLS_PER_S) + 1, bench.scaled(45, 6));
         let (join, time) = (format!("{join_s}s"), format!("{polls_s}s"));
         let (rate, url) = (POLLS_PER_S.to_string(), format!("http://{}", self.server.address));
@@ -105,11 +109,11 @@ impl Application {
     }
 }
 
-/// Where the same bytes come from: nowhere, PostgreSQL, the shared level, the process.
+/// Where the bytes come from: a constant, PostgreSQL, the shared level, the process.
 pub const WAYS: [&str; 4] =
     ["/bench/empty", "/bench/db/items/1", "/bench/shared/items/1", "/bench/burst/items/1"];
 
-/// One list of samples a way, of the application or of what stands on its stores.
+/// One list of samples for each place, of the application or of a peer on the same stores.
 pub fn ways(bench: &Bench, side: Side) -> Result<[Vec<Sample>; 4], Box<dyn Error>> {
     let mut samples: [Vec<Sample>; 4] = Default::default();
     for _ in 0..bench.turns() {
@@ -182,7 +186,7 @@ fn polled_ways(bench: &Bench, application: &Application) -> Lines {
             "",
         )
         .beside(format!("{}; {}", bytes("without", quiet), bytes("with", quiet_checked))),
-        // Every fourth poll finds something new, so that no validator could make it more than 4.
+        // Every fourth poll finds a changed item, so validators can save at most a factor of 4.
         Line::quoted(
             format!("{polls} that change once a minute: the same"),
             hot.clients / hot_checked.clients,

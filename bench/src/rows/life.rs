@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// From the start of the process to the first answer, with nothing there, in milliseconds.
+/// From the start of the process to the first answer, without any data, in milliseconds.
 fn first_answer_ms(bench: &Bench) -> f64 {
     let folder = Folder::new();
     let start = bench.start("codes.toml", &folder, Pinning::Free);
@@ -51,7 +51,7 @@ pub fn start_recover_stop(bench: &Bench) -> Lines {
     Ok(lines)
 }
 
-/// Rows a second that come back from the log after a kill, with this setting.
+/// Rows a second that are recovered from the log after a kill, with this setting.
 fn recovery(bench: &Bench, rows: u64, setting: &str) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
     let start = bench.start("codes.toml", &folder, Pinning::Free).set("drain.paused=true").set(setting);
@@ -71,7 +71,7 @@ fn recovery(bench: &Bench, rows: u64, setting: &str) -> Result<f64, Box<dyn Erro
     Ok(rows as f64 / full.saturating_sub(empty).as_secs_f64().max(1e-9))
 }
 
-/// Writes, and knows which of them were sent before the signal.
+/// Writes, and counts which of them were sent before the signal.
 struct Counted<'a> {
     request: Fixed,
     signalled: &'a AtomicBool,
@@ -121,7 +121,8 @@ fn stop(bench: &Bench) -> Result<Line, Box<dyn Error>> {
         let driver = scope.spawn(|| run(&settings, &mut traffic));
         thread::sleep(bench.sample());
         signalled.store(true, Ordering::Relaxed);
-        // What was made before this moment is in the server's sockets after this pause.
+        // Requests that were created before this moment are in the server's sockets after this
+        // pause.
         thread::sleep(Duration::from_millis(10));
         let began = Instant::now();
         server.signal(Signal::TERM);

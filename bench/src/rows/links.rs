@@ -1,4 +1,4 @@
-//! Row 20: links made and followed.
+//! Row 20: links are created and followed.
 
 use super::hot::TAKEN_AHEAD;
 use crate::measure::{Cost, Drive, Sample, beside_system, cpu, raw, sample};
@@ -13,7 +13,7 @@ use std::error::Error;
 
 const LINKS: usize = 10_000;
 
-/// A server that keeps what it gets, with memory taken ahead of it.
+/// A server that does not drain, with reserved memory.
 fn start(bench: &Bench, folder: &Folder) -> Server {
     bench.start("links.toml", folder, Pinning::Free).set("drain.paused=true").set(TAKEN_AHEAD).start()
 }
@@ -31,7 +31,7 @@ fn make_links(server: &Server) -> Result<Vec<String>, Box<dyn Error>> {
         .collect()
 }
 
-/// Row 20. Each sample has a server of its own.
+/// Row 20. Each sample has its own server.
 pub fn shorten_and_follow(bench: &Bench) -> Lines {
     let body = br#"{"url":"https://example.com/a/rather/usual/path?with=a&query=too"}"#;
     let mut samples: [Vec<Sample>; 2] = Default::default();

@@ -1,4 +1,5 @@
-//! Rows 14 and 15: the load tester itself, as a user starts it, beside wrk and before a server that stalls.
+//! Rows 14 and 15: the load tester itself, as a user starts it, beside wrk, and against a server that
+//! stalls.
 
 use crate::machine;
 use crate::measure::median;
@@ -14,16 +15,16 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// What a tester got out of a server, and what that cost it.
+/// The rate that a tester reached, and the tester's cost.
 #[derive(Clone, Copy)]
 pub struct Turn {
     /// Answers a second.
     pub rate_per_s: f64,
-    /// CPU microseconds of the tester for each.
+    /// CPU microseconds of the tester for each answer.
     pub cpu_us: f64,
 }
 
-/// `forebay load`, on one core when that is said.
+/// `forebay load`, pinned to `core` if given.
 pub fn forebay(bench: &Bench, core: Option<usize>, arguments: &[&str]) -> Result<Results, Box<dyn Error>> {
     let folder = Folder::new();
     let json = folder.path().join("results.json");
@@ -36,7 +37,7 @@ pub fn forebay(bench: &Bench, core: Option<usize>, arguments: &[&str]) -> Result
     Ok(forebay_load::report::read_json(&json)?)
 }
 
-/// wrk on the driver's core: answers a second. A run with errors is none.
+/// wrk on the driver's core: answers a second. A run with errors fails.
 pub fn wrk(bench: &Bench, url: &str, pipelining: usize) -> Result<f64, Box<dyn Error>> {
     let seconds = format!("{}s", bench.sample().as_secs());
     let mut command = bench.pinned("wrk", Some(bench.driver_core));
@@ -54,7 +55,7 @@ pub fn wrk(bench: &Bench, url: &str, pipelining: usize) -> Result<f64, Box<dyn E
     }
 }
 
-/// Runs a tester for so long, and reads its CPU time: that of the child that has ended meanwhile.
+/// Runs a tester for this time, and reads its CPU time as that of an ended child.
 pub fn turn(
     seconds: f64,
     tester: impl FnOnce() -> Result<f64, Box<dyn Error>>,
@@ -65,7 +66,7 @@ pub fn turn(
     Ok(Turn { rate_per_s, cpu_us })
 }
 
-/// The middle of what turns came to.
+/// The median of a value over the turns.
 pub fn middle(turns: &[Turn], value: fn(&Turn) -> f64) -> f64 {
     median(turns.iter().map(value).collect())
 }
@@ -123,7 +124,7 @@ pub fn beside_wrk_on_the_floor(bench: &Bench) -> Lines {
     Ok(lines)
 }
 
-/// When the server of row 15 stands still: in every period, so long, after so long.
+/// When the server of row 15 stalls: once in every `period`, for `stall`.
 struct Stalls {
     period: Duration,
     stall: Duration,
@@ -131,7 +132,7 @@ struct Stalls {
 }
 
 impl Stalls {
-    /// Until the sender of `end` is gone.
+    /// Causes the stalls until the sender of `end` is dropped.
     fn make(&self, server: &Peer, end: &mpsc::Receiver<()>) -> Result<(), Box<dyn Error>> {
         let pid = Pid::from_raw(server.pid().cast_signed()).ok_or("a process has an id")?;
         let before = (self.period - self.stall) / 2;

@@ -1,8 +1,8 @@
-//! Rows 6 to 8: Forebay on Redis and PostgreSQL against Cpeak on the same, and against what
-//! PostgreSQL's own tester gets.
+//! Rows 6 to 8: Forebay on Redis and PostgreSQL against Cpeak on the same stores, and against
+//! PostgreSQL's own tester.
 //!
 //! CPU time is that of everything but the load generator, stores included. Where Forebay does not
-//! start, the others are measured all the same and its lines say why.
+//! start, the others are still measured and Forebay's lines say why.
 
 pub mod node;
 mod page;
@@ -24,7 +24,7 @@ use stores::{Persistence, Postgres, Redis, Transactions};
 const REDIS_ROWS: u64 = 1_000_000;
 const POSTGRES_ROWS: u64 = 300_000;
 
-/// Who is driven.
+/// The driven server.
 #[derive(Clone, Copy)]
 pub struct Side {
     /// Where it serves.
@@ -46,7 +46,7 @@ impl From<&Server> for Side {
 }
 
 impl Side {
-    /// Drives it until it is as fast as it gets.
+    /// Drives the server until it has reached its full speed.
     pub fn warm(self, bench: &Bench, traffic: &mut (impl Traffic + Send)) -> Result<(), Box<dyn Error>> {
         clean(run(&Drive::new(self.address, None).settings(bench.compile()), traffic)?)?;
         Ok(())
@@ -59,7 +59,7 @@ impl Side {
     }
 }
 
-/// A Forebay that serves, or why there is none.
+/// A running Forebay server, or why it did not start.
 pub type Started = Result<Server, String>;
 
 /// `codes.toml` on PostgreSQL and Redis, a worker a core. The drain is paused: the peers copy
@@ -77,7 +77,7 @@ pub fn forebay(
         .set("drain.paused=true")
 }
 
-/// Starts it; `Err` holds the first line of why not.
+/// Starts a server; `Err` is the first line of the reason.
 fn started(start: &Start) -> Started {
     start_loaded(start).map_err(|error| why(error.as_ref()))
 }
@@ -89,7 +89,7 @@ pub fn why(error: &dyn Error) -> String {
     told.split(['\n', '\\']).next().unwrap_or_default().to_owned()
 }
 
-/// Forebay's line. What could not be measured misses its bar.
+/// Forebay's line. A value that could not be measured misses its bar.
 fn against(what: &str, forebay: &Result<Vec<Sample>, String>, bar: f64, from: &str) -> Line {
     match forebay {
         Ok(samples) => Line::new(what, cpu(samples), "cores/Mrps", Bar::AtMost(bar), from)
@@ -117,7 +117,7 @@ fn warm(
     server.as_ref().map_or(Ok(()), |server| Side::from(server).warm(bench, &mut request))
 }
 
-/// A sample of Forebay, if there is one, behind those before it.
+/// Adds a sample of Forebay, if it runs.
 fn add(
     samples: &mut Result<Vec<Sample>, String>,
     server: &Started,
@@ -131,14 +131,15 @@ fn add(
     Ok(())
 }
 
-/// What both sides of a like-for-like row do: answer when Redis has it, whatever is on disk.
+/// The durability of both sides of a like-for-like row: answer when Redis has the row, whether or
+/// not it is on disk.
 const ASYNC: &str = "memory.durability=async";
 
-/// Forebay with so many codes in its Redis.
+/// Forebay with `rows` codes in its Redis.
 fn seeded(start: &Start, postgres: &Postgres, redis: &Redis, rows: u64) -> Started {
     let config = example("codes.toml").display().to_string();
     let (rows, record, memory) = (rows.to_string(), postgres.url(), redis.url());
-    // The file asks for `sync`, which a Redis that keeps nothing on disk cannot promise.
+    // The file requires `sync`, which a Redis without persistence cannot provide.
     let arguments = [
         "codes",
         "-r",
@@ -161,7 +162,7 @@ fn seeded(start: &Start, postgres: &Postgres, redis: &Redis, rows: u64) -> Start
     Ok(server)
 }
 
-/// Row 6: each side on a Redis of its own, neither of which keeps anything on disk.
+/// Row 6: each side on its own Redis, without persistence.
 pub fn code_fast_on_redis(bench: &Bench) -> Lines {
     let rows = bench.scaled(REDIS_ROWS, 100_000);
     let postgres = Postgres::start()?;
@@ -194,7 +195,7 @@ pub fn code_fast_on_redis(bench: &Bench) -> Lines {
     ])
 }
 
-/// The same writes on a Redis that syncs each of them, which is what `durability = "sync"` asks for.
+/// The same writes on a Redis that syncs each of them, as `durability = "sync"` requires.
 fn synced(bench: &Bench, postgres: &Postgres) -> Result<Line, Box<dyn Error>> {
     let (folder, redis) = (Folder::new(), Redis::start(Persistence::Always)?);
     let server = started(&forebay(bench, &folder, postgres, &redis, "sync"));
@@ -209,7 +210,7 @@ fn synced(bench: &Bench, postgres: &Postgres) -> Result<Line, Box<dyn Error>> {
     })
 }
 
-/// What pgbench came to, the medians.
+/// The medians of pgbench's rate and CPU time.
 fn transactions(runs: &[Transactions]) -> (f64, f64) {
     let of = |value: fn(&Transactions) -> f64| crate::measure::median(runs.iter().map(value).collect());
     (of(|run| run.cpu_us), of(|run| run.rate_per_s))
@@ -228,7 +229,7 @@ fn pgbench_line(what: &str, runs: &[Transactions]) -> Line {
         .samples(samples.collect())
 }
 
-/// Both sides and pgbench on one table, in turns; `before` each of them the table is put in order.
+/// Both sides and pgbench on one table, in turns; `before` resets the table before each of them.
 struct OnPostgres {
     cpeak: Vec<Sample>,
     forebay: Result<Vec<Sample>, String>,

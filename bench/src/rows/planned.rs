@@ -1,10 +1,11 @@
 //! What `forebay plan` predicts of two workers from runs on one, beside a run on two.
 //!
 //! One worker has one core, and the tester has the other; two workers and two threads of the tester share
-//! both. Never do both sides have one core alone: a request that crosses no core takes two thirds of the
-//! time. Each worker has the same number of connections and a thread of the tester to itself, because a
-//! worker that waits for its clients more often spends more on each request. All figures are those of
-//! `forebay load --monitor --json`, as `forebay plan --point 1=REPORT --workers 2` reads them.
+//! both. The two sides never share a single core, because a request that stays on one core takes two
+//! thirds of the time. Each worker has the same number of connections and a thread of the tester to
+//! itself, because a worker that waits for its clients more often spends more on each request. All
+//! figures are those of `forebay load --monitor --json`, as `forebay plan --point 1=REPORT --workers 2`
+//! reads them.
 
 use super::http::{UPDATE_BODY, UPDATE_TARGET};
 use crate::machine;
@@ -19,19 +20,19 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::fs;
 
-/// The per cent that a measured rate may differ from what was predicted.
+/// By how many per cent a measured rate may differ from the prediction.
 const MISS_MAX: f64 = 15.0;
 /// Of each worker.
 const CONNECTIONS: usize = 64;
 
-/// A route as `forebay load` is told of it.
+/// A route, as arguments of `forebay load`.
 struct Route {
     name: &'static str,
     target: &'static str,
     arguments: Vec<&'static str>,
 }
 
-/// One run: what `plan` reads of it.
+/// One run, with the figures that `plan` reads.
 struct Run {
     rate_per_s: f64,
     capacity_per_s: f64,
@@ -40,7 +41,7 @@ struct Run {
 }
 
 impl Run {
-    /// What all cores would do if the tester and the server had them to themselves.
+    /// The rate of all cores if only the tester and the server used them.
     fn by_cpu(&self) -> f64 {
         self.tester.cores * 1e6 / (self.server_us + self.tester.cpu_us)
     }
@@ -74,8 +75,8 @@ fn run(bench: &Bench, workers: usize, route: &Route) -> Result<Run, Box<dyn Erro
     })
 }
 
-/// What the plan says of two workers, beside a run on two: by the clock and by CPU time, which a machine that
-/// does other things as well does not change.
+/// The plan's prediction for two workers, beside a run on two: by the clock, and by CPU time, which other
+/// load on the machine does not change.
 fn held(bench: &Bench, route: &Route) -> Lines {
     let (mut one, mut two) = (Vec::new(), Vec::new());
     for _ in 0..bench.turns() {
@@ -107,7 +108,7 @@ fn held(bench: &Bench, route: &Route) -> Lines {
     ])
 }
 
-/// Two routes: one of which the engine is the cost, and one of 32 KB of work.
+/// Two routes: one whose cost is the HTTP engine's, and one with 32 KB of work.
 pub fn two_workers(bench: &Bench) -> Lines {
     if machine::cores() != 2 {
         return Err("two workers and the tester share all cores: needs a machine of two".into());

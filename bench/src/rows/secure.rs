@@ -41,7 +41,7 @@ fn cipher(bench: &Bench, address: SocketAddr) -> Result<String, Box<dyn Error>> 
     Ok(line.ok_or_else(|| format!("openssl: {text}"))?.trim().to_owned())
 }
 
-/// TLS 1.3: requests on connections that are kept, and on a new one each with a full handshake.
+/// TLS 1.3: requests on persistent connections, and each on a new connection with a full handshake.
 pub fn by_tls(bench: &Bench) -> Lines {
     let folder = Folder::new();
     certificate(folder.path())?;
@@ -116,14 +116,14 @@ pub fn by_http2(bench: &Bench) -> Lines {
     Ok(lines)
 }
 
-/// What h2load got out of a server, and what that cost the server.
+/// The rate that h2load reached, and the server's cost.
 struct Turn {
     cpu_us: f64,
     rate_per_s: f64,
 }
 
 fn h2load(bench: &Bench, pid: u32, url: &str) -> Result<Turn, Box<dyn Error>> {
-    // It knows whole seconds.
+    // h2load only takes whole seconds.
     let run = |seconds: u64| -> Result<String, Box<dyn Error>> {
         let output = bench
             .pinned("h2load", Some(bench.driver_core))

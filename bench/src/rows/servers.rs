@@ -1,8 +1,8 @@
-//! Where the stores are servers: rows 9 and 10 into PostgreSQL and Redis, and a write load over a
+//! Stores that are servers: rows 9 and 10 into PostgreSQL and Redis, and a write load over a
 //! cluster of 15 masters and 15 replicas.
 //!
-//! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY from a file of the server's, of
-//! the same rows, into the same table with its indexes.
+//! The yardstick of PostgreSQL is PostgreSQL itself: a binary COPY of the same rows from a file on
+//! the server into the same table with its indexes.
 
 use super::peers::stores::{self, Persistence, Postgres, Redis};
 use super::store::{drain_all, fill};
@@ -45,7 +45,7 @@ fn copy_rate(postgres: &Postgres, table: &str, file: &str, rows: u64) -> Result<
     }
 }
 
-/// Rows a second that a server drains of what it was given before, into an empty table.
+/// Rows a second that a server drains into an empty table; the rows were written before.
 pub fn drain_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
     let start = bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url());
@@ -62,8 +62,8 @@ pub fn drain_rate(bench: &Bench, postgres: &Postgres, rows: u64) -> Result<f64, 
     Ok(rows as f64 / took.as_secs_f64())
 }
 
-/// Row 9 into PostgreSQL. Both sides in turn on one server, whose files have had their size before:
-/// memory and log files that the machine gives for the first time cost whoever comes first.
+/// Row 9 into PostgreSQL. Both sides in turn on one server, whose files have already been
+/// allocated: otherwise the first side would pay for allocating memory and WAL files.
 pub fn drain(bench: &Bench) -> Lines {
     let rows = bench.scaled(500_000, 100_000);
     let (mut drained, mut copied) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ pub fn drain(bench: &Bench) -> Lines {
     Ok(lines)
 }
 
-/// Both rates while both happen.
+/// The rates of writing and draining at the same time.
 fn drain_under_load(bench: &Bench) -> Lines {
     let (postgres, folder) = (Postgres::start()?, Folder::new());
     let server = start_loaded(&bench.start("codes.toml", &folder, Pinning::Free).database(&postgres.url()))?;
@@ -103,8 +103,8 @@ fn drain_under_load(bench: &Bench) -> Lines {
 
 /// Row 10 with servers: seed into PostgreSQL, and from there into memory and into one Redis.
 ///
-/// The first process that fills so much memory after a while pays for what the machine's host gives
-/// anew, the one after it does not: both are told.
+/// The first process that fills this much memory pays for the pages that the host allocates, the
+/// second one does not: both figures are reported.
 pub fn seed_and_warm(bench: &Bench) -> Lines {
     let rows = bench.scaled(1_000_000, 100_000);
     let mut figures: [Vec<f64>; 8] = Default::default();
@@ -192,7 +192,7 @@ fn into_redis(
     }
 }
 
-/// What claims the tables is gone: a start would wait for its claim to end.
+/// Deletes the claims of ended servers: a start would wait until they expire.
 fn forget_claims(postgres: &Postgres) -> Result<(), Box<dyn Error>> {
     postgres.run("DROP TABLE IF EXISTS forebay_position")
 }
@@ -212,7 +212,7 @@ fn into_cluster(
     };
     let up = || Local::up(Spec::new(Topology::Cluster { masters: 3, replicas: 0 }).keep(Kept::None));
     let cluster = up()?;
-    // Memory that the nodes have had before, as above.
+    // Repeated with memory that the nodes have already allocated, as above.
     forget_claims(postgres)?;
     drop(start_loaded(&start(&before, &cluster))?);
     for node in cluster.nodes() {
@@ -234,13 +234,13 @@ fn into_cluster(
     Ok(rate)
 }
 
-/// What a server and Redis spent on each row.
+/// The CPU time of server and Redis for each row.
 fn cpu_a_row(server: &Server, redis_us: f64, rows: u64) -> Result<String, Box<dyn Error>> {
     let (server_us, rows) = (machine::process_cpu_us(server.pid())?, rows as f64);
     Ok(format!("CPU a row: server {:.2} µs, Redis {:.2} µs", server_us / rows, redis_us / rows))
 }
 
-/// A cluster of 15 + 15: how soon it is up, and how evenly writes spread over it.
+/// A cluster of 15 + 15: how soon it is ready, and how evenly writes spread over it.
 pub fn nodes(bench: &Bench) -> Lines {
     let began = Instant::now();
     let cluster = Local::up(Spec {
@@ -259,7 +259,7 @@ pub fn nodes(bench: &Bench) -> Lines {
     };
     let before = masters()?;
     let report = clean(run(&settings, &mut Fixed::new("POST", "/code-ultra-fast", None))?)?;
-    // What a primary has told its replicas is what was written to it.
+    // A primary's replication offset shows how much was written to it.
     let written: Vec<f64> = before
         .iter()
         .zip(masters()?)
@@ -281,10 +281,10 @@ pub fn nodes(bench: &Bench) -> Lines {
     ])
 }
 
-/// In which a cluster of thirty is ready on two cores.
+/// The time in which a cluster of thirty must be ready on two cores.
 const UP: Duration = Duration::from_secs(30);
 
-/// Has PostgreSQL refuse one row in ten, which it alone can judge.
+/// Makes PostgreSQL refuse one row in ten, by a constraint that only PostgreSQL can check.
 const REFUSE: &str = "ALTER TABLE ucodes ADD CONSTRAINT nine_in_ten CHECK (abs(hashtext(code) % 10) <> 3)";
 
 /// Drives one route, after a warm-up.
@@ -300,10 +300,11 @@ fn driven(
     Ok(run(&drive.settings(bench.sample()), &mut Fixed::new("POST", target, None))?)
 }
 
-/// Requests under way on each of 1,000 connections, where the servers' figures count and not the driver's.
+/// Pipelined requests on each of 1,000 connections, where the server's capacity is measured rather than
+/// the driver's.
 const PIPELINED: usize = 16;
 
-/// The codes with room for as many waiting requests as are pipelined.
+/// The codes example, with a limit that allows as many waiting requests as are pipelined.
 fn patient_codes(folder: &Folder) -> Result<PathBuf, Box<dyn Error>> {
     let (text, route) =
         (std::fs::read_to_string(example("codes.toml"))?, "route = \"POST /code-ultra-fast\"\n");
@@ -314,8 +315,8 @@ fn patient_codes(folder: &Folder) -> Result<PathBuf, Box<dyn Error>> {
         .write("codes.toml", &text.replace(route, &format!("{route}concurrency = {}\n", 2_000 * PIPELINED))))
 }
 
-/// Row 22: `durability = "database"`, beside one statement a request and beside the drain alone. What the
-/// machine does without a database at 1,000 connections is quoted: the driver takes its part of the cores.
+/// Row 22: `durability = "database"`, beside one statement a request and beside the drain alone. The rate
+/// without a database at 1,000 connections is quoted, because the driver uses a part of the cores.
 pub fn committed(bench: &Bench) -> Lines {
     let rows = bench.scaled(500_000, 100_000);
     let mut figures: [Vec<f64>; 8] = Default::default();
@@ -374,7 +375,7 @@ fn refused_rate(bench: &Bench, server: &Server, pipelining: usize) -> Result<f64
     Ok(report.requests.rate_per_s)
 }
 
-/// What the machine and the driver do at 1,000 connections without a database.
+/// The rate of machine and driver at 1,000 connections without a database.
 fn memory_rate(bench: &Bench) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
     let server = bench.start("codes.toml", &folder, Pinning::Free).set("drain.paused=true").start();

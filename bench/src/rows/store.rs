@@ -15,8 +15,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Inserts so many rows by `POST target`, as fast as they go. Where the log's disk cannot follow,
-/// some are refused (503, try again): then as many more are sent.
+/// Inserts `rows` rows by `POST target`, as fast as possible. If the log's disk is too slow, some
+/// are refused (503 with Retry-After), and the same number is sent again.
 pub fn fill(server: &Server, target: &str, rows: u64) -> Result<(), Box<dyn Error>> {
     let mut left = rows;
     while left > 0 {
@@ -31,8 +31,8 @@ pub fn fill(server: &Server, target: &str, rows: u64) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Rows a second that SQLite takes: the rows of `table` of one database into a new one with the
-/// same table and indexes.
+/// Rows a second that SQLite takes: copies the rows of `table` from one database into a new one
+/// with the same table and indexes.
 fn yardstick(from: &Path, table: &str) -> Result<f64, Box<dyn Error>> {
     let folder = Folder::new();
     let mut source = Database::open(from);
@@ -48,7 +48,7 @@ fn yardstick(from: &Path, table: &str) -> Result<f64, Box<dyn Error>> {
     let rows = source.rows(&format!("SELECT * FROM {table} ORDER BY rowid"), []);
     let columns = rows.first().map_or(0, Vec::len);
     let places = vec!["?"; columns].join(", ");
-    // Closed before the clock runs, so that its cache is no help.
+    // Flushed before the clock starts, so that cached statements do not help.
     source.connection().flush_prepared_statement_cache();
     let began = Instant::now();
     let transaction = target.transaction()?;
@@ -62,7 +62,7 @@ fn yardstick(from: &Path, table: &str) -> Result<f64, Box<dyn Error>> {
     Ok(rows.len() as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Waits until everything that is durable now is in SQLite; the time it took.
+/// Waits until everything that is durable now is in SQLite; returns the time.
 pub fn drain_all(server: &Server) -> Duration {
     let durable = server.drain_state()["durable"].as_u64();
     let began = Instant::now();

@@ -1,5 +1,4 @@
-//! The load tester beside testers of other kinds of servers: redis-benchmark before Redis, wrk
-//! before nginx with TLS.
+//! The load tester beside other testers: redis-benchmark against Redis, wrk against nginx with TLS.
 
 use super::load::{Turn, beside, beside_wrk, forebay, turn};
 use super::peers::stores::{Persistence, Redis};
@@ -47,7 +46,8 @@ pub fn beside_redis_benchmark(bench: &Bench) -> Lines {
     for (command, ratio) in [("set", "1:0"), ("get", "0:1")] {
         for depth in [1, 32] {
             let (mut others, mut ours): (Vec<Turn>, Vec<Turn>) = Default::default();
-            // It ends by amount: what the first, short one did says how many last as long as a sample.
+            // redis-benchmark ends by amount: a first, short run shows how many commands last as long
+            // as a sample.
             let first = redis_benchmark(bench, redis.address(), command, depth, 20_000)?;
             let amount = (first * seconds) as u64 + 1;
             for _ in 0..bench.turns() {

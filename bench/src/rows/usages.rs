@@ -9,7 +9,7 @@ use forebay_load::{Fixed, Pace, Settings, Stop, run};
 use forebay_tests::{Database, Folder};
 use std::time::{Duration, Instant};
 
-/// A million a minute, and a little more, so that rounding does not decide.
+/// A little more than a million a minute, so that rounding does not decide.
 const RATE_PER_S: f64 = 1_000_000.0 / 60.0 * 1.02;
 const MEMORY_BYTES: u64 = 2 << 30;
 /// A usage.

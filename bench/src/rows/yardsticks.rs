@@ -1,4 +1,4 @@
-//! Servers of others that rows are measured beside: nginx, HAProxy, Varnish, on one core with one process.
+//! Other servers that rows are compared with: nginx, HAProxy, Varnish, on one core with one process.
 
 use super::peers::stores::{free_address, wait_until};
 use crate::process::{Bench, succeeded};
@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A server in a folder of its own; gone when dropped.
+/// A server in its own folder; stopped when dropped.
 pub struct Yardstick {
     child: Child,
     /// Where it listens.
@@ -23,14 +23,14 @@ impl Yardstick {
         self.child.id()
     }
 
-    /// The one process that this one has started, and which serves.
+    /// The single child process, which serves.
     pub fn child_pid(&self) -> Result<u32, Box<dyn Error>> {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
         Ok(children.split_whitespace().next().ok_or("it has started no process")?.parse()?)
     }
 
-    /// Starts a program; `arguments` are made for its folder and its address.
+    /// Starts a program; `arguments` builds its arguments from its folder and address.
     pub fn start(
         bench: &Bench,
         program: &str,
@@ -50,8 +50,8 @@ impl Yardstick {
         Ok(Yardstick { child, address, _folder: folder })
     }
 
-    /// nginx with these directives of `http`, which are made for its folder and its address. One process, in
-    /// the foreground, which keeps connections and writes no access log.
+    /// nginx with these directives of `http`, built from its folder and address. One process in the
+    /// foreground, with persistent connections and no access log.
     pub fn nginx(
         bench: &Bench,
         core: usize,
@@ -85,7 +85,7 @@ impl Drop for Yardstick {
     }
 }
 
-/// Makes `cert.pem` and `key.pem` (P-256), signed by themselves.
+/// Creates a self-signed `cert.pem` with its `key.pem` (P-256).
 pub fn certificate(folder: &Path) -> Result<(), Box<dyn Error>> {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
@@ -97,7 +97,8 @@ pub fn certificate(folder: &Path) -> Result<(), Box<dyn Error>> {
     succeeded(&made)
 }
 
-/// What nginx answers with TLS, as Forebay answers [`SIMPLE`]; `protocols` behind `listen`.
+/// Directives with which nginx answers over TLS as Forebay answers [`SIMPLE`]; `listen` may include
+/// protocols.
 pub fn simple_by_tls(folder: &Path, listen: &str) -> String {
     let at = folder.display();
     format!(

@@ -23,7 +23,7 @@ waking up costs most.";
 
 const GIB: u64 = 1 << 30;
 
-/// Name and rate, and what was published for 1 and 2 CPUs.
+/// Name and rate, and the published figures for 1 and 2 CPUs.
 const PROFILES: [(&str, u64, [&str; 2]); 4] = [
     ("low", 20, ["not known", "not known"]),
     ("average", 200, ["p99 60 ms [3]", "not known"]),
@@ -31,12 +31,13 @@ const PROFILES: [(&str, u64, [&str; 2]); 4] = [
     ("very high", 4_000, ["79 % lost [3]", "13 % lost, p50 1.04 s [3]"]),
 ];
 
-/// At this rate everything is warmed up, and for so many times what others take to compile what they run
-/// often: on one CPU the JVM compiles beside what it serves.
+/// The rate of the warm-up. The next constant says how many times the usual compile time the warm-up
+/// lasts: on one CPU the JVM compiles while it serves.
 const WARM_UP_PER_S: &str = "500";
 const WARM_UP: u128 = 5;
 
-/// One of the plan's rates: what was answered, and CPU time of all that the bench has started.
+/// One of the plan's rates: the answers, and the CPU time of all processes that the bench has
+/// started.
 fn profile(bench: &Bench, side: Side, rate_per_s: u64) -> Result<Measured, Box<dyn Error>> {
     let plan = example("accounts.load.toml").display().to_string();
     let url = format!("http://{}", side.address);
@@ -99,7 +100,7 @@ fn ours(bench: &Bench, group: &ControlGroup, file: &str, cpus: usize, postgres: 
 }
 
 pub fn run(bench: &Bench) -> Figures {
-    // Made first, so that it is empty when it goes.
+    // Created first and so dropped last, when the group is empty.
     let group = ControlGroup::new(1, 2 * GIB)?;
     let rows = bench.scaled(1_250_000, 20_000);
     let postgres = filled(bench, "accounts.toml", rows)?;
@@ -113,7 +114,7 @@ pub fn run(bench: &Bench) -> Figures {
             (program.name, profiles(bench, &group, peer.as_ref().map(Side::from).map_err(Clone::clone)))
         });
         let sql = ours(bench, &group, "accounts.toml", cpus, &postgres);
-        // Rows in memory follow the table: the same one, as it is now.
+        // The hot form follows the same table, with its current rows.
         let hot = ours(bench, &group, "accounts-hot.toml", cpus, &postgres);
         for (profile, (name, rate, published)) in PROFILES.into_iter().enumerate() {
             let published = published.get(place).copied().unwrap_or("p99 746 ms [3]");

@@ -52,7 +52,7 @@ pub fn run(bench: &Bench) -> Figures {
             (peer, driven(bench, started.as_ref().map(Side::from).map_err(Clone::clone)))
         });
         primaries.into_iter().try_for_each(stores::empty)?;
-        // The rows of the cluster before are none of this one's, and its claims are over.
+        // The rows and claims of the previous cluster do not belong to this one.
         postgres.run("DROP TABLE IF EXISTS ucodes, forebay_position")?;
         let folder = Folder::new();
         let start = bench.start_remote(&example("codes.toml"), &folder, &postgres.url(), &cluster.url());

@@ -1,4 +1,5 @@
-//! The codes routes: Express, Fastify and Cpeak, one process and one a core, beside Forebay.
+//! The codes routes: Express, Fastify and Cpeak, with one process and with one for each core,
+//! beside Forebay.
 
 use super::figure::{Cell, Figure, Figures, cell};
 use super::programs::{self, Program};
@@ -36,7 +37,8 @@ const PEERS: [(&str, By); 5] = [
     (programs::DROGON.name, By::Program(programs::DROGON)),
 ];
 
-/// Route, as the table of peers names it, and what was published of each of [`PEERS`]; `None`: not run.
+/// Route, as the table of peers names it, and the published figure of each of [`PEERS`]; `None`: not
+/// run.
 const PUBLISHED: &[(&str, [Option<&str>; 5])] = &[
     (
         "/simple",
@@ -75,7 +77,8 @@ const PUBLISHED: &[(&str, [Option<&str>; 5])] = &[
     (ULTRA_FAST_BY_ID, [None, None, Some(UNKNOWN), Some(UNKNOWN), None]),
 ];
 
-/// The place of a route in the table of peers, by its target, with its method where two share one.
+/// The index of a route in the table of peers, by its target, and by its method where two routes
+/// share a target.
 fn place(name: &str) -> Option<usize> {
     ROUTES.iter().position(|(method, target, _)| name == *target || name == format!("{method} {target}"))
 }

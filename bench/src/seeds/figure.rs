@@ -1,10 +1,10 @@
-//! What a section measures: a row of its table, two sides of a comparison.
+//! The measurements of a section: a row of its table, two sides of a comparison.
 
 use crate::measure::{Sample, median_of};
 use crate::rows::peers::why;
 use std::error::Error;
 
-/// What one side came to.
+/// The results of one side.
 #[derive(Clone)]
 pub struct Measured {
     /// CPU microseconds a request.
@@ -12,7 +12,7 @@ pub struct Measured {
     pub rate_per_s: f64,
     /// Bytes of a request and its answer; 0 when they were not counted.
     pub bytes: f64,
-    /// What belongs beside it, such as a latency.
+    /// Additional figures, such as a latency.
     pub beside: String,
 }
 
@@ -22,7 +22,7 @@ pub type Cell = Result<Measured, String>;
 /// A row of a section's table.
 pub struct Figure {
     pub what: String,
-    /// As published, with the number of its source.
+    /// The published figure, with the number of its source.
     pub published: &'static str,
     pub theirs: Cell,
     pub ours: Cell,
@@ -30,10 +30,10 @@ pub struct Figure {
     pub wanted_per_s: f64,
 }
 
-/// What a section comes to.
+/// The figures of a section.
 pub type Figures = Result<Vec<Figure>, Box<dyn Error>>;
 
-/// Of a sample that counts the server with its stores.
+/// The results of a sample, whose CPU time includes the stores.
 pub fn measured(sample: &Sample) -> Measured {
     let samples = std::slice::from_ref(sample);
     let bytes = (sample.report.bytes.read + sample.report.bytes.written) as f64;
@@ -45,7 +45,7 @@ pub fn measured(sample: &Sample) -> Measured {
     }
 }
 
-/// The same of a sample that may have failed.
+/// As [`measured`], for a sample that may have failed.
 pub fn cell(sample: Result<Sample, Box<dyn Error>>) -> Cell {
     sample.as_ref().map(measured).map_err(|error| why(error.as_ref()))
 }

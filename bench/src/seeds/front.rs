@@ -1,4 +1,4 @@
-//! What stands in front of an application: HAProxy, nginx and Varnish beside Forebay, by row 29.
+//! Proxies in front of an application: HAProxy, nginx and Varnish beside Forebay, as in row 29.
 
 use super::figure::{Figure, Figures, Measured};
 use crate::measure::median;
@@ -14,7 +14,7 @@ core, what is behind it and the tester have the other; the CPU time is the proxy
 const WANTED_PER_S: f64 = 1e6;
 const OURS: &str = "Forebay";
 
-/// What was measured, and whose it is: the row names both, with a comma between.
+/// Splits a line's name at the comma into the measurement and the program.
 fn parted(line: &Line) -> Option<(&str, &str)> {
     line.what.rsplit_once(", ")
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 /// Width of a document's lines, tables apart.
 const COLUMNS: usize = 98;
 
-/// How busy cores may be where something is extrapolated.
+/// How busy cores may be in extrapolations.
 const UTILISATION: f64 = 0.7;
 
 const HEAD: &str = "\
@@ -29,7 +29,7 @@ costs on this one. It leaves out what one machine cannot show: the network card,
 machines, locks between many cores, and a database that is at its limit. Where answers are large, it says what the \
 network has to carry.";
 
-/// What is cited, in the order of the numbers.
+/// The cited sources, in the order of their numbers.
 const SOURCES: &[&str] = &[
     "Cododev, *Let's Handle 1 Million Requests per Second*, a video of 2026-02-05, <https://youtu.be/W4EwfEU8CGA>; \
      its figures as two summaries write them down: <https://cleosum.com/video/W4EwfEU8CGA> and \
@@ -45,7 +45,7 @@ const SOURCES: &[&str] = &[
 
 /// The page, while it is written.
 pub struct Page {
-    /// Where it goes, below the repository's root.
+    /// The path of the page, relative to the repository's root.
     path: &'static str,
     text: String,
 }
@@ -123,7 +123,7 @@ fn printed(program: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> 
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What the peers run on: the first line that each program prints of itself.
+/// The versions of the peers' runtimes: the first line that each program prints.
 fn versions() -> Vec<String> {
     let java = jdk("java");
     let programs = [
@@ -162,7 +162,7 @@ fn wrapped(paragraph: &str) -> String {
     text + "\n\n"
 }
 
-/// Three digits that matter, thousands apart.
+/// Three significant digits, with thousands separators.
 fn number(value: f64) -> String {
     let digits = match value {
         value if value >= 100.0 => 0,
@@ -188,7 +188,7 @@ fn shown(cell: &Cell) -> String {
     format!("{} µs, {}/s{beside}", number(measured.cpu_us), number(measured.rate_per_s))
 }
 
-/// Cores that a rate takes.
+/// The number of cores for a rate.
 fn cores(measured: &Measured, rate_per_s: f64) -> f64 {
     measured.cpu_us * rate_per_s / 1e6 / UTILISATION
 }

@@ -12,14 +12,14 @@ pub struct Program {
     pub name: &'static str,
     /// Below `target/peers`.
     file: &'static str,
-    /// What runs the file, when it does not run itself.
+    /// The interpreter of the file, when it is not executable.
     run_by: &'static [&'static str],
 }
 
 pub const SPRING: Program =
     Program { name: "Spring Boot", file: "spring/spring.jar", run_by: &["java", "-jar"] };
 pub const GO: Program = Program { name: "Go", file: "go-server", run_by: &[] };
-/// Nothing here builds it: `peers/README.md` says how it comes to be there.
+/// Nothing here builds it: `peers/README.md` says how to build it.
 pub const DROGON: Program = Program { name: "Drogon with RapidJSON", file: "drogon", run_by: &[] };
 
 /// Where `scripts/install-peers` puts something.

@@ -28,7 +28,7 @@ fn driven(bench: &Bench, group: &ControlGroup, side: Result<Side, String>) -> Ce
 }
 
 pub fn run(bench: &Bench) -> Figures {
-    // Made first, so that it is empty when it goes.
+    // Created first and so dropped last, when the group is empty.
     let group = ControlGroup::new(1, 2 << 30)?;
     let (postgres, folder) = (Postgres::start()?, Folder::new());
     group.add_family(postgres.pid()?)?;
@@ -36,7 +36,7 @@ pub fn run(bench: &Bench) -> Figures {
         let peer = program.start(&postgres.url()).map_err(|error| why(error.as_ref()));
         (program.name, driven(bench, &group, peer.as_ref().map(Side::from).map_err(Clone::clone)))
     });
-    // A table that is there is followed; the peers' rows need not be loaded first.
+    // An existing table would be followed, and the peers' rows would be loaded first.
     postgres.run("DROP TABLE IF EXISTS usages")?;
     let start = bench.start("usages.toml", &folder, Pinning::Free).workers(1).database(&postgres.url());
     let server = start_loaded(&start.set("memory.limit=1GiB")).map_err(|error| why(error.as_ref()));

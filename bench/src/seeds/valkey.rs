@@ -19,10 +19,10 @@ request does not.";
 const WANTED_PER_S: f64 = 1e6;
 const KEYS: &str = "100000";
 const CONNECTIONS: &str = "50";
-/// In which most keys are written before they are read.
+/// The time in which most keys are written before they are read.
 const FILL: Duration = Duration::from_millis(500);
 
-/// What the ladder has one above the other.
+/// A rung of the ladder.
 struct Rung {
     what: &'static str,
     published: &'static str,
@@ -63,8 +63,8 @@ fn servers_us(nodes: &Local) -> Result<f64, Box<dyn Error>> {
     Ok(sum)
 }
 
-/// Runs a tester, which says how many operations there were and at which rate: its CPU time and the
-/// servers' for each.
+/// Runs a tester, which returns its number of operations and their rate. Returns the CPU time of
+/// the tester and of the servers for each operation.
 fn driven(
     nodes: &Local,
     tester: impl FnOnce() -> Result<(f64, f64), Box<dyn Error>>,
@@ -103,7 +103,8 @@ fn theirs(bench: &Bench, nodes: &Local, rung: &Rung) -> Result<Measured, Box<dyn
     }
     redis_benchmark(nodes, "set", 16, 100_000)?;
     let first = redis_benchmark(nodes, "get", rung.depth, 20_000)?;
-    // It ends by amount: what the first, short run did says how many last as long as a sample.
+    // redis-benchmark ends by amount: a first, short run shows how many operations last as long as
+    // a sample.
     let amount = (first * bench.sample().as_secs_f64()) as u64 + 1;
     driven(nodes, || Ok((amount as f64, redis_benchmark(nodes, "get", rung.depth, amount)?)))
 }
@@ -133,7 +134,7 @@ pub fn run(bench: &Bench) -> Figures {
         println!("  {}", rung.what);
         let current = match nodes.take() {
             Some(nodes) if nodes.topology() == rung.topology => nodes,
-            // One that stands goes down before the next comes up.
+            // The previous topology is stopped before the next one starts.
             other => {
                 drop(other);
                 Local::up(Spec::new(rung.topology).keep(Persistence::None))?

@@ -1,5 +1,5 @@
-//! The HTTP parser on arbitrary bytes: never reads past the end, and what it finds in a prefix it
-//! finds in the whole.
+//! The HTTP parser on arbitrary bytes: it never reads past the end, and its result for a prefix is
+//! also its result for the whole.
 //!
 //! `cargo +nightly fuzz run --fuzz-dir fuzz/http parse -- -max_total_time=300 -dict=fuzz/http/http.dict`
 //!

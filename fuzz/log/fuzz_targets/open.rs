@@ -1,10 +1,10 @@
 //! Opening a folder of arbitrary or mutated bytes never panics, never delivers a record that fails
-//! its checksum, and what was opened once opens again with the same records.
+//! its checksum, and a folder that was opened once opens again with the same records.
 //!
 //!     cargo +nightly fuzz run open -- -max_total_time=120      (in fuzz/log)
 //!
-//! The input is a list of edits to a good log of three segments; an edit may also set a group's
-//! checksum right, so that what lies behind the checksum is reached.
+//! The input is a list of edits to a good log of three segments; an edit may also correct a group's
+//! checksum, so that the code behind the checksum test is reached.
 #![no_main]
 
 #[path = "../../../crates/log/tests/support/mod.rs"]
@@ -127,7 +127,7 @@ fn group_crc(group: &[u8], salt: &[u8]) -> u32 {
     crc32c::crc32c_append(head, &group[GROUP_HEADER_BYTES..])
 }
 
-/// Sets the checksum of the group at `offset` right.
+/// Corrects the checksum of the group at `offset`.
 fn reseal(bytes: &mut [u8], offset: usize, salt: &[u8]) {
     if bytes.len() < offset + GROUP_HEADER_BYTES {
         return;
@@ -140,7 +140,7 @@ fn reseal(bytes: &mut [u8], offset: usize, salt: &[u8]) {
     bytes[offset + 44..offset + 48].copy_from_slice(&crc);
 }
 
-/// What a reader may deliver, found by code that shares nothing with the log's.
+/// The records that a reader may deliver, found by code that shares nothing with the log's.
 fn checked_records(files: &Files) -> Records {
     let manifest = &files[Path::new(NAMES[0])];
     let salt = &manifest[32..40];

@@ -1,9 +1,9 @@
-//! The kernel's price: one epoll thread that reads and writes a fixed answer of a given size, and
-//! does nothing else.
+//! The cost of the kernel alone: one epoll thread that reads requests and writes a fixed answer of
+//! a given size.
 //!
-//! `floor [--port 3100] [--size 16] [--pipelined]`. Plain, each read is answered once, whatever it
-//! holds; `--pipelined` answers once for each blank line. It is no HTTP server: it exists to be
-//! measured against. Requests must arrive whole, in one segment; answers must fit the socket buffer
+//! `floor [--port 3100] [--size 16] [--pipelined]`. By default each read is answered once, whatever
+//! it contains; `--pipelined` answers once for each blank line. It is not an HTTP server: it is
+//! only a yardstick. Requests must arrive whole, in one segment; answers must fit the socket buffer
 //! or the connection is closed.
 
 use std::io;
@@ -59,7 +59,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// An epoll set; what it watches is told apart by file descriptor.
+/// An epoll set; its sockets are identified by file descriptor.
 struct Epoll(OwnedFd);
 
 impl Epoll {

@@ -1,7 +1,7 @@
 //! The smallest sensible hyper server: one thread, one fixed JSON answer, no limits, no time-outs, no routes.
 //!
-//! `minimal-hyper [--port 3101]`. It exists to be measured against; answers to pipelined requests
-//! are flushed together, which is the fastest that hyper offers.
+//! `minimal-hyper [--port 3101]`. It is only a yardstick; answers to pipelined requests are flushed
+//! together, which is the fastest that hyper offers.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -39,7 +39,7 @@ async fn serve(port: u16) -> io::Result<()> {
         tokio::spawn(async move {
             let mut http = http1::Builder::new();
             http.pipeline_flush(true);
-            // A client that goes away is the end of its connection and no news.
+            // A client that disconnects only ends its connection; the error is ignored.
             let _closed = http.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
         });
     }

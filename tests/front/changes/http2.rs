@@ -1,7 +1,7 @@
-//! A constant load over HTTP/2 and TLS, by a client that does what RFC 9113 says and no more.
+//! A constant load over HTTP/2 and TLS, by a client that does only what RFC 9113 requires.
 //!
-//! Each connection has a thread of its own, which sends what has become due in one write and reads until all
-//! of it is answered. When the server says GOAWAY it finishes there and goes on with a new connection.
+//! Each connection has its own thread, which sends the due requests in one write and reads until all are
+//! answered. After a GOAWAY it finishes the connection and continues with a new one.
 
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Streams of a connection at one time: what the server allows at least.
+/// Streams of a connection at one time: the least that the server allows.
 const STREAMS_MAX: u64 = 100;
-/// How often a connection looks for what is due.
+/// How often a connection checks for due requests.
 const TICK: Duration = Duration::from_millis(2);
-/// No answer and no end takes longer.
+/// Timeout for an answer and for the end of a connection.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -28,7 +28,7 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What a load came to. Anything but a good answer has panicked.
+/// The counts of a load. Any answer other than 200 has panicked.
 #[derive(Default, Debug)]
 pub(super) struct Told {
     /// Requests, each of which was answered 200.
@@ -37,7 +37,7 @@ pub(super) struct Told {
     pub(super) ended: u64,
 }
 
-/// POSTs to this path, so many times a second.
+/// Sends POST requests to this path at a constant rate.
 pub(super) fn load(
     address: SocketAddr,
     tls: &Arc<ClientConfig>,
@@ -62,7 +62,7 @@ pub(super) fn load(
     all
 }
 
-/// A field block (RFC 7541) that touches no table.
+/// A field block (RFC 7541) that does not use the dynamic table.
 fn request(path: &str) -> Vec<u8> {
     let text = |value: &str| [&[u8::try_from(value.len()).expect("short")], value.as_bytes()].concat();
     // `:method POST` and `:scheme https` are in the static table, as are the names `:path` and `:authority`.
@@ -86,7 +86,7 @@ fn ask(open: impl Fn() -> Connection, block: &[u8], rate_per_s: u64, seconds: u6
         let now = due.min(STREAMS_MAX);
         connection.send(block, now);
         let answered = connection.receive(now);
-        // Those that the server says it has not looked at are sent anew: they are still due.
+        // Requests that the server reports as not processed are sent again: they are still due.
         sent += answered;
         told.answered += answered;
     }
@@ -95,10 +95,10 @@ fn ask(open: impl Fn() -> Connection, block: &[u8], rate_per_s: u64, seconds: u6
 
 struct Connection {
     stream: StreamOwned<ClientConnection, TcpStream>,
-    /// What was read and is not a whole frame.
+    /// Bytes of an incomplete frame.
     input: Vec<u8>,
     next_stream: u32,
-    /// What the last GOAWAY says: no later stream is answered.
+    /// The last stream of the latest GOAWAY: no later stream is answered.
     last_stream: Option<u32>,
     has_ended: bool,
 }
@@ -119,14 +119,15 @@ impl Connection {
         stream.set_read_timeout(Some(TIMEOUT)).expect("a live socket");
         let session = ClientConnection::new(tls, "localhost".try_into().expect("a name")).expect("a session");
         let mut stream = StreamOwned::new(session, stream);
-        // The table of fields has no room: every block can be read by itself.
+        // The dynamic table has size 0, so that every block can be decoded by itself.
         let settings = frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
         let window = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
         stream.write_all(&[PREFACE, &settings, &window].concat()).expect("a handshake, and a preface");
         Connection { stream, input: Vec::new(), next_stream: 1, last_stream: None, has_ended: false }
     }
 
-    /// One write. A server that has ended the connection says so to the reader.
+    /// Sends the requests in one write. If the server has closed the connection, the reader
+    /// notices.
     fn send(&mut self, block: &[u8], count: u64) {
         let mut frames = Vec::new();
         for _ in 0..count {
@@ -139,12 +140,13 @@ impl Connection {
         }
     }
 
-    /// Reads until the last so many requests are answered; how many were, and not left to another connection.
+    /// Reads until the last `count` requests are answered. Returns how many were answered rather than left to
+    /// another connection.
     fn receive(&mut self, count: u64) -> u64 {
         let first = self.next_stream - 2 * u32::try_from(count).expect("few");
         let mut answered = 0;
         loop {
-            // Odd numbers below the next one, and not above the last that is served.
+            // Odd stream numbers below the next one, and not above the last one served.
             let end = self
                 .last_stream
                 .map_or(self.next_stream, |last| self.next_stream.min(last.saturating_add(1)));
@@ -157,17 +159,17 @@ impl Connection {
         }
     }
 
-    /// The server has said GOAWAY, and everything is answered: its end must be said as well.
+    /// The server has sent GOAWAY, and everything is answered: it must now close in order.
     fn finish(mut self) {
         while !self.has_ended {
             assert_eq!(self.read(), 0, "an answer to nothing");
         }
     }
 
-    /// One read; how many answers ended in it.
+    /// Reads once. Returns how many answers ended in it.
     fn read(&mut self) -> u64 {
         let mut buffer = [0; 64 * 1024];
-        // The end without close_notify is an error.
+        // An end without close_notify is an error.
         let count = self.stream.read(&mut buffer).expect("a live connection, or close_notify");
         self.has_ended = count == 0;
         self.input.extend_from_slice(&buffer[..count]);
@@ -196,7 +198,7 @@ impl Connection {
             answered += u64::from(kind <= HEADERS && flags & END_STREAM > 0);
             at = end;
             if let Some(reply) = reply {
-                // As with requests: the end is the reader's.
+                // As with requests, the reader notices a closed connection.
                 let _sent = self.stream.write_all(&reply);
             }
         }

@@ -1,10 +1,11 @@
-//! What runs in a round of histories, and what happens to it: servers are killed; a node is killed; a network
-//! is parted; clocks jump.
+//! The processes of a round of histories, and their faults: servers are killed; a node is killed; a network
+//! is partitioned; clocks jump.
 //!
-//! One Valkey is parted from one of two servers by a cable: the other one goes on, takes the leases over, and
-//! what the first one has sent arrives when the cable is mended, long after its clients were answered. A node
-//! of a cluster is stopped by SIGSTOP: it is parted from servers, replica and the other nodes alike, its
-//! replica takes over, and what it had been sent is there when it goes on as the primary that it was.
+//! A cable separates a single Valkey from one of two servers: the other server continues and takes over the
+//! leases; the commands of the first server arrive when the cable is mended, long after its clients were
+//! answered. A node of a cluster is stopped by SIGSTOP: it is separated from servers, its replica and the
+//! other nodes, its replica takes over, and it still has its received commands when it continues as the
+//! former primary.
 
 use super::CONFIG;
 use forebay_tests::{Cable, Folder, JumpingClock, Port, Server, Start, Stores, binary, wait_for};
@@ -18,16 +19,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 2;
-/// How long something stays dead or parted at most: longer than an answer of Redis is waited for, and than a
-/// lease lasts.
+/// How long a process stays dead or separated at most: longer than the timeout for Redis, and longer than a
+/// lease.
 const BROKEN_MAX_MS: u64 = 8_000;
 /// By how much a clock is wrong.
 const OFFSETS_S: [i64; 5] = [-3_600, -10, 0, 10, 3_600];
-/// The same on a cluster: nodes that went back by more forgive each other, and vote, only when that has
-/// passed.
+/// The same on a cluster: after a larger jump back, nodes accept each other again, and vote, only when
+/// that time has passed.
 const CLUSTER_OFFSETS_S: [i64; 3] = [-5, 0, 5];
 
-/// What does not work, until it is mended.
+/// A fault, until it is repaired.
 enum Broken {
     /// A node, killed.
     Dead(String),
@@ -43,14 +44,14 @@ pub struct Ground {
     /// Between each server and one Valkey; none before a cluster.
     cables: Vec<Cable>,
     broken: Option<(Broken, Instant)>,
-    /// How often what happened.
+    /// How often each fault happened.
     pub happened: BTreeMap<&'static str, usize>,
-    /// Of nodes and servers, by name.
+    /// The clocks of nodes and servers, by name.
     clocks: BTreeMap<String, JumpingClock>,
     start: Start,
     servers: Vec<Server>,
     starts: usize,
-    /// The ports of the servers, also while a server is away.
+    /// The ports of the servers, reserved also while a server is down.
     ports: Vec<Port>,
     stores: Stores,
     folder: Folder,
@@ -64,7 +65,7 @@ impl Ground {
     pub fn new(topology: Topology) -> Ground {
         let (folder, stores) = (Folder::new(), Stores::postgres());
         let config = folder.write("histories.toml", CONFIG);
-        // Not Debian's Redis: its jemalloc asks for the time before libfaketime can tell it.
+        // Not Debian's Redis: its jemalloc reads the time before libfaketime is initialised.
         let spec = Spec::new(topology).on(Flavour::Valkey).keep(Persistence::Always);
         let memory = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
         let is_cluster = topology != Topology::Single;
@@ -138,8 +139,8 @@ impl Ground {
         self.ports.iter().map(Port::address).collect()
     }
 
-    /// Something happens. Only one thing is broken at a time: with its replica dead as well, what a primary
-    /// has is nowhere else, and a server does not start while a node is dead.
+    /// Causes a fault. Only one thing is broken at a time: with its replica dead too, a primary would have
+    /// the only copy of its data; and a server does not start while a node is dead.
     pub fn harm(&mut self, random: &mut StdRng) {
         if let Some((_, until)) = &self.broken {
             if *until <= Instant::now() {
@@ -180,7 +181,7 @@ impl Ground {
         self.broken = Some((broken, Instant::now() + Duration::from_millis(broken_ms)));
     }
 
-    /// A clock jumps; that of a node is seen to.
+    /// Makes a clock jump; for a node, waits until the node shows the new time.
     fn jump(&self, name: &str, offset_s: i64) {
         match self.memory.nodes().iter().find(|node| node.name == name) {
             Some(node) => self.clocks[name].jump_of(node.port, offset_s),
@@ -195,7 +196,7 @@ impl Ground {
         self.servers.insert(at, server);
     }
 
-    /// Ends what is broken, and waits until all nodes are in step.
+    /// Repairs the fault, and waits until all nodes are in sync.
     pub fn mend(&mut self) {
         match self.broken.take() {
             Some((Broken::Dead(name), _)) => self.start_node(&name),
@@ -206,7 +207,7 @@ impl Ground {
         self.memory.wait_ready().expect("all nodes are ready");
     }
 
-    /// Memory and database hold the same, and nothing was refused.
+    /// Checks that memory and database are equal, and that nothing was refused.
     pub fn judge(&self) -> Result<(), String> {
         let server = self.servers.first().expect("a server runs");
         server.drain();

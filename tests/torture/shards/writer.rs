@@ -1,8 +1,8 @@
-//! A client that writes in an order that the database's constraints allow, and knows what it was told.
+//! A client that writes in an order that the database's constraints allow, and records its answers.
 //!
-//! On one Redis that syncs, what a read shows is as durable as what is acknowledged, so that a write of
-//! unknown outcome is looked up. Where replicas make it durable a read may show what a failover loses: there
-//! such a row, and every value that it may have, is not used again.
+//! On one Redis that syncs, a row shown by a read is as durable as an acknowledged one, so a write of
+//! unknown outcome is resolved by a read. Where replicas make writes durable, a read may show a row that a
+//! failover loses: there the row, and every value that it may have, is not used again.
 
 use forebay_tests::{Answer, Client};
 use rand::RngExt;
@@ -15,14 +15,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const OPS: usize = 300;
-/// Values that are unique are few, so that they change hands all the time.
+/// There are few unique values, so that they often move between rows.
 const EMAILS: usize = 4;
 const PLACES: i64 = 5;
-/// By a trigger.
+/// The highest number of seats, enforced by a trigger.
 const SEATS_MAX: usize = 4;
 /// Halls of one client at most.
 const HALLS: i64 = 1_000;
-/// How long a write that is not answered is under way at most, and how long a client asks for a server.
+/// How long an unanswered write may still be executed, and how long a client retries.
 const UNDER_WAY: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -30,15 +30,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Rows by table and id, each as its JSON.
 pub type Rows = BTreeMap<(&'static str, String), Value>;
 
-/// What a client was told.
+/// The rows of a client, by its answers.
 #[derive(Default)]
 pub struct Told {
     pub rows: Rows,
-    /// Rows that may be there or not.
+    /// Rows that may exist or not.
     pub doubtful: BTreeSet<(&'static str, String)>,
 }
 
-/// One client, whose values nobody else has.
+/// One client, whose values no other client uses.
 pub struct Writer {
     number: usize,
     servers: Vec<SocketAddr>,
@@ -49,17 +49,17 @@ pub struct Writer {
     emails: Vec<String>,
     /// Emails that were ever in use.
     emails_made: usize,
-    /// Parents that may have children that nobody knows of.
+    /// Parents that may have unknown children.
     pinned: BTreeSet<String>,
     hall: i64,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 enum Reply {
     Answer(Answer),
     /// It was not sent.
     Unsent,
-    /// It was sent, and nothing came back.
+    /// It was sent, and not answered.
     Lost,
 }
 
@@ -147,7 +147,8 @@ impl Writer {
         free.choose(&mut self.random).cloned()
     }
 
-    /// A hall of the client's own, which takes no more than a few seats, each at a place of its own.
+    /// Adds, moves or frees a seat in the client's hall, which has few seats, each at a different
+    /// place.
     fn seat(&mut self, id: &str) -> Result<(), String> {
         let mut taken = self.of("seats");
         taken.retain(|(_, row)| row["hall"] == self.hall);
@@ -208,7 +209,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Uses nothing again that a row may have: it is one of these, or not there.
+    /// Marks a row as doubtful and stops using all values that it may have: the row is one of
+    /// `rows`, or does not exist.
     fn doubt(&mut self, key: (&'static str, String), rows: &[Value]) {
         self.told.rows.remove(&key);
         for row in rows {
@@ -220,7 +222,8 @@ impl Writer {
         self.told.doubtful.insert(key);
     }
 
-    /// Asks until the answer, or the row, says that it is done; false: nobody knows.
+    /// Retries until the answer, or the row, shows that the write is done. Returns false if the
+    /// outcome stays unknown.
     fn until_known(
         &mut self,
         method: &str,
@@ -264,7 +267,7 @@ impl Writer {
         }
     }
 
-    /// A row as it is shown.
+    /// A row as a GET shows it.
     fn row(&mut self, target: &str, began: Instant) -> Result<Option<Value>, String> {
         loop {
             match self.ask("GET", target, None) {
@@ -276,7 +279,7 @@ impl Writer {
         }
     }
 
-    /// Any server.
+    /// Sends a request to a random server.
     fn ask(&mut self, method: &str, target: &str, body: Option<&str>) -> Reply {
         let address = self.servers.choose(&mut self.random).expect("there are some");
         let Ok(mut client) = Client::connect(*address) else { return Reply::Unsent };

@@ -21,7 +21,7 @@ pub fn start(framework: &str, postgres: &str, redis: &str) -> Result<Peer, Box<d
     start_with(framework, postgres, &[("REDIS_URL", redis)])
 }
 
-/// The same as so many processes that share the port.
+/// The same with several processes that share the port.
 pub fn start_clustered(
     framework: &str,
     postgres: &str,
@@ -63,7 +63,7 @@ fn start_script(script: &str, postgres: &str, environment: &[(&str, &str)]) -> R
     Ok(Peer::serve(script, command, address)?)
 }
 
-/// Fills a Redis with so many codes in the layout of the peers.
+/// Fills a Redis with `rows` codes in the layout of the peers.
 pub fn seed(redis: &str, rows: u64) -> Result<(), Box<dyn Error>> {
     let output = Command::new("node")
         .arg(folder()?.join("common/seed.js"))

@@ -1,12 +1,12 @@
-//! The table of all peers as one HTML page that needs nothing else: no script, no network.
+//! The table of all peers as one self-contained HTML page: no script, no network.
 
 use std::fmt::Write;
 
 /// A server's figures, route by route: CPU microseconds a request, and requests a second.
 pub struct Server {
-    /// As it is called.
+    /// The server's name.
     pub name: &'static str,
-    /// Or why there are none.
+    /// The figures of each route, or why there are none.
     pub routes: Vec<Result<(f64, f64), String>>,
 }
 
@@ -18,7 +18,7 @@ p.notes{white-space:pre-line;color:#556}@media(max-width:40rem){\
 body{font-size:14px}td,th{padding:.15rem .25rem}tr{display:grid;grid-template-columns:1fr 6.4rem 5.7rem}\
 td.bar,td.why{grid-column:1/-1;width:auto;padding:0 .25rem}th:last-child{display:none}td.why{text-align:left}}td.why{color:#556;white-space:normal}";
 
-/// What stands in a text, not what it would mean in HTML.
+/// Escapes a text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,5 +1,5 @@
-//! PostgreSQL and Redis of a bench's own: real servers in folders of their own, on free ports, gone
-//! when dropped.
+//! PostgreSQL and Redis for a bench: real servers in their own folders, on free ports, stopped when
+//! dropped.
 //!
 //! `FOREBAY_TEST_POSTGRES` names a PostgreSQL to be used instead, by the URL of a role that may
 //! create databases; the bench makes one in it and drops it. Its CPU time counts like that of what
@@ -28,12 +28,12 @@ const PGBENCH_S: u64 = 5;
 /// Forebay's workers, three peers with a pool each and 64 clients of pgbench at once.
 const CONNECTIONS_MAX: u32 = 300;
 
-/// An address on this machine that nobody listens on.
+/// A free address on this machine.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// Tries until it is true, as long as the process runs.
+/// Waits until `ready` returns true, while the process runs.
 pub fn wait_until(what: &str, child: &mut Child, mut ready: impl FnMut() -> bool) -> io::Result<()> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -48,7 +48,7 @@ pub fn wait_until(what: &str, child: &mut Child, mut ready: impl FnMut() -> bool
     Err(io::Error::new(io::ErrorKind::TimedOut, format!("{what} does not answer")))
 }
 
-/// What a Redis keeps on disk.
+/// What a Redis persists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Persistence {
     /// Nothing.
@@ -82,12 +82,12 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Where it is.
+    /// The socket address on this machine.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same, as clients are told.
+    /// Its URL for clients.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
@@ -97,7 +97,7 @@ impl Redis {
         self.child.id()
     }
 
-    /// Forgets everything.
+    /// Deletes all keys.
     pub fn empty(&self) -> Result<(), Box<dyn Error>> {
         empty(self.address)
     }
@@ -113,7 +113,7 @@ impl Redis {
     }
 }
 
-/// Has the Redis at an address forget everything.
+/// Deletes all keys of the Redis at an address.
 pub fn empty(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     match ask(address, "FLUSHALL")? {
         text if text.starts_with("+OK") => Ok(()),
@@ -139,13 +139,13 @@ fn answers_ping(address: SocketAddr) -> bool {
         stream.read_exact(&mut answer)?;
         Ok(&answer == b"+PONG\r\n")
     };
-    // Not yet listening, or not yet ready: asked again.
+    // Not yet listening, or not yet ready: tried again.
     ask().unwrap_or(false)
 }
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // One that has ended by itself cannot be killed; there is nothing on its disk that anybody needs.
+        // An error means that the process has already ended. Its files are not needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -160,19 +160,19 @@ pub struct Postgres {
     database: String,
 }
 
-/// What pgbench did.
+/// The results of pgbench.
 pub struct Transactions {
     /// Transactions a second.
     pub rate_per_s: f64,
     /// CPU microseconds a transaction of everything but pgbench.
     pub cpu_us: f64,
-    /// The same of PostgreSQL alone.
+    /// The same for PostgreSQL alone.
     pub started_cpu_us: f64,
 }
 
 impl Postgres {
-    /// Takes the one of the environment, or starts one; makes a database with the table of the
-    /// codes application.
+    /// Uses the server that the environment names, or starts one; creates a database with the table
+    /// of the codes application.
     pub fn start() -> Result<Postgres, Box<dyn Error>> {
         let programs = programs()?;
         let given = std::env::var("FOREBAY_TEST_POSTGRES").ok().filter(|url| !url.is_empty());
@@ -198,12 +198,12 @@ impl Postgres {
         with_database(&self.admin, &self.database)
     }
 
-    /// The process that has started all others of it.
+    /// The process id of the postmaster.
     pub fn pid(&self) -> Result<u32, Box<dyn Error>> {
         self.server.as_ref().map_or_else(|| self.process(), |(child, _)| Ok(child.id()))
     }
 
-    /// The bytes that its clients' connections have carried so far, as far as these are open still.
+    /// The bytes that its open client connections have carried so far.
     pub fn bytes(&self) -> Result<f64, Box<dyn Error>> {
         crate::wire::bytes_with(port(&self.admin).ok_or("the URL of PostgreSQL names no port")?)
     }
@@ -222,8 +222,8 @@ impl Postgres {
         self.psql(&self.admin, &["-c", sql])
     }
 
-    /// The process of a server that somebody else started. It must run on this machine, or its CPU
-    /// time could not be counted.
+    /// The process of a server that another process started. It must run on this machine, so that
+    /// its CPU time can be counted.
     fn process(&self) -> Result<u32, Box<dyn Error>> {
         let pid = self.administer("SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")?.parse()?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -351,8 +351,8 @@ fn id_of_postgres(option: &str) -> Result<u32, Box<dyn Error>> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
 }
 
-/// A cluster of its own with PostgreSQL's own settings, which sync every commit. Root may not run
-/// it: then it is the user `postgres`.
+/// A separate cluster with PostgreSQL's default settings, which sync every commit. PostgreSQL
+/// refuses to run as root, so root starts it as the user `postgres`.
 fn private(programs: &Path) -> Result<(Child, Folder, String), Box<dyn Error>> {
     let (folder, address) = (Folder::new(), free_address()?);
     let owner = match rustix::process::geteuid().is_root() {

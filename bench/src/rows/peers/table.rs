@@ -1,8 +1,8 @@
 //! The codes routes on Forebay and the three Node peers, side by side: one table, in the terminal
 //! and in `bench/results/`, and one page.
 //!
-//! Forebay twice: embedded, as `forebay serve` runs by itself, and on the PostgreSQL and the Redis
-//! of the peers.
+//! Forebay is measured twice: embedded, the default of `forebay serve`, and on the PostgreSQL and
+//! the Redis of the peers.
 
 use super::node;
 use super::page;
@@ -18,7 +18,8 @@ use std::error::Error;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Rows that reads choose from. The two routes that look at every row are slow enough with as many.
+/// Rows that reads choose from. The two routes that scan every row are slow enough with this
+/// number.
 pub const ROWS: u64 = 20_000;
 
 /// Rows that are read by their UUID.
@@ -56,7 +57,7 @@ impl Column {
         Column { name, side, samples: ROUTES.iter().map(|_| Ok(Vec::new())).collect() }
     }
 
-    /// CPU microseconds a request, and requests a second; or why they are not known.
+    /// CPU microseconds a request, and requests a second; or why they are unknown.
     fn figures(&self, route: usize) -> Result<(f64, f64), String> {
         let samples = self.samples[route].as_ref().map_err(Clone::clone)?;
         if samples.is_empty() {
@@ -79,7 +80,7 @@ impl Column {
     }
 }
 
-/// Rows that can be read by their UUID, made for this.
+/// Creates rows, and returns their UUIDs for reads.
 fn uuids(side: Side) -> Result<Vec<String>, Box<dyn Error>> {
     let mut client = Client::connect(side.address)?;
     (0..BY_UUID)
@@ -104,7 +105,8 @@ fn drive(
     sample(bench, Drive::new(side.address, None), Cost::System(side.pid), traffic)
 }
 
-/// One sample of a route, driven as long as compilers need when it is the first.
+/// One sample of a route; before the first one the server is driven for as long as just-in-time
+/// compilers need.
 pub fn measure(bench: &Bench, side: Side, route: usize, first: bool) -> Result<Sample, Box<dyn Error>> {
     let (method, target, body) = ROUTES[route];
     if target != ULTRA_FAST_BY_ID {
@@ -145,7 +147,7 @@ fn fill(bench: &Bench, columns: &mut [Column]) {
     }
 }
 
-/// A route as readers know it.
+/// The name of a route on the page.
 pub fn shown(method: &str, target: &str) -> String {
     let path = target.split('?').next().unwrap_or(target).replace("/1234/Fred", "/{id}/{name}");
     format!("{method} {path}")
@@ -177,7 +179,7 @@ fn table(columns: &[Column]) -> String {
 
 /// Embedded, with the same number of rows.
 pub fn embedded(bench: &Bench, folder: &Folder) -> Started {
-    // Else it would go on writing behind while another server is measured.
+    // Without this, the drain would continue while another server is measured.
     let start = bench.start("codes.toml", folder, Pinning::Free).set("drain.paused=true");
     let run = || -> Result<_, Box<dyn Error>> {
         succeeded(&start.seed("codes", ROWS))?;
@@ -252,7 +254,7 @@ fn keep(bench: &Bench, text: &str, columns: &[Column]) -> Result<(), Box<dyn Err
         routes: (0..ROUTES.len()).map(|route| column.figures(route)).collect(),
     };
     let servers: Vec<page::Server> = columns.iter().map(server).collect();
-    // The table itself stands in the page already.
+    // The page already contains the table.
     let notes = text.rsplit_once("|\n").map_or(text, |(_, notes)| notes);
     let html = page::page(&routes, &servers, &machine::describe(), notes);
     fs::write(folder.join(format!("{name}.html")), html)?;
