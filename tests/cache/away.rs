@@ -1,6 +1,6 @@
 //! The database or the shared cache is unreachable.
 
-use super::{Ground, counted};
+use super::{Fixture, counted};
 use forebay_tests::{JumpingClock, Postgres, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
 use serde_json::json;
@@ -26,8 +26,8 @@ invalidates = ["thing:{$id}"]
 #[test]
 fn stale_answers_while_the_database_is_away() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
-    let server = ground.start("a").start();
+    let fixture = Fixture::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
+    let server = fixture.start("a").start();
     let mut client = server.client();
     client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
     let kept = client.get("/things/1").expect(200);
@@ -55,8 +55,8 @@ fn stale_answers_while_the_database_is_away() {
 #[test]
 fn what_was_dropped_does_not_stand_in() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
-    let server = ground.start("a").start();
+    let fixture = Fixture::on(CONFIG, || Stores::postgres_at(&postgres.server_url()));
+    let server = fixture.start("a").start();
     let mut client = server.client();
     client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
     client.get("/things/1").expect(200);
@@ -71,12 +71,12 @@ fn everything_goes_on_without_the_shared_cache() {
     for flavour in [Flavour::Redis, Flavour::Valkey] {
         let config =
             CONFIG.replace("local = \"50ms\", shared = \"100ms\"", "local = \"1m\", shared = \"10m\"");
-        let mut ground = Ground::shared(&config, Topology::Single, flavour);
-        let server = ground.start("a").start();
+        let mut fixture = Fixture::shared(&config, Topology::Single, flavour);
+        let server = fixture.start("a").start();
         let mut client = server.client();
         client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
         client.get("/things/1").expect(200);
-        drop(ground.redis.take());
+        drop(fixture.redis.take());
         for round in 0..5 {
             let body = json!({ "name": format!("name {round}") }).to_string();
             let put = client.ask("PUT", "/things/1", Some(&body)).expect(200);
@@ -94,16 +94,16 @@ fn everything_goes_on_without_the_shared_cache() {
 #[test]
 fn an_answer_is_not_shown_for_longer_when_the_clock_of_the_shared_cache_goes_back() {
     let config = CONFIG.replace("shared = \"100ms\"", "shared = \"1m\"");
-    let ground = Ground::shared(&config, Topology::Single, Flavour::Valkey);
-    let redis = ground.redis.as_ref().expect("a shared cache");
-    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
+    let fixture = Fixture::shared(&config, Topology::Single, Flavour::Valkey);
+    let redis = fixture.redis.as_ref().expect("a shared cache");
+    let clock = JumpingClock::new(&fixture.folder.path().join("clock"));
     clock.give_to(redis, "node-1");
-    let server = ground.start("a").start();
+    let server = fixture.start("a").start();
     let mut client = server.client();
     client.ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
     client.get("/things/1").expect(200);
     // Written by SQL, so no cache is told.
-    ground.stores.archive(&ground.folder).rows("UPDATE things SET name = 'two' RETURNING id");
+    fixture.stores.archive(&fixture.folder).rows("UPDATE things SET name = 'two' RETURNING id");
     assert_eq!(client.get("/things/1").json()["name"], "one");
     clock.jump_of(redis.nodes()[0].port, -24 * 3_600);
     wait_for("the database is asked again", || {
@@ -114,11 +114,11 @@ fn an_answer_is_not_shown_for_longer_when_the_clock_of_the_shared_cache_goes_bac
 #[test]
 fn dropping_by_hand_reaches_every_server() {
     let config = CONFIG.replace("local = \"50ms\", shared = \"100ms\"", "local = \"10m\", shared = \"10m\"");
-    let ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
-    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let fixture = Fixture::shared(&config, Topology::Single, Flavour::Redis);
+    let servers = ["a", "b"].map(|name| fixture.start(name).start());
     let mut clients = [servers[0].client(), servers[1].client()];
     clients[0].ask("PUT", "/things/1", Some(r#"{"name":"one"}"#)).expect(200);
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     for (round, target) in ["/cache/invalidate?tag=thing:1", "/cache/clear"].into_iter().enumerate() {
         for client in &mut clients {
             client.get("/things/1").expect(200);

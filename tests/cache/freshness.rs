@@ -1,7 +1,7 @@
 //! Two servers, reads and writes interleaved: answers are as fresh as the config promises.
 
 use super::race::{Race, SMALL, size};
-use super::{Ground, counted, version};
+use super::{Fixture, counted, version};
 use forebay_tests::{Cable, Server};
 use forebay_topology::{Flavour, Topology};
 use std::time::Duration;
@@ -33,19 +33,19 @@ fn config(local: &str, shared: &str) -> String {
 }
 
 /// Two servers on one shared level; the second connects through a cable.
-fn two_servers(ground: &Ground) -> ([Server; 2], Cable) {
-    let redis = ground.redis.as_ref().expect("a shared level").url();
+fn two_servers(fixture: &Fixture) -> ([Server; 2], Cable) {
+    let redis = fixture.redis.as_ref().expect("a shared level").url();
     let port = redis.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
     let cable = Cable::to(port.unwrap_or_else(|| panic!("{redis} has no port")));
     let through = format!("cache.shared=redis://{}", cable.address);
-    ([ground.start("a").start(), ground.start("b").set(&through).start()], cable)
+    ([fixture.start("a").start(), fixture.start("b").set(&through).start()], cable)
 }
 
 /// No read that began after a write's answer shows the older row, not even while a server is cut off.
 #[test]
 fn strict_is_never_older_than_a_finished_write() {
-    let ground = Ground::shared(&config("1m", "10m"), Topology::Single, Flavour::Redis);
-    let (servers, cable) = two_servers(&ground);
+    let fixture = Fixture::shared(&config("1m", "10m"), Topology::Single, Flavour::Redis);
+    let (servers, cable) = two_servers(&fixture);
     let seen = Race::new(&servers, "strict", size()).cutting(&cable).run();
     assert_eq!((seen.outdated(), seen.outdated_untold()), (Duration::ZERO, Duration::ZERO));
     assert!(seen.cut_off() > 0, "nobody read through the server that was cut off");
@@ -56,8 +56,8 @@ fn strict_is_never_older_than_a_finished_write() {
 #[test]
 fn strict_on_a_cluster_is_never_older_than_a_finished_write() {
     let topology = Topology::Cluster { masters: 3, replicas: 0 };
-    let ground = Ground::shared(&config("1m", "10m"), topology, Flavour::Valkey);
-    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let fixture = Fixture::shared(&config("1m", "10m"), topology, Flavour::Valkey);
+    let servers = ["a", "b"].map(|name| fixture.start(name).start());
     let seen = Race::new(&servers, "strict", SMALL).run();
     assert_eq!(seen.outdated(), Duration::ZERO);
     let fills: u64 = servers.iter().map(|server| counted(server, "fills")).sum();
@@ -66,8 +66,8 @@ fn strict_on_a_cluster_is_never_older_than_a_finished_write() {
 
 #[test]
 fn one_server_alone_is_strict_whatever_it_promises() {
-    let ground = Ground::new(&config("1m", "10m"));
-    let server = [ground.start("a").start()];
+    let fixture = Fixture::new(&config("1m", "10m"));
+    let server = [fixture.start("a").start()];
     for route in ["strict", "eventual"] {
         let seen = Race::new(&server, route, SMALL).run();
         assert_eq!(seen.outdated(), Duration::ZERO);
@@ -82,8 +82,8 @@ fn one_server_alone_is_strict_whatever_it_promises() {
 fn eventual_is_never_older_than_local() {
     let (local, shared) = (Duration::from_millis(500), Duration::from_secs(3));
     let config = config("500ms", "3s").replace("consistency = \"strict\", ", "");
-    let ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
-    let (servers, cable) = two_servers(&ground);
+    let fixture = Fixture::shared(&config, Topology::Single, Flavour::Redis);
+    let (servers, cable) = two_servers(&fixture);
     let seen = Race::new(&servers, "eventual", size()).cutting(&cable).run();
     let (told, untold) = (seen.outdated(), seen.outdated_untold());
     assert!(
@@ -97,8 +97,8 @@ fn eventual_is_never_older_than_local() {
 
 #[test]
 fn other_servers_hear_of_a_write() {
-    let ground = Ground::shared(&config("10m", "10m"), Topology::Single, Flavour::Redis);
-    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let fixture = Fixture::shared(&config("10m", "10m"), Topology::Single, Flavour::Redis);
+    let servers = ["a", "b"].map(|name| fixture.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());
     for round in 1..20 {
         clients[round % 2].ask("PUT", "/things/1", Some(&format!("{{\"version\":{round}}}"))).expect(200);
@@ -115,12 +115,12 @@ fn other_servers_hear_of_a_write() {
 #[test]
 fn who_is_cut_off_catches_up_when_local_ends() {
     let config = config("300ms", "10m").replace("consistency = \"strict\", ", "");
-    let mut ground = Ground::shared(&config, Topology::Single, Flavour::Redis);
-    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let mut fixture = Fixture::shared(&config, Topology::Single, Flavour::Redis);
+    let servers = ["a", "b"].map(|name| fixture.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());
     clients[0].ask("PUT", "/things/1", Some("{\"version\":1}")).expect(200);
     assert_eq!(version(&mut clients[1], "/eventual/1"), 1);
-    drop(ground.redis.take());
+    drop(fixture.redis.take());
     for round in 2..8 {
         let (writer, reader) = (round % 2, (round + 1) % 2);
         clients[writer].ask("PUT", "/things/1", Some(&format!("{{\"version\":{round}}}"))).expect(200);
@@ -135,12 +135,12 @@ fn who_is_cut_off_catches_up_when_local_ends() {
 /// never show older rows.
 #[test]
 fn strict_says_when_others_could_not_be_told() {
-    let mut ground = Ground::shared(&config("300ms", "10m"), Topology::Single, Flavour::Valkey);
-    let servers = ["a", "b"].map(|name| ground.start(name).start());
+    let mut fixture = Fixture::shared(&config("300ms", "10m"), Topology::Single, Flavour::Valkey);
+    let servers = ["a", "b"].map(|name| fixture.start(name).start());
     let mut clients = servers.each_ref().map(|server| server.client());
     clients[0].ask("PUT", "/things/1", Some("{\"version\":1}")).expect(200);
     assert_eq!(version(&mut clients[1], "/strict/1"), 1);
-    drop(ground.redis.take());
+    drop(fixture.redis.take());
     let answer = clients[0].ask("PUT", "/things/1", Some("{\"version\":2}"));
     answer.expect_problem(503, "it was written");
     for client in &mut clients {

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 static TURN: Mutex<()> = Mutex::new(());
 
 /// PostgreSQL, a folder and, if wanted, a Redis, for one test.
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
     redis: Option<Local>,
@@ -27,28 +27,28 @@ struct Ground {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Ground {
+impl Fixture {
     #[track_caller]
-    fn new(config: &str) -> Ground {
-        Ground::on(config, Stores::postgres)
+    fn new(config: &str) -> Fixture {
+        Fixture::on(config, Stores::postgres)
     }
 
     /// With these stores, which are created when it is this test's turn.
     #[track_caller]
-    fn on(config: &str, stores: impl FnOnce() -> Stores) -> Ground {
+    fn on(config: &str, stores: impl FnOnce() -> Stores) -> Fixture {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         raise_file_limit();
         let folder = Folder::new();
         let config = folder.write("cache.toml", config);
-        Ground { folder, stores: stores(), redis: None, config, _turn: turn }
+        Fixture { folder, stores: stores(), redis: None, config, _turn: turn }
     }
 
     /// With a Redis or Valkey as the shared cache.
     #[track_caller]
-    fn shared(config: &str, topology: Topology, flavour: Flavour) -> Ground {
+    fn shared(config: &str, topology: Topology, flavour: Flavour) -> Fixture {
         let spec = Spec::new(topology).on(flavour).keep(Persistence::None);
         let redis = Local::up(spec).unwrap_or_else(|error| panic!("{error}"));
-        Ground { redis: Some(redis), ..Ground::new(config) }
+        Fixture { redis: Some(redis), ..Fixture::new(config) }
     }
 
     /// A server with its own data folder.

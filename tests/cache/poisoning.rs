@@ -1,7 +1,7 @@
 //! Requests that try to have an answer cached for other clients, or to read answers cached for
 //! others.
 
-use super::{Ground, counted};
+use super::{Fixture, counted};
 use forebay_tests::Client;
 
 const CONFIG: &str = r#"
@@ -60,8 +60,8 @@ fn body(client: &mut Client, target: &str, headers: &[(&str, &str)]) -> String {
 
 #[test]
 fn nobody_gets_anothers_answer() {
-    let ground = Ground::new(CONFIG);
-    let server = ground.start("a").start();
+    let fixture = Fixture::new(CONFIG);
+    let server = fixture.start("a").start();
     let mut client = server.client();
     // Requests and their expected answers, whatever was requested before.
     let long = "x".repeat(2000);
@@ -106,8 +106,8 @@ fn nobody_gets_anothers_answer() {
 
 #[test]
 fn named_headers_and_the_host_are_part_of_the_question() {
-    let ground = Ground::new(CONFIG);
-    let server = ground.start("a").start();
+    let fixture = Fixture::new(CONFIG);
+    let server = fixture.start("a").start();
     let mut client = server.client();
     let german = body(&mut client, "/language", &[("Accept-Language", "de")]);
     let english = body(&mut client, "/language", &[("Accept-Language", "en")]);
@@ -132,8 +132,8 @@ fn named_headers_and_the_host_are_part_of_the_question() {
 
 #[test]
 fn a_guard_stands_before_the_cache() {
-    let ground = Ground::new(CONFIG);
-    let server = ground.start("a").start();
+    let fixture = Fixture::new(CONFIG);
+    let server = fixture.start("a").start();
     let mut client = server.client();
     let answer = client.call("GET", "/guarded", &[("X-Secret", "open")], None).expect("an answer");
     assert!(answer.header("cache-control").is_some_and(|value| value.contains("private")), "{answer:?}");

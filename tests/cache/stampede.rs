@@ -1,6 +1,6 @@
 //! A thousand clients request the same uncached entry at once.
 
-use super::{Ground, counted};
+use super::{Fixture, counted};
 use forebay_tests::{Client, Postgres, Server, Stores, request_bytes, wait_for};
 use forebay_topology::{Flavour, Topology};
 use std::net::SocketAddr;
@@ -57,8 +57,8 @@ fn send_all(addresses: &[SocketAddr], count: usize, target: impl Fn(usize) -> St
 
 #[test]
 fn one_query_for_a_thousand() {
-    let ground = Ground::new(CONFIG);
-    let server = ground.start("a").start();
+    let fixture = Fixture::new(CONFIG);
+    let server = fixture.start("a").start();
     let clients = send_all(&[server.address], CLIENTS, |_| "/slow/a".to_owned());
     for mut client in clients {
         let answer = client.receive(false).expect("everybody is answered").expect(200);
@@ -69,8 +69,8 @@ fn one_query_for_a_thousand() {
 
 #[test]
 fn the_one_who_asked_first_leaves() {
-    let ground = Ground::new(CONFIG);
-    let server = ground.start("a").start();
+    let fixture = Fixture::new(CONFIG);
+    let server = fixture.start("a").start();
     let first = send_all(&[server.address], 1, |_| "/slow/a".to_owned());
     wait_for("the fill has begun", || (counted(&server, "fills") == 1).then_some(()));
     let followers = send_all(&[server.address], CLIENTS, |_| "/slow/a".to_owned());
@@ -83,8 +83,8 @@ fn the_one_who_asked_first_leaves() {
 
 #[test]
 fn a_query_for_each_key() {
-    let ground = Ground::new(CONFIG);
-    let server = ground.start("a").start();
+    let fixture = Fixture::new(CONFIG);
+    let server = fixture.start("a").start();
     let clients = send_all(&[server.address], 2 * CLIENTS, |index| format!("/quick/{}", index % CLIENTS));
     for (index, mut client) in clients.into_iter().enumerate() {
         let answer = client.receive(false).expect("everybody is answered").expect(200);
@@ -99,8 +99,8 @@ fn one_query_for_several_servers() {
         [(Topology::Single, Flavour::Redis), (Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Valkey)]
     {
         // Well below the duration of the lease for which the other servers wait.
-        let ground = Ground::shared(&CONFIG.replace("pg_sleep(2)", "pg_sleep(1)"), topology, flavour);
-        let servers = ["a", "b", "c"].map(|name| ground.start(name).start());
+        let fixture = Fixture::shared(&CONFIG.replace("pg_sleep(2)", "pg_sleep(1)"), topology, flavour);
+        let servers = ["a", "b", "c"].map(|name| fixture.start(name).start());
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
         let sum = |what| servers.iter().map(|server| counted(server, what)).sum::<u64>();
         let is_shown = (0..TRIES).any(|number| {
@@ -129,14 +129,14 @@ fn the_database_dies_under_a_thousand() {
     // Each statement except the first runs until the database dies.
     let config = CONFIG.replace("pg_sleep(2)", "pg_sleep(CASE lastval() WHEN 1 THEN 0 ELSE 600 END)");
     let config = config.replace("concurrency = 5000", "concurrency = 5000\ntimeout = \"10m\"");
-    let ground = Ground::on(&config, || Stores::postgres_at(&postgres.server_url()));
-    let server = ground.start("a").start();
+    let fixture = Fixture::on(&config, || Stores::postgres_at(&postgres.server_url()));
+    let server = fixture.start("a").start();
     let kept = server.client().get("/stale/a").expect(200);
     // The answer's life is over, so that the thousand clients cause a new fill.
     std::thread::sleep(Duration::from_millis(200));
     let older = send_all(&[server.address], CLIENTS / 2, |_| "/stale/a".to_owned());
     let never = send_all(&[server.address], CLIENTS / 2, |_| "/slow/a".to_owned());
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     wait_for("both queries run", || (archive.number(sleeping) == 2).then_some(()));
     // A request that the server reads after the death causes another query.
@@ -160,13 +160,13 @@ fn the_database_dies_under_a_thousand() {
 /// server continues with its local level.
 #[test]
 fn redis_dies_under_a_thousand() {
-    let mut ground = Ground::shared(CONFIG, Topology::Single, Flavour::Redis);
-    let servers = ["a", "b", "c"].map(|name| ground.start(name).start());
+    let mut fixture = Fixture::shared(CONFIG, Topology::Single, Flavour::Redis);
+    let servers = ["a", "b", "c"].map(|name| fixture.start(name).start());
     let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
     let clients = send_all(&addresses, CLIENTS, |_| "/slow/a".to_owned());
     let fills = || servers.iter().map(|server| counted(server, "fills")).sum::<u64>();
     wait_for("one of them asks", || (fills() == 1).then_some(()));
-    drop(ground.redis.take());
+    drop(fixture.redis.take());
     for mut client in clients {
         client.receive(false).expect("everybody is answered").expect(200);
     }

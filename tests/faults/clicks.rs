@@ -29,7 +29,7 @@ fn a_redirect_does_not_wait_for_a_click() {
     let config = folder.write("clicks.toml", CONFIG);
     let disk = SlowDisk::new(folder.path());
     let start = Start::new(binary(), &folder, &config);
-    let server = disk.slows(start.clone()).start();
+    let server = disk.with_disk(start.clone()).start();
     server.wait_healthy();
     let mut client = server.client();
     client.post_json("/links", r#"{"code":"a","url":"https://example.com/"}"#).expect(201);
@@ -43,7 +43,7 @@ fn a_redirect_does_not_wait_for_a_click() {
             "{answer:?}"
         );
     }
-    wait_for("the clicks wait for the disk", || disk.is_waited_for().then_some(()));
+    wait_for("the clicks wait for the disk", || disk.has_waiting_sync().then_some(()));
     assert_eq!(client.get("/a").status, 302);
     disk.release();
     assert_eq!(client.get("/links/a").expect(200)["clicks"], 4);

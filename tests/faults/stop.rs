@@ -124,7 +124,7 @@ fn idle_connections_do_not_hold_up_the_stop() {
 fn a_closed_standard_error_does_not_end_threads() {
     let folder = Folder::new();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let mut server = start(&folder).listen(&address.to_string()).spawn_unheard();
+    let mut server = start(&folder).listen(&address.to_string()).spawn_with_closed_output();
     let mut client = wait_for("it serves", || Client::connect(address).ok());
     client.post_json("/uuids", "{\"token\":\"heard\"}").expect(201);
     kill_process(Pid::from_child(&server), Signal::TERM).expect("a child can be signalled");

@@ -230,7 +230,7 @@ fn a_redis_that_stands_still_holds_up_no_request_for_long() {
     // Only the first requests wait for Redis; the rest are counted locally at once.
     assert_eq!(pair.ask(40, get("/all")).0, 18);
     assert!(pair.servers.iter().all(|server| pair.is_apart(server)));
-    pair.redis.cont("node-1").unwrap_or_else(|error| panic!("{error}"));
+    pair.redis.resume_node("node-1").unwrap_or_else(|error| panic!("{error}"));
     for server in &pair.servers {
         wait_for("it is back", || (!pair.is_apart(server)).then_some(()));
     }

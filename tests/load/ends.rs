@@ -1,7 +1,7 @@
 //! Exit codes, and faulty servers.
 
 use crate::{HI, ended, forebay, serve, shown, signal};
-use forebay_load::Typed;
+use forebay_load::LoadFlags;
 use forebay_tests::{example, free_port};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -182,7 +182,7 @@ fn files_are_written_and_compared() {
 fn the_plans_of_the_examples_can_be_run() {
     for (name, endpoints, is_open) in [("accounts.load.toml", 5, false), ("codes.load.toml", 5, true)] {
         let plan = example(name).display().to_string();
-        let planned = Typed { plan: Some(plan.clone()), ..Typed::default() }.resolve();
+        let planned = LoadFlags { plan: Some(plan.clone()), ..LoadFlags::default() }.resolve();
         assert!(planned.is_ok(), "{planned:?}");
         let server = format!("http://{}", serve(HI, Duration::ZERO));
         let limit = if is_open { ["-R", "200"] } else { ["--warmup", "0"] };

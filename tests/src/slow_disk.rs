@@ -56,7 +56,7 @@ impl SlowDisk {
     }
 
     /// The same start, with this disk.
-    pub fn slows(&self, start: Start) -> Start {
+    pub fn with_disk(&self, start: Start) -> Start {
         let start = start.environment("LD_PRELOAD", &self.object.display().to_string());
         start.environment("FOREBAY_TEST_DISK", &self.folder.display().to_string())
     }
@@ -72,7 +72,7 @@ impl SlowDisk {
     }
 
     /// Whether a sync waits or has waited.
-    pub fn is_waited_for(&self) -> bool {
+    pub fn has_waiting_sync(&self) -> bool {
         self.folder.join("waited").exists()
     }
 

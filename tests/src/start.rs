@@ -171,7 +171,7 @@ impl Start {
     }
 
     /// Starts with both output streams closed, as when a log collector has ended, and does not wait.
-    pub fn spawn_unheard(&self) -> Child {
+    pub fn spawn_with_closed_output(&self) -> Child {
         self.serve(|| {
             let (_, writer) = pipe().expect("a pipe");
             writer.into()

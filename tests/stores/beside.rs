@@ -61,7 +61,7 @@ impl Beside {
 
     /// The number of dead letters.
     #[track_caller]
-    pub fn letters(&self) -> i64 {
+    pub fn dead_letters(&self) -> i64 {
         match self.text("SELECT coalesce(to_regclass('forebay_dead_letter')::text, '')").as_str() {
             "" => 0,
             _ => self.stores.archive(&self.folder).number("SELECT count(*) FROM forebay_dead_letter"),

@@ -137,10 +137,10 @@ fn a_move_that_is_held_comes_before_the_delete_of_the_old_owner() {
 fn rows_that_follow_an_update_are_refused(ordered: &Ordered) {
     ordered.start("a").start().wait_healthy();
     let sql = "ALTER TABLE notes ADD COLUMN owner_code text REFERENCES owners (code) ON UPDATE CASCADE";
-    if ordered.ground.stores.is_postgres() {
+    if ordered.fixture.stores.is_postgres() {
         ordered.archive().rows(sql);
     } else {
-        let file = rusqlite::Connection::open(ordered.ground.folder.database()).expect("a file");
+        let file = rusqlite::Connection::open(ordered.fixture.folder.database()).expect("a file");
         file.execute_batch(sql).expect("a column is added");
     }
     let ended = ordered.start("a").try_start().err().expect("the start is refused");

@@ -1,6 +1,6 @@
 //! `forebay verify` with columns that return a value in another form than it was written.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Folder, Server, Start, Stores, binary};
 use forebay_topology::{Flavour, Topology};
 
@@ -80,10 +80,10 @@ fn forms_of_values_are_no_difference_to_memory_in_process() {
 
 #[test]
 fn forms_of_values_are_no_difference_to_redis() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let config = ground.folder.write("odd.toml", CONFIG);
-    let start = Start::new(binary(), &ground.folder, &config)
-        .stores(&ground.stores, &ground.folder)
-        .memory(&ground.memory.url());
-    check(&start, &ground.folder, &ground.stores);
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let config = fixture.folder.write("odd.toml", CONFIG);
+    let start = Start::new(binary(), &fixture.folder, &config)
+        .stores(&fixture.stores, &fixture.folder)
+        .memory(&fixture.memory.url());
+    check(&start, &fixture.folder, &fixture.stores);
 }

@@ -47,26 +47,26 @@ insert = "things"
 values = { name = "a thing" }
 "#;
 
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
     start: Start,
 }
 
 /// On SQLite, then on PostgreSQL.
-fn on_each(test: impl Fn(&Ground)) {
+fn on_each(test: impl Fn(&Fixture)) {
     for stores in [Stores::new, Stores::postgres] {
-        test(&Ground::new(stores()));
+        test(&Fixture::new(stores()));
     }
 }
 
-impl Ground {
-    fn new(stores: Stores) -> Ground {
+impl Fixture {
+    fn new(stores: Stores) -> Fixture {
         let folder = Folder::new();
         let config = folder.write("checkpoints.toml", CONFIG);
         let database = stores.database_url(&folder);
         let start = Start::new(binary(), &folder, &config).database(&database).set("memory.segment=1MiB");
-        Ground { folder, stores, start }
+        Fixture { folder, stores, start }
     }
 
     fn archive(&self) -> Archive {
@@ -111,14 +111,14 @@ fn verified(server: &Server) {
 
 #[test]
 fn a_restart_does_not_read_the_table() {
-    on_each(|ground| {
-        let server = ground.started();
+    on_each(|fixture| {
+        let server = fixture.started();
         put(&server, 0..200);
         server.drain();
         assert!(server.stop().status.success());
         // A start that read the table would see this.
-        ground.change("UPDATE notes SET text = 'not read' WHERE id = 7");
-        let server = ground.started();
+        fixture.change("UPDATE notes SET text = 'not read' WHERE id = 7");
+        let server = fixture.started();
         let says = "loaded 0 rows from the database, 200 from the checkpoint and 0 records from the log";
         server.wait_for_output(says);
         let mut client = server.client();
@@ -131,24 +131,24 @@ fn a_restart_does_not_read_the_table() {
         client.ask("DELETE", "/notes/3", None);
         client.ask("POST", "/notes/4/seen", None).expect(200);
         server.kill();
-        let server = ground.started();
+        let server = fixture.started();
         server.wait_for_output("200 from the checkpoint");
         let mut client = server.client();
         assert_eq!(client.get("/count").expect(200)["count"], 249);
         assert_eq!(client.get("/notes/4").expect(200)["seen"], 1);
         assert_eq!(client.get("/notes/3").status, 404);
         server.drain();
-        ground.change(&format!("UPDATE notes SET text = '{}' WHERE id = 7", "t".repeat(300)));
+        fixture.change(&format!("UPDATE notes SET text = '{}' WHERE id = 7", "t".repeat(300)));
         verified(&server);
     });
 }
 
 #[test]
 fn kills_while_checkpoints_are_taken_lose_nothing() {
-    on_each(|ground| {
+    on_each(|fixture| {
         let mut acknowledged = Vec::new();
         for round in 0..6u32 {
-            let server = ground.started();
+            let server = fixture.started();
             let ended = AtomicBool::new(false);
             acknowledged.extend(thread::scope(|scope| {
                 let writers: Vec<_> = (0..2u32)
@@ -177,7 +177,7 @@ fn kills_while_checkpoints_are_taken_lose_nothing() {
             server.begin_checkpoint();
             server.kill();
         }
-        let server = ground.started();
+        let server = fixture.started();
         let mut client = server.client();
         assert_eq!(client.get("/count").expect(200)["count"], acknowledged.len());
         for id in &acknowledged {
@@ -185,45 +185,45 @@ fn kills_while_checkpoints_are_taken_lose_nothing() {
         }
         server.drain();
         verified(&server);
-        let stored = ground.archive().number("SELECT count(*) FROM notes");
+        let stored = fixture.archive().number("SELECT count(*) FROM notes");
         assert_eq!(stored, acknowledged.len() as i64);
     });
 }
 
 #[test]
 fn a_damaged_checkpoint_is_told_and_the_database_is_read() {
-    on_each(|ground| {
-        let server = ground.started();
+    on_each(|fixture| {
+        let server = fixture.started();
         put(&server, 0..50);
         server.drain();
         assert!(server.stop().status.success());
-        let file = ground.folder.data().join("checkpoint");
+        let file = fixture.folder.data().join("checkpoint");
         let mut bytes = fs::read(&file).expect("a checkpoint");
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(&file, bytes).expect("a file can be written");
-        let server = ground.started();
+        let server = fixture.started();
         let says = ["checkpoint is damaged at byte", "it is not used", "loaded 50 rows from the database"];
         says.iter().for_each(|part| server.wait_for_output(part));
         assert_eq!(server.client().get("/count").expect(200)["count"], 50);
         // The next checkpoint is valid.
         wait_for("a new checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
         server.kill();
-        ground.started().wait_for_output("50 from the checkpoint");
+        fixture.started().wait_for_output("50 from the checkpoint");
     });
 }
 
 #[test]
 fn a_stop_does_not_wait_for_a_large_checkpoint() {
-    on_each(|ground| {
-        let server = ground.start.clone().set("server.stop_timeout=4s").start();
+    on_each(|fixture| {
+        let server = fixture.start.clone().set("server.stop_timeout=4s").start();
         server.wait_healthy();
         put(&server, 0..8_000);
         server.begin_checkpoint();
         let ended = server.stop();
         assert!(ended.status.success(), "{ended:?}");
-        assert!(!ground.folder.data().join("checkpoint.new").exists(), "nothing is left of it");
-        let server = ground.started();
+        assert!(!fixture.folder.data().join("checkpoint.new").exists(), "nothing is left of it");
+        let server = fixture.started();
         assert_eq!(server.client().get("/count").expect(200)["count"], 8_000);
         server.drain();
         verified(&server);
@@ -232,14 +232,14 @@ fn a_stop_does_not_wait_for_a_large_checkpoint() {
 
 #[test]
 fn seeded_rows_are_found_by_the_next_start() {
-    on_each(|ground| {
-        let server = ground.started();
+    on_each(|fixture| {
+        let server = fixture.started();
         put(&server, 0..50);
         server.drain();
         assert!(server.stop().status.success());
-        ground.start.seed("notes", 70);
-        let server = ground.started();
-        let seeded = ground.archive().number("SELECT count(*) FROM notes");
+        fixture.start.seed("notes", 70);
+        let server = fixture.started();
+        let seeded = fixture.archive().number("SELECT count(*) FROM notes");
         assert_eq!(server.client().get("/count").expect(200)["count"], seeded);
         server.drain();
         verified(&server);

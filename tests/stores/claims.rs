@@ -21,14 +21,14 @@ get = "notes"
 
 const REFUSED: &str = "another server writes to table notes";
 
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
 }
 
-impl Ground {
-    fn on(stores: Stores) -> Ground {
-        Ground { folder: Folder::new(), stores }
+impl Fixture {
+    fn on(stores: Stores) -> Fixture {
+        Fixture { folder: Folder::new(), stores }
     }
 
     fn start(&self, data: &str) -> Start {
@@ -63,42 +63,42 @@ fn refused(start: &Start) {
 #[test]
 fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
     for stores in [Stores::new, Stores::pgbouncer] {
-        let ground = Ground::on(stores());
-        let first = ground.start("first").start();
+        let fixture = Fixture::on(stores());
+        let first = fixture.start("first").start();
         put(&first, 1);
         first.drain();
-        refused(&ground.start("second"));
+        refused(&fixture.start("second"));
         // A server that only waits keeps its claim too.
-        refused(&ground.start("second"));
+        refused(&fixture.start("second"));
         put(&first, 2);
         first.drain();
         // A stop releases the table at once.
         assert!(first.stop().status.success());
-        let second = ground.start("second").start();
+        let second = fixture.start("second").start();
         second.wait_healthy();
         assert_eq!(second.count_lines("waiting up to"), 0, "{}", second.output());
         second.client().get("/notes/2").expect(200);
         // The claim of a killed server ends after a while.
         second.kill();
-        let first = ground.start("first").start();
+        let first = fixture.start("first").start();
         first.wait_for_output("waiting up to");
         first.wait_healthy();
         // Rows that the other server wrote are not in the first server's old memory.
         first.client().get("/notes/2").expect(200);
         put(&first, 3);
         first.drain();
-        assert_eq!(ground.stored(), ["1", "2", "3"]);
+        assert_eq!(fixture.stored(), ["1", "2", "3"]);
     }
 }
 
 #[test]
 fn a_server_that_stood_still_while_another_took_over_writes_nothing() {
-    let ground = Ground::on(Stores::postgres());
-    let first = ground.start("first").start();
+    let fixture = Fixture::on(Stores::postgres());
+    let first = fixture.start("first").start();
     put(&first, 1);
     first.drain();
     first.signal(Signal::STOP);
-    let second = ground.start("second").start();
+    let second = fixture.start("second").start();
     put(&second, 2);
     second.drain();
     assert!(second.stop().status.success());
@@ -109,37 +109,38 @@ fn a_server_that_stood_still_while_another_took_over_writes_nothing() {
         (state["status"] == "fenced").then_some(state)
     });
     assert!(state["last_error"].as_str().is_some_and(|error| error.contains("has taken over")), "{state}");
-    assert_eq!(ground.stored(), ["1", "2"]);
+    assert_eq!(fixture.stored(), ["1", "2"]);
     first.kill();
     // After a restart the first server sees the other's rows, and drains the writes that it had
     // acknowledged.
-    let first = ground.start("first").start();
+    let first = fixture.start("first").start();
     first.wait_healthy();
     first.client().get("/notes/2").expect(200);
     first.drain();
-    assert_eq!(ground.stored(), ["1", "2", "3"]);
+    assert_eq!(fixture.stored(), ["1", "2", "3"]);
 }
 
 #[test]
 fn tables_that_others_may_write_to_are_not_claimed() {
-    let ground = Ground::on(Stores::postgres());
+    let fixture = Fixture::on(Stores::postgres());
     let shared = CONFIG.replace("[table.notes]", "[table.notes]\nfollow = false");
-    let (first, second) = (ground.start_with("a", &shared).start(), ground.start_with("b", &shared).start());
+    let (first, second) =
+        (fixture.start_with("a", &shared).start(), fixture.start_with("b", &shared).start());
     put(&first, 1);
     put(&second, 2);
     first.drain();
     second.drain();
-    assert_eq!(ground.stored(), ["1", "2"]);
+    assert_eq!(fixture.stored(), ["1", "2"]);
 }
 
 #[test]
 fn servers_of_one_tier_claim_together_and_keep_others_out() {
-    let ground = Ground::on(Stores::postgres());
+    let fixture = Fixture::on(Stores::postgres());
     let local =
         || Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
     let (tier, other) = (local(), local());
     let start =
-        |data: &str, memory: &Local| ground.start(data).memory(&memory.url()).set("memory.durability=async");
+        |data: &str, memory: &Local| fixture.start(data).memory(&memory.url()).set("memory.durability=async");
     let (first, second) = (start("a", &tier).start(), start("b", &tier).start());
     for (server, id) in [(&first, 1), (&second, 2)] {
         server.wait_healthy();
@@ -147,15 +148,15 @@ fn servers_of_one_tier_claim_together_and_keep_others_out() {
     }
     first.drain();
     refused(&start("c", &other));
-    refused(&ground.start("d"));
+    refused(&fixture.start("d"));
     put(&second, 3);
     second.drain();
-    assert_eq!(ground.stored(), ["1", "2", "3"]);
+    assert_eq!(fixture.stored(), ["1", "2", "3"]);
     // Both are gone: a server with its own folder takes the table over, and the tier's servers are
     // told.
     first.kill();
     second.kill();
-    let alone = ground.start("d").start();
+    let alone = fixture.start("d").start();
     put(&alone, 4);
     alone.drain();
     let ended = start("a", &tier).try_start().err().expect("it is refused");

@@ -2,7 +2,7 @@
 //! those of the database, also when the old columns come back, and no two servers serve the table with
 //! different columns.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Server, Start, binary, wait_for};
 use forebay_topology::{Flavour, Topology};
 
@@ -38,22 +38,22 @@ fn wide() -> String {
         .replace("\"$code\" }", "\"$code\", note = \"noted\" }")
 }
 
-fn ground(topology: Topology) -> Ground {
-    let ground = Ground::new(topology, Flavour::Redis);
-    ground.stores.archive(&ground.folder).rows(TABLE);
-    ground
+fn fixture(topology: Topology) -> Fixture {
+    let fixture = Fixture::new(topology, Flavour::Redis);
+    fixture.stores.archive(&fixture.folder).rows(TABLE);
+    fixture
 }
 
-fn start(ground: &Ground, name: &str, config: &str) -> Start {
-    let file = ground.folder.write(&format!("{name}.toml"), config);
-    Start::new(binary(), &ground.folder, &file)
-        .stores(&ground.stores, &ground.folder)
-        .memory(&ground.memory.url())
-        .data(ground.folder.path().join(name))
+fn start(fixture: &Fixture, name: &str, config: &str) -> Start {
+    let file = fixture.folder.write(&format!("{name}.toml"), config);
+    Start::new(binary(), &fixture.folder, &file)
+        .stores(&fixture.stores, &fixture.folder)
+        .memory(&fixture.memory.url())
+        .data(fixture.folder.path().join(name))
 }
 
-fn started(ground: &Ground, name: &str, config: &str) -> Server {
-    let server = start(ground, name, config).start();
+fn started(fixture: &Fixture, name: &str, config: &str) -> Server {
+    let server = start(fixture, name, config).start();
     server.wait_healthy();
     server
 }
@@ -75,9 +75,9 @@ fn assert_verified(server: &Server) {
 #[test]
 fn columns_that_come_back_show_what_was_written_meanwhile() {
     for topology in TOPOLOGIES {
-        let ground = ground(topology);
+        let fixture = fixture(topology);
         for (round, config) in [NARROW.to_owned(), wide(), NARROW.to_owned(), wide()].iter().enumerate() {
-            let server = started(&ground, "server", config);
+            let server = started(&fixture, "server", config);
             for id in 0..20 {
                 if round > 0 {
                     assert_eq!(code(&server, id), format!("{} {id}", round - 1));
@@ -94,21 +94,21 @@ fn columns_that_come_back_show_what_was_written_meanwhile() {
 #[test]
 fn what_was_written_with_other_columns_is_drained_before_rows_are_loaded() {
     for topology in TOPOLOGIES {
-        let ground = ground(topology);
-        let server = started(&ground, "server", NARROW);
+        let fixture = fixture(topology);
+        let server = started(&fixture, "server", NARROW);
         server.pause_drain(true);
         for id in 0..20 {
             assert!(put(&server, id, &format!("before {id}")) < 300);
         }
         server.kill();
-        let server = started(&ground, "server", &wide());
+        let server = started(&fixture, "server", &wide());
         for id in 0..20 {
             assert_eq!(code(&server, id), format!("before {id}"));
             assert!(put(&server, id, &format!("after {id}")) < 300);
         }
         server.drain();
         assert_verified(&server);
-        let archive = ground.stores.archive(&ground.folder);
+        let archive = fixture.stores.archive(&fixture.folder);
         assert_eq!(
             archive.number("SELECT count(*) FROM docs WHERE code LIKE 'after %' AND note = 'noted'"),
             20
@@ -120,10 +120,10 @@ fn what_was_written_with_other_columns_is_drained_before_rows_are_loaded() {
 #[test]
 fn a_server_with_the_columns_from_before_serves_the_table_no_more() {
     for topology in TOPOLOGIES {
-        let ground = ground(topology);
-        let old = started(&ground, "old", NARROW);
+        let fixture = fixture(topology);
+        let old = started(&fixture, "old", NARROW);
         assert!(put(&old, 1, "by the old one") < 300);
-        let new = started(&ground, "new", &wide());
+        let new = started(&fixture, "new", &wide());
         assert_eq!(code(&new, 1), "by the old one");
         assert_eq!(put(&old, 1, "too late"), 503);
         assert!(put(&new, 1, "by the new one") < 300);

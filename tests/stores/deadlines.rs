@@ -108,7 +108,7 @@ fn a_commit_whose_answer_is_lost_is_neither_done_again_nor_forgotten() {
         }
     }
     server.drain();
-    assert_eq!(beside.letters(), 0);
+    assert_eq!(beside.dead_letters(), 0);
     assert_eq!(server.drain_state()["status"], "running");
 }
 

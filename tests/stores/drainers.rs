@@ -1,6 +1,6 @@
 //! Drainers that are stopped or killed in the middle of a batch, and others that take over.
 
-use super::Ground;
+use super::Fixture;
 use super::writers::Writers;
 use forebay_tests::{Cable, JumpingClock, PATIENCE, Postgres, Server, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -46,8 +46,9 @@ enum Loss {
 #[test]
 fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
-    fence_one(&postgres, &ground, Loss::StandsStill);
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    fence_one(&postgres, &fixture, Loss::StandsStill);
 }
 
 /// The same when the clock of the tier jumps ahead by an hour, again and again. At last the clock goes
@@ -55,20 +56,20 @@ fn one_that_stood_still_in_the_middle_of_a_batch_is_fenced() {
 #[test]
 fn one_whose_leases_end_by_a_clock_that_jumps_is_fenced() {
     let postgres = Postgres::start(&[]);
-    let ground =
-        Ground::on(Topology::Single, Flavour::Valkey, || Stores::postgres_at(&postgres.server_url()));
-    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
-    clock.give_to(&ground.memory, "node-1");
-    fence_one(&postgres, &ground, Loss::ClockJumps(clock));
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Valkey, || Stores::postgres_at(&postgres.server_url()));
+    let clock = JumpingClock::new(&fixture.folder.path().join("clock"));
+    clock.give_to(&fixture.memory, "node-1");
+    fence_one(&postgres, &fixture, Loss::ClockJumps(clock));
 }
 
-fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
+fn fence_one(postgres: &Postgres, fixture: &Fixture, loss: Loss) {
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.database_url(&ground.folder);
+    let direct = fixture.stores.database_url(&fixture.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
     assert_ne!(direct, through);
-    let idle = ground.start("b", "sync").set("drain.paused=true").start();
-    let slow = ground.start("a", "sync").database(&through).start();
+    let idle = fixture.start("b", "sync").set("drain.paused=true").start();
+    let slow = fixture.start("a", "sync").database(&through).start();
     idle.wait_healthy();
     slow.wait_healthy();
     let writers = Writers::start(&[idle.address], 4);
@@ -80,7 +81,7 @@ fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
         wait_for("a batch is on its way", || (cable.held_bytes() > 0).then_some(()));
         match &loss {
             Loss::StandsStill => slow.signal(Signal::STOP),
-            Loss::ClockJumps(clock) => clock.jump_of(ground.memory.nodes()[0].port, round as i64 * HOUR_S),
+            Loss::ClockJumps(clock) => clock.jump_of(fixture.memory.nodes()[0].port, round as i64 * HOUR_S),
         }
         let has_begun = is_in_transaction(postgres);
         idle.pause_drain(false);
@@ -113,11 +114,11 @@ fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
     if let Loss::ClockJumps(clock) = &loss {
         wait_for_all_shards(&slow);
         slow.kill();
-        clock.jump_of(ground.memory.nodes()[0].port, -24 * HOUR_S);
+        clock.jump_of(fixture.memory.nodes()[0].port, -24 * HOUR_S);
         idle.pause_drain(false);
         wait_for_all_shards(&idle);
     }
-    ground.assert_stored(&idle, &told);
+    fixture.assert_stored(&idle, &told);
 }
 
 /// Processes of `forebay drain`, each killed in the middle of a batch while writes go on. A part of the
@@ -126,16 +127,17 @@ fn fence_one(postgres: &Postgres, ground: &Ground, loss: Loss) {
 #[test]
 fn drain_processes_that_are_killed_are_taken_over() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.database_url(&ground.folder);
+    let direct = fixture.stores.database_url(&fixture.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
-    let server = ground.start("a", "sync").set("drain.paused=true").start();
+    let server = fixture.start("a", "sync").set("drain.paused=true").start();
     server.wait_healthy();
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     let stored = || archive.number("SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM tokens)");
     let writers = Writers::start(&[server.address], 4);
-    let drainer = ground.start("c", "sync").database(&through);
+    let drainer = fixture.start("c", "sync").database(&through);
     // Drained slowly, so that the kill hits the middle of a batch.
     let slow = drainer.clone().set("drain.pace=100");
     let mut killed = 0;
@@ -165,5 +167,5 @@ fn drain_processes_that_are_killed_are_taken_over() {
     assert!(stored() as usize >= told.count(), "{} of {} are stored", stored(), told.count());
     let check = drainer.run("verify", &[]);
     assert!(check.status.success(), "{check:?}");
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }

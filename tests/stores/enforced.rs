@@ -1,7 +1,7 @@
 //! Rows that the database would refuse are refused before the acknowledgement, and memory shows the values
 //! that the database will contain: existing tables, in PostgreSQL and in SQLite.
 
-use super::Ground;
+use super::Fixture;
 use super::beside::Beside;
 use forebay_tests::{Folder, Server, Start, binary, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -118,19 +118,19 @@ fn what_postgresql_would_refuse_is_refused_before_the_answer() {
     let server = beside.start().start();
     server.wait_healthy();
     refuses(&server);
-    assert_eq!(beside.letters(), 0);
+    assert_eq!(beside.dead_letters(), 0);
     assert_eq!(beside.text("SELECT count FROM things"), i32::MAX.to_string());
 }
 
 #[test]
 fn the_same_is_refused_when_memory_is_on_redis() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let archive = ground.stores.archive(&ground.folder);
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let archive = fixture.stores.archive(&fixture.folder);
     archive.rows(TABLE);
     let config = CONFIG.replace("[table.things]", "[table.things]\nfollow = false");
-    let config = ground.folder.write("enforced.toml", &config);
-    let start = Start::new(binary(), &ground.folder, &config).stores(&ground.stores, &ground.folder);
-    let server = start.memory(&ground.memory.url()).set("memory.durability=async").start();
+    let config = fixture.folder.write("enforced.toml", &config);
+    let start = Start::new(binary(), &fixture.folder, &config).stores(&fixture.stores, &fixture.folder);
+    let server = start.memory(&fixture.memory.url()).set("memory.durability=async").start();
     server.wait_healthy();
     refuses(&server);
     assert_eq!(archive.text("SELECT count FROM things"), i32::MAX.to_string());

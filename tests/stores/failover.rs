@@ -1,6 +1,6 @@
 //! Failovers of the memory tier under write load.
 
-use super::Ground;
+use super::Fixture;
 use super::writers::Writers;
 use forebay_tests::{clock, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -11,19 +11,19 @@ const SOME: usize = 200;
 
 #[test]
 fn sentinel_promotes_and_nothing_replicated_is_lost() {
-    let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Redis);
-    let server = ground.start("a", "replicated(1)").start();
+    let fixture = Fixture::new(Topology::Sentinel { replicas: 1 }, Flavour::Redis);
+    let server = fixture.start("a", "replicated(1)").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
     // The promoted node then has no replica: "replicated(1)" accepts no writes until the old primary is
     // back.
-    ground.memory.kill("node-1").expect("a node can be killed");
-    wait_replaced(&ground, "node-1");
-    ground.memory.start("node-1").expect("a node can be started");
+    fixture.memory.kill("node-1").expect("a node can be killed");
+    wait_replaced(&fixture, "node-1");
+    fixture.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }
 
 /// Stream ids and leases that depended on the server's clock would then be wrong by a day.
@@ -31,16 +31,16 @@ fn sentinel_promotes_and_nothing_replicated_is_lost() {
 fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     // Valkey, because the jemalloc of Debian's Redis reads the time before libfaketime is
     // initialised.
-    let ground = Ground::new(Topology::Sentinel { replicas: 1 }, Flavour::Valkey);
+    let fixture = Fixture::new(Topology::Sentinel { replicas: 1 }, Flavour::Valkey);
     let yesterday = clock("-1d");
     let yesterday: Vec<(&str, &str)> =
         yesterday.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    ground.memory.kill("node-2").expect("a node can be killed");
-    ground.memory.start_in("node-2", &yesterday).expect("a node can be started");
-    ground.memory.wait_ready().expect("the replica follows again");
-    let first = ground.start("a", "replicated(1)").start();
+    fixture.memory.kill("node-2").expect("a node can be killed");
+    fixture.memory.start_in("node-2", &yesterday).expect("a node can be started");
+    fixture.memory.wait_ready().expect("the replica follows again");
+    let first = fixture.start("a", "replicated(1)").start();
     first.wait_healthy();
-    let second = ground.start("b", "replicated(1)").start();
+    let second = fixture.start("b", "replicated(1)").start();
     second.wait_healthy();
     let writers = Writers::start(&[first.address, second.address], 2);
     writers.wait_for_more(SOME);
@@ -49,21 +49,21 @@ fn a_replica_whose_clock_is_behind_takes_over_from_primary_and_drainer() {
     wait_for("the first server drains a shard", || {
         (first.drain_state()["shards_held"].as_u64() > Some(0)).then_some(())
     });
-    ground.memory.kill("node-1").expect("a node can be killed");
+    fixture.memory.kill("node-1").expect("a node can be killed");
     first.kill();
-    let its_time_s = wait_replaced(&ground, "node-1");
+    let its_time_s = wait_replaced(&fixture, "node-1");
     let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     assert!(its_time_s + 23 * 3600 < now_s, "its clock is {its_time_s}, and it is {now_s}");
-    ground.memory.start("node-1").expect("a node can be started");
+    fixture.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&second, &told);
+    fixture.assert_stored(&second, &told);
 }
 
 /// Waits until the replica of a killed primary is promoted. Returns its clock, in seconds since 1970.
 #[track_caller]
-pub fn wait_replaced(ground: &Ground, killed: &str) -> u64 {
-    let mut nodes = ground.memory.nodes().iter();
+pub fn wait_replaced(fixture: &Fixture, killed: &str) -> u64 {
+    let mut nodes = fixture.memory.nodes().iter();
     let replica = nodes.find(|node| node.replica_of.as_deref() == Some(killed)).expect("it has a replica");
     wait_for("the replica is promoted", || time_of_primary(replica.port))
 }
@@ -79,59 +79,59 @@ fn time_of_primary(port: u16) -> Option<u64> {
 
 #[test]
 fn a_cluster_primary_dies_and_nothing_replicated_is_lost() {
-    let ground = Ground::new(Topology::Cluster { masters: 3, replicas: 1 }, Flavour::Valkey);
-    let server = ground.start("a", "replicated(1)").start();
+    let fixture = Fixture::new(Topology::Cluster { masters: 3, replicas: 1 }, Flavour::Valkey);
+    let server = fixture.start("a", "replicated(1)").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
-    ground.memory.kill("node-2").expect("a node can be killed");
-    wait_replaced(&ground, "node-2");
-    ground.memory.start("node-2").expect("a node can be started");
+    fixture.memory.kill("node-2").expect("a node can be killed");
+    wait_replaced(&fixture, "node-2");
+    fixture.memory.start("node-2").expect("a node can be started");
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }
 
 #[test]
 fn slots_move_under_writes() {
-    let ground = Ground::new(Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Redis);
-    let server = ground.start("a", "sync").start();
+    let fixture = Fixture::new(Topology::Cluster { masters: 3, replicas: 0 }, Flavour::Redis);
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
-    ground.memory.reshard("node-1", "node-3", 1500, |_| {}).expect("slots can be moved");
+    fixture.memory.reshard("node-1", "node-3", 1500, |_| {}).expect("slots can be moved");
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }
 
 #[test]
 fn a_tier_that_stands_still_is_waited_for() {
-    let ground = Ground::new(Topology::Single, Flavour::Valkey);
-    let server = ground.start("a", "sync").start();
+    let fixture = Fixture::new(Topology::Single, Flavour::Valkey);
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(SOME);
-    ground.memory.pause("node-1").expect("a node can be stopped");
+    fixture.memory.pause("node-1").expect("a node can be stopped");
     std::thread::sleep(Duration::from_secs(10));
-    ground.memory.cont("node-1").expect("a node can go on");
+    fixture.memory.resume_node("node-1").expect("a node can go on");
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }
 
 #[test]
 fn a_tier_that_restarts_keeps_what_it_promised() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let server = ground.start("a", "sync").start();
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     for _ in 0..3 {
         writers.wait_for_more(SOME);
-        ground.memory.kill("node-1").expect("a node can be killed");
-        ground.memory.start("node-1").expect("a node can be started");
+        fixture.memory.kill("node-1").expect("a node can be killed");
+        fixture.memory.start("node-1").expect("a node can be started");
     }
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }

@@ -269,7 +269,7 @@ fn a_refused_change_is_gone_when_it_is_followed() {
     assert_eq!(client.get("/products/1").expect(200)["stock"], 5000);
     server.pause_drain(false);
     wait_shown(&server, "/products/1", "/stock", &5.into());
-    assert_eq!(beside.letters(), 1);
+    assert_eq!(beside.dead_letters(), 1);
 }
 
 #[test]

@@ -53,15 +53,15 @@ route = "GET /sql/notes/{id}"
 sql = "SELECT id, seen FROM notes WHERE id = $id"
 "#;
 
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
     start: Start,
 }
 
-impl Ground {
+impl Fixture {
     /// A table with rows, and the start of a server in front of it.
-    fn new(stores: Stores, way: &str) -> Ground {
+    fn new(stores: Stores, way: &str) -> Fixture {
         let folder = Folder::new();
         let config = folder.write("follow.toml", CONFIG);
         let database = stores.database_url(&folder);
@@ -73,13 +73,13 @@ impl Ground {
         let start = Start::new(binary(), &folder, &config)
             .database(&format!("{database}{way}"))
             .set("memory.segment=1MiB");
-        let ground = Ground { folder, stores, start };
+        let fixture = Fixture { folder, stores, start };
         if database.starts_with("postgres:") {
-            ground.change(TABLE);
+            fixture.change(TABLE);
         }
         let rows = (1..=ROWS).map(|id| format!("({id}, 'code {id}', 'loaded', 0)")).collect::<Vec<_>>();
-        ground.change(&format!("INSERT INTO notes VALUES {}", rows.join(", ")));
-        ground
+        fixture.change(&format!("INSERT INTO notes VALUES {}", rows.join(", ")));
+        fixture
     }
 
     fn archive(&self) -> Archive {
@@ -132,30 +132,30 @@ const TRIGGERS: &str = "?follow=triggers";
 const DECODING: &str = "?follow=logical";
 
 /// Runs a test on SQLite, on PostgreSQL with logical decoding, and on PostgreSQL with triggers.
-fn on_each(test: impl Fn(&Ground)) {
-    test(&Ground::new(Stores::new(), ""));
+fn on_each(test: impl Fn(&Fixture)) {
+    test(&Fixture::new(Stores::new(), ""));
     for way in [DECODING, TRIGGERS] {
-        test(&Ground::new(Stores::postgres(), way));
+        test(&Fixture::new(Stores::postgres(), way));
     }
 }
 
 #[test]
 fn a_restart_reads_what_others_have_changed_and_nothing_else() {
-    on_each(|ground| {
-        let server = ground.started();
+    on_each(|fixture| {
+        let server = fixture.started();
         let mut client = server.client();
         client.ask("PATCH", "/notes/1", Some(r#"{"text":"own"}"#)).expect(200);
         client.ask("POST", "/notes/2/seen", None).expect(200);
         client.ask("POST", "/strict/2/seen", None).expect(200);
         server.drain();
         assert!(server.stop().status.success());
-        ground.change("UPDATE notes SET seen = seen + 10 WHERE id = 2");
-        ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
-        ground.change("DELETE FROM notes WHERE id = 4");
-        ground.change("UPDATE notes SET id = 1005 WHERE id = 5");
-        ground.change("UPDATE notes SET code = 'free' WHERE id = 6");
-        ground.change("INSERT INTO notes VALUES (1000, 'code 6', 'new', 0)");
-        let server = ground.started();
+        fixture.change("UPDATE notes SET seen = seen + 10 WHERE id = 2");
+        fixture.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
+        fixture.change("DELETE FROM notes WHERE id = 4");
+        fixture.change("UPDATE notes SET id = 1005 WHERE id = 5");
+        fixture.change("UPDATE notes SET code = 'free' WHERE id = 6");
+        fixture.change("INSERT INTO notes VALUES (1000, 'code 6', 'new', 0)");
+        let server = fixture.started();
         server.wait_for_output("loaded 0 rows from the database, 200 from the checkpoint");
         let mut client = server.client();
         assert_eq!(client.get("/notes/1").expect(200)["text"], "own");
@@ -168,18 +168,18 @@ fn a_restart_reads_what_others_have_changed_and_nothing_else() {
         let taken = r#"{"code":"code 6","text":""}"#;
         assert_eq!(client.ask("PUT", "/notes/2000", Some(taken)).status, 409, "unique values are followed");
         // It is followed as before.
-        ground.change("UPDATE notes SET text = 'later' WHERE id = 7");
+        fixture.change("UPDATE notes SET text = 'later' WHERE id = 7");
         wait_shown(&server, "/notes/7", "/text", &"later".into());
-        ground.verified(&server);
+        fixture.verified(&server);
     });
 }
 
 #[test]
 fn kills_while_others_write_lose_nothing() {
-    on_each(|ground| {
+    on_each(|fixture| {
         let mut seen = 0;
         for round in 0..4 {
-            let server = ground.started();
+            let server = fixture.started();
             let mut client = server.client();
             for step in 0..60 {
                 if step % 20 == round {
@@ -190,25 +190,25 @@ fn kills_while_others_write_lose_nothing() {
                 client.ask("POST", &format!("/{strict}/2/seen"), None).expect(200);
                 seen += 1;
                 if step % 7 == 0 {
-                    ground.change("UPDATE notes SET seen = seen + 1000 WHERE id <= 2");
-                    ground.change(&format!("UPDATE notes SET text = '{round} {step}' WHERE id = 3"));
+                    fixture.change("UPDATE notes SET seen = seen + 1000 WHERE id <= 2");
+                    fixture.change(&format!("UPDATE notes SET text = '{round} {step}' WHERE id = 3"));
                 }
             }
             server.kill();
         }
-        let server = ground.started();
+        let server = fixture.started();
         let expected = seen + 4 * 9 * 1000;
         for id in 1..=2 {
             wait_shown(&server, &format!("/notes/{id}"), "/seen", &expected.into());
         }
         assert_eq!(server.client().get("/notes/3").expect(200)["text"], "3 56");
-        ground.verified(&server);
+        fixture.verified(&server);
     });
 }
 
 #[test]
 fn what_is_not_told_any_more_is_read_again() {
-    let harmed = |ground: &Ground, sqlite: &str, triggers: &str, slot: &str| match ground.archive() {
+    let harmed = |fixture: &Fixture, sqlite: &str, triggers: &str, slot: &str| match fixture.archive() {
         Archive::Sqlite(database) => database.change(sqlite),
         archive @ Archive::Postgres(_) => {
             let has_slot = !archive.rows("SELECT FROM pg_publication").is_empty();
@@ -217,9 +217,9 @@ fn what_is_not_told_any_more_is_read_again() {
             sql.split(';').for_each(|sql| drop(archive.rows(sql)));
         }
     };
-    let long_ago = |ground: &Ground| {
+    let long_ago = |fixture: &Fixture| {
         harmed(
-            ground,
+            fixture,
             "UPDATE forebay_follower SET updated_at = updated_at - 7200",
             "UPDATE forebay_follower SET updated_at = updated_at - interval '2 hours'",
             "INSERT INTO notes VALUES (3000, 'passed', '', 0);
@@ -227,37 +227,37 @@ fn what_is_not_told_any_more_is_read_again() {
              DELETE FROM notes WHERE id = 3000",
         );
     };
-    let rewritten = |ground: &Ground| {
+    let rewritten = |fixture: &Fixture| {
         let rest = TABLE.split_once("notes").expect("a name").1;
-        ground.change("ALTER TABLE notes RENAME TO before");
-        ground.change(&format!("CREATE TABLE notes{rest}"));
-        ground.change("INSERT INTO notes SELECT * FROM before");
-        ground.change("DROP TABLE before");
+        fixture.change("ALTER TABLE notes RENAME TO before");
+        fixture.change(&format!("CREATE TABLE notes{rest}"));
+        fixture.change("INSERT INTO notes SELECT * FROM before");
+        fixture.change("DROP TABLE before");
     };
-    let forgotten = |ground: &Ground| {
+    let forgotten = |fixture: &Fixture| {
         harmed(
-            ground,
+            fixture,
             "DELETE FROM forebay_follower; DELETE FROM forebay_change",
             "DELETE FROM forebay_follower; DELETE FROM forebay_change",
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()",
         );
     };
-    let untold = |ground: &Ground| {
+    let untold = |fixture: &Fixture| {
         harmed(
-            ground,
+            fixture,
             "DROP TRIGGER forebay_update_notes",
             "DROP TRIGGER forebay_update ON notes",
             "ALTER PUBLICATION forebay DROP TABLE notes",
         );
     };
-    for harm in [&long_ago as &dyn Fn(&Ground), &rewritten, &forgotten, &untold] {
-        on_each(|ground| {
-            let server = ground.checkpointed();
+    for harm in [&long_ago as &dyn Fn(&Fixture), &rewritten, &forgotten, &untold] {
+        on_each(|fixture| {
+            let server = fixture.checkpointed();
             server.kill();
-            slot_is_free(ground);
-            harm(ground);
-            ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
-            let server = ground.started();
+            slot_is_free(fixture);
+            harm(fixture);
+            fixture.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
+            let server = fixture.started();
             server.wait_for_output(
                 "the checkpoint is not used for table notes, which changed while it was not followed",
             );
@@ -265,32 +265,32 @@ fn what_is_not_told_any_more_is_read_again() {
             assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
             // A server that crashes before the next checkpoint does not use the old one as valid.
             server.kill();
-            let server = ground.started();
+            let server = fixture.started();
             assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
-            ground.verified(&server);
+            fixture.verified(&server);
         });
     }
 }
 
 /// Waits until the database has noticed that the server is gone.
 #[track_caller]
-fn slot_is_free(ground: &Ground) {
-    let Archive::Postgres(_) = ground.archive() else { return };
+fn slot_is_free(fixture: &Fixture) {
+    let Archive::Postgres(_) = fixture.archive() else { return };
     let used = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND active";
-    wait_for("the slot is free", || (ground.archive().number(used) == 0).then_some(()));
+    wait_for("the slot is free", || (fixture.archive().number(used) == 0).then_some(()));
 }
 
 /// The settings that a database server needs for logical decoding with a slot that outlives a connection.
 const LOGICAL: [&str; 2] = ["wal_level=logical", "max_slot_wal_keep_size=1GB"];
 
 /// A database server for one test, which can be stopped.
-fn own(settings: &[&str]) -> (Postgres, Ground) {
+fn own(settings: &[&str]) -> (Postgres, Fixture) {
     let postgres = Postgres::start(settings);
     if !settings.is_empty() {
         postgres.run("ALTER ROLE app REPLICATION");
     }
-    let ground = Ground::new(Stores::postgres_at(&postgres.server_url()), "");
-    (postgres, ground)
+    let fixture = Fixture::new(Stores::postgres_at(&postgres.server_url()), "");
+    (postgres, fixture)
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn a_start_with_followed_tables_needs_no_database() {
 }
 
 fn needs_no_database(settings: &[&str]) {
-    let (postgres, ground) = own(settings);
-    let server = ground.checkpointed();
+    let (postgres, fixture) = own(settings);
+    let server = fixture.checkpointed();
     let mut client = server.client();
     for _ in 0..3 {
         client.ask("POST", "/notes/1/seen", None).expect(200);
@@ -311,12 +311,12 @@ fn needs_no_database(settings: &[&str]) {
     server.drain();
     // Memory has not been told of this change when both die.
     server.signal(rustix::process::Signal::STOP);
-    ground.change("UPDATE notes SET text = 'theirs', seen = seen + 10 WHERE id IN (1, 2, 3)");
-    ground.change("DELETE FROM notes WHERE id = 4");
+    fixture.change("UPDATE notes SET text = 'theirs', seen = seen + 10 WHERE id IN (1, 2, 3)");
+    fixture.change("DELETE FROM notes WHERE id = 4");
     postgres.kill();
     server.kill();
 
-    let server = ground.start.start();
+    let server = fixture.start.start();
     server.wait_healthy();
     server.wait_for_output("the database is away; loaded 200 rows");
     let mut client = server.client();
@@ -340,7 +340,7 @@ fn needs_no_database(settings: &[&str]) {
     checkpoint(&server);
     client.ask("POST", "/notes/1/seen", None).expect(200);
     server.kill();
-    let server = ground.start.start();
+    let server = fixture.start.start();
     server.wait_healthy();
     let mut client = server.client();
     assert_eq!(client.get("/notes/1").expect(200)["seen"], 5);
@@ -354,19 +354,19 @@ fn needs_no_database(settings: &[&str]) {
     }
     assert_eq!(client.get("/notes/4").status, 404);
     assert_eq!(client.get("/notes/5").expect(200)["text"], "own");
-    ground.verified(&server);
+    fixture.verified(&server);
     wait_for("all is well", || (server.admin("GET", "/ready").json()["status"] == "ready").then_some(()));
 }
 
 #[test]
 fn a_database_that_is_back_and_does_not_tell_is_read_again() {
-    let (postgres, ground) = own(&[]);
-    let server = ground.checkpointed();
+    let (postgres, fixture) = own(&[]);
+    let server = fixture.checkpointed();
     server.kill();
-    ground.change("DELETE FROM forebay_follower");
-    ground.change("UPDATE notes SET text = 'theirs', seen = 7 WHERE id = 3");
+    fixture.change("DELETE FROM forebay_follower");
+    fixture.change("UPDATE notes SET text = 'theirs', seen = 7 WHERE id = 3");
     postgres.kill();
-    let server = ground.start.start();
+    let server = fixture.start.start();
     server.wait_healthy();
     let mut client = server.client();
     client.ask("POST", "/notes/3/seen", None).expect(200);
@@ -377,7 +377,7 @@ fn a_database_that_is_back_and_does_not_tell_is_read_again() {
     wait_following(&server);
     server.drain();
     wait_shown(&server, "/notes/3", "/seen", &8.into());
-    ground.verified(&server);
+    fixture.verified(&server);
 }
 
 /// The method of following, once the server follows.
@@ -388,68 +388,68 @@ fn told_by(server: &Server) -> String {
 
 #[test]
 fn a_database_that_dies_and_comes_back_goes_on_telling() {
-    let (postgres, ground) = own(&LOGICAL);
-    let server = ground.checkpointed();
+    let (postgres, fixture) = own(&LOGICAL);
+    let server = fixture.checkpointed();
     assert!(told_by(&server).starts_with("logical decoding"), "{}", told_by(&server));
     for round in 1..=3 {
-        ground.change(&format!("UPDATE notes SET seen = {round} WHERE id <= 100"));
+        fixture.change(&format!("UPDATE notes SET seen = {round} WHERE id <= 100"));
         postgres.kill();
         postgres.restart();
-        ground.change(&format!("UPDATE notes SET text = 'round {round}' WHERE id > 100"));
+        fixture.change(&format!("UPDATE notes SET text = 'round {round}' WHERE id > 100"));
         wait_shown(&server, "/notes/1", "/seen", &round.into());
         wait_shown(&server, "/notes/200", "/text", &format!("round {round}").into());
     }
-    ground.verified(&server);
+    fixture.verified(&server);
 }
 
 #[test]
 fn a_slot_that_was_invalidated_is_made_anew() {
-    let (postgres, ground) = own(&["wal_level=logical", "max_slot_wal_keep_size=1MB", "min_wal_size=32MB"]);
-    let server = ground.checkpointed();
+    let (postgres, fixture) = own(&["wal_level=logical", "max_slot_wal_keep_size=1MB", "min_wal_size=32MB"]);
+    let server = fixture.checkpointed();
     assert!(told_by(&server).starts_with("logical decoding"), "{}", told_by(&server));
     server.signal(rustix::process::Signal::STOP);
-    ground.change("UPDATE notes SET text = 'untold' WHERE id = 3");
+    fixture.change("UPDATE notes SET text = 'untold' WHERE id = 3");
     let lost = "SELECT count(*) FROM pg_replication_slots WHERE wal_status = 'lost'";
     wait_for("the slot is lost", || {
         postgres.run("CREATE TABLE filler (id int); DROP TABLE filler");
         postgres.run("SELECT pg_switch_wal()");
         postgres.run("CHECKPOINT");
-        (ground.archive().number(lost) == 1).then_some(())
+        (fixture.archive().number(lost) == 1).then_some(())
     });
     server.signal(rustix::process::Signal::CONT);
     wait_shown(&server, "/notes/3", "/text", &"untold".into());
     wait_following(&server);
-    ground.change("UPDATE notes SET text = 'told' WHERE id = 4");
+    fixture.change("UPDATE notes SET text = 'told' WHERE id = 4");
     wait_shown(&server, "/notes/4", "/text", &"told".into());
-    assert_eq!(ground.archive().number(lost), 0);
-    ground.verified(&server);
+    assert_eq!(fixture.archive().number(lost), 0);
+    fixture.verified(&server);
 }
 
 #[test]
 fn without_a_bound_for_slots_the_slot_is_temporary() {
-    let (postgres, ground) = own(&["wal_level=logical"]);
-    let server = ground.checkpointed();
+    let (postgres, fixture) = own(&["wal_level=logical"]);
+    let server = fixture.checkpointed();
     assert!(told_by(&server).starts_with("logical decoding"), "{}", told_by(&server));
     let slots = "SELECT count(*) FROM pg_replication_slots";
-    assert_eq!(ground.archive().number(&format!("{slots} WHERE temporary")), 1);
+    assert_eq!(fixture.archive().number(&format!("{slots} WHERE temporary")), 1);
     server.kill();
-    wait_for("nothing is left", || (ground.archive().number(slots) == 0).then_some(()));
-    ground.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
-    let server = ground.started();
+    wait_for("nothing is left", || (fixture.archive().number(slots) == 0).then_some(()));
+    fixture.change("UPDATE notes SET text = 'theirs' WHERE id = 3");
+    let server = fixture.started();
     server.wait_for_output("the checkpoint is not used for table notes");
     assert_eq!(server.client().get("/notes/3").expect(200)["text"], "theirs");
     // The temporary slot ends with its connection.
     postgres.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots");
-    ground.change("UPDATE notes SET text = 'again' WHERE id = 3");
+    fixture.change("UPDATE notes SET text = 'again' WHERE id = 3");
     wait_shown(&server, "/notes/3", "/text", &"again".into());
     wait_following(&server);
-    ground.verified(&server);
+    fixture.verified(&server);
 }
 
 /// The output of `forebay check` for this start.
 #[track_caller]
-fn checked(ground: &Ground) -> String {
-    let check = ground.start.run("check", &[]);
+fn checked(fixture: &Fixture) -> String {
+    let check = fixture.start.run("check", &[]);
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
     assert!(check.status.success(), "{said}{}", String::from_utf8_lossy(&check.stderr));
     said
@@ -468,10 +468,10 @@ fn who_tells_of_changes_is_said() {
         (Stores::pgbouncer(), &format!("&direct={}", Stores::server_host()), "logical decoding"),
         (Stores::sqlite(), "", "triggers"),
     ] {
-        let ground = Ground::new(stores, way);
+        let fixture = Fixture::new(stores, way);
         let line = format!("notes: what others commit is told by {expected}");
-        assert!(checked(&ground).contains(&line), "{line}: {}", checked(&ground));
-        let server = ground.started();
+        assert!(checked(&fixture).contains(&line), "{line}: {}", checked(&fixture));
+        let server = fixture.started();
         let ready = wait_for("the follower says who tells it", || {
             let ready = server.admin("GET", "/ready").expect(200);
             ready.get("followed").is_some().then_some(ready)
@@ -481,10 +481,10 @@ fn who_tells_of_changes_is_said() {
         assert_eq!(ready.get("idle_slots"), None, "{ready}");
         server.kill();
         if expected == "logical decoding" {
-            slot_is_free(&ground);
-            let said = checked(&ground);
+            slot_is_free(&fixture);
+            let said = checked(&fixture);
             assert!(said.contains("no server uses replication slot forebay_"), "{said}");
-            let examined = ground.start.run("doctor", &[]);
+            let examined = fixture.start.run("doctor", &[]);
             // Its lines are as wide as a terminal.
             let said = String::from_utf8_lossy(&examined.stdout);
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");

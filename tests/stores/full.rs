@@ -1,6 +1,6 @@
 //! Redis at its `maxmemory`: the server recovers by draining and evicting.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Server, Stores, wait_for};
 use forebay_topology::{Flavour, Persistence, Spec, Topology};
 use serde_json::json;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 const TOKEN_BYTES: usize = 10_000;
 const FILL_MAX: usize = 20_000;
 
-fn full(flavour: Flavour) -> Ground {
+fn full(flavour: Flavour) -> Fixture {
     let spec = Spec::new(Topology::Single).on(flavour);
     let spec = spec.directive("maxmemory 24mb").directive("maxmemory-policy noeviction");
-    Ground::up(spec.keep(Persistence::Always), Stores::postgres)
+    Fixture::up(spec.keep(Persistence::Always), Stores::postgres)
 }
 
 fn post(server: &Server, number: usize) -> u16 {
@@ -28,8 +28,8 @@ fn is_full(server: &Server) -> bool {
 /// The drain has no lease when the memory is full, and needs some memory to take one.
 #[track_caller]
 fn writes_go_on_once_it_is_drained(flavour: Flavour) {
-    let ground = full(flavour);
-    let server = ground.start("a", "async").start();
+    let fixture = full(flavour);
+    let server = fixture.start("a", "async").start();
     server.wait_healthy();
     server.pause_drain(true);
     let mut taken = 0;
@@ -60,7 +60,7 @@ fn writes_go_on_once_it_is_drained(flavour: Flavour) {
     }
     server.drain();
     wait_for("it is not full any more", || (!is_full(&server)).then_some(()));
-    let stored = ground.stores.archive(&ground.folder).number("SELECT count(*) FROM plain");
+    let stored = fixture.stores.archive(&fixture.folder).number("SELECT count(*) FROM plain");
     assert_eq!(stored as usize, taken + more);
     let checks = server.admin("POST", "/verify").expect(200);
     assert!(
@@ -85,9 +85,9 @@ const PAGES: usize = 3_000;
 fn kept_answers_leave_room_for_the_queue(topology: Topology) {
     let spec = Spec::new(topology).on(Flavour::Valkey);
     let spec = spec.directive("maxmemory 24mb").directive("maxmemory-policy noeviction");
-    let mut ground = Ground::up(spec.keep(Persistence::Always), Stores::postgres);
-    ground.config = ground.folder.write("kept.toml", &[super::CONFIG, KEPT].concat());
-    let server = ground.start("a", "async").start();
+    let mut fixture = Fixture::up(spec.keep(Persistence::Always), Stores::postgres);
+    fixture.config = fixture.folder.write("kept.toml", &[super::CONFIG, KEPT].concat());
+    let server = fixture.start("a", "async").start();
     server.wait_healthy();
     server.pause_drain(true);
     let mut client = server.client();
@@ -99,7 +99,7 @@ fn kept_answers_leave_room_for_the_queue(topology: Topology) {
         }
     }
     let mut kept = 0;
-    for node in ground.memory.nodes() {
+    for node in fixture.memory.nodes() {
         let mut redis =
             redis::Client::open(("127.0.0.1", node.port)).and_then(|client| client.get_connection());
         let redis = redis.as_mut().expect("a connection");

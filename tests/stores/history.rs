@@ -30,24 +30,24 @@ delete = "notes"
 "#;
 
 /// A folder of data folders, and a database.
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
     config: PathBuf,
 }
 
 /// On SQLite, then on PostgreSQL.
-fn on_each(test: impl Fn(&Ground)) {
+fn on_each(test: impl Fn(&Fixture)) {
     for stores in [Stores::new, Stores::postgres] {
-        test(&Ground::on(stores()));
+        test(&Fixture::on(stores()));
     }
 }
 
-impl Ground {
-    fn on(stores: Stores) -> Ground {
+impl Fixture {
+    fn on(stores: Stores) -> Fixture {
         let folder = Folder::new();
         let config = folder.write("history.toml", CONFIG);
-        Ground { folder, stores, config }
+        Fixture { folder, stores, config }
     }
 
     fn data(&self, name: &str) -> PathBuf {
@@ -128,33 +128,33 @@ const COPIED: &[&str] =
 
 #[test]
 fn of_two_copies_of_a_folder_the_one_that_is_started_second_is_refused() {
-    on_each(|ground| {
-        let server = ground.start("first").start();
+    on_each(|fixture| {
+        let server = fixture.start("first").start();
         put(&server, 1);
         stop(server);
-        ground.copy("first", "second");
-        ground.copy("first", "third");
-        let server = ground.start("second").start();
+        fixture.copy("first", "second");
+        fixture.copy("first", "third");
+        let server = fixture.start("second").start();
         put(&server, 2);
         stop(server);
-        refused(&ground.start("first"), COPIED);
-        refused(&ground.start("third"), COPIED);
+        refused(&fixture.start("first"), COPIED);
+        refused(&fixture.start("third"), COPIED);
         // The server that had continued can continue.
-        let server = ground.start("second").start();
+        let server = fixture.start("second").start();
         put(&server, 3);
         server.drain();
-        assert_eq!(ground.stored(), "1 2 3");
+        assert_eq!(fixture.stored(), "1 2 3");
     });
 }
 
 #[test]
 fn a_copy_that_is_started_while_the_first_runs_fences_it_before_it_writes() {
-    on_each(|ground| {
-        let first = ground.start("first").start();
+    on_each(|fixture| {
+        let first = fixture.start("first").start();
         put(&first, 1);
         first.drain();
-        ground.copy("first", "second");
-        let second = ground.start("second").start();
+        fixture.copy("first", "second");
+        let second = fixture.start("second").start();
         second.wait_healthy();
         put(&second, 2);
         second.drain();
@@ -167,58 +167,58 @@ fn a_copy_that_is_started_while_the_first_runs_fences_it_before_it_writes() {
         first.wait_for_output(COPIED[0]);
         put(&second, 4);
         second.drain();
-        assert_eq!(ground.stored(), "1 2 4");
+        assert_eq!(fixture.stored(), "1 2 4");
         first.kill();
         second.kill();
-        refused(&ground.start("first"), COPIED);
-        ground.start("second").start();
+        refused(&fixture.start("first"), COPIED);
+        fixture.start("second").start();
     });
 }
 
 #[test]
 fn an_older_backup_of_the_folder_is_refused() {
-    on_each(|ground| {
+    on_each(|fixture| {
         // A copy of a stopped server, which was started again since.
-        let server = ground.start("data").start();
+        let server = fixture.start("data").start();
         put(&server, 1);
         stop(server);
-        ground.copy("data", "stopped");
+        fixture.copy("data", "stopped");
         // A copy of a running server, which has continued since.
-        let server = ground.start("data").start();
+        let server = fixture.start("data").start();
         put(&server, 2);
         server.drain();
-        ground.copy("data", "running");
+        fixture.copy("data", "running");
         put(&server, 3);
         stop(server);
-        refused(&ground.start("stopped"), COPIED);
-        refused(&ground.start("running"), &["is an older", "Nothing that was drained is lost"]);
-        let server = ground.start("data").start();
+        refused(&fixture.start("stopped"), COPIED);
+        refused(&fixture.start("running"), &["is an older", "Nothing that was drained is lost"]);
+        let server = fixture.start("data").start();
         server.wait_healthy();
         server.client().get("/notes/3").expect(200);
     });
 }
 
 /// Resets the database to the state with only the first note, as a failover or a restored backup does.
-fn lose_all_but_the_first(ground: &Ground, position: &str) {
-    ground.change(&format!(
+fn lose_all_but_the_first(fixture: &Fixture, position: &str) {
+    fixture.change(&format!(
         "DELETE FROM notes WHERE id > 1; INSERT INTO notes (id, text) VALUES (9, 't'); \
          UPDATE forebay_position SET position = {position}"
     ));
 }
 
 /// Writes notes 1 and 9, then all others, and deletes 9. Returns the position after the first two.
-fn write_and_delete(ground: &Ground, server: &Server) -> String {
+fn write_and_delete(fixture: &Fixture, server: &Server) -> String {
     put(server, 1);
     put(server, 9);
     server.drain();
-    let (_, position) = ground.position();
+    let (_, position) = fixture.position();
     for id in 2..=5 {
         put(server, id);
         server.drain();
     }
     server.client().ask("DELETE", "/notes/9", None).expect(200);
     server.drain();
-    assert_eq!(ground.stored(), "1 2 3 4 5");
+    assert_eq!(fixture.stored(), "1 2 3 4 5");
     position
 }
 
@@ -226,29 +226,29 @@ const LOST: &str = "has lost commits";
 
 #[test]
 fn a_restored_database_is_caught_up_from_the_log() {
-    on_each(|ground| {
-        let server = ground.start("data").start();
-        let position = write_and_delete(ground, &server);
+    on_each(|fixture| {
+        let server = fixture.start("data").start();
+        let position = write_and_delete(fixture, &server);
         stop(server);
-        lose_all_but_the_first(ground, &position);
-        let server = ground.start("data").start();
+        lose_all_but_the_first(fixture, &position);
+        let server = fixture.start("data").start();
         server.wait_healthy();
         server.wait_for_output(LOST);
         server.client().get("/notes/5").expect(200);
         server.client().get("/notes/9").expect_problem(404, "no such row");
         server.drain();
-        assert_eq!(ground.stored(), "1 2 3 4 5");
+        assert_eq!(fixture.stored(), "1 2 3 4 5");
         stop(server);
         // Also one that knows an older opening.
-        let old = ground.archive().text("SELECT history FROM forebay_position");
-        let server = ground.start("data").start();
+        let old = fixture.archive().text("SELECT history FROM forebay_position");
+        let server = fixture.start("data").start();
         put(&server, 6);
         stop(server);
-        ground.change(&format!("DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}, history = '{old}'"));
-        let server = ground.start("data").start();
+        fixture.change(&format!("DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}, history = '{old}'"));
+        let server = fixture.start("data").start();
         server.wait_for_output(LOST);
         server.drain();
-        assert_eq!(ground.stored(), "1 2 3 4 5 6");
+        assert_eq!(fixture.stored(), "1 2 3 4 5 6");
     });
 }
 
@@ -256,39 +256,39 @@ fn a_restored_database_is_caught_up_from_the_log() {
 /// dead letter.
 #[test]
 fn a_committed_write_that_is_lost_and_then_refused_is_a_dead_letter() {
-    on_each(|ground| {
-        let server = ground.start("data").start();
+    on_each(|fixture| {
+        let server = fixture.start("data").start();
         put(&server, 1);
         server.drain();
-        let (_, position) = ground.position();
+        let (_, position) = fixture.position();
         server.client().ask("POST", "/notes/7", Some(r#"{"text":"own"}"#)).expect(201);
         put(&server, 2);
         stop(server);
-        ground.change(&format!(
+        fixture.change(&format!(
             "DELETE FROM notes WHERE id > 1; INSERT INTO notes (id, text) VALUES (7, 'theirs'); \
              UPDATE forebay_position SET position = {position}"
         ));
-        let server = ground.start("data").start();
+        let server = fixture.start("data").start();
         server.wait_for_output(LOST);
         server.drain();
-        assert_eq!(ground.stored(), "1 2 7");
-        assert_eq!(ground.archive().text("SELECT count(*) FROM forebay_dead_letter"), "1");
+        assert_eq!(fixture.stored(), "1 2 7");
+        assert_eq!(fixture.archive().text("SELECT count(*) FROM forebay_dead_letter"), "1");
     });
 }
 
 #[test]
 fn commits_that_are_lost_while_the_server_runs_come_back_from_the_log() {
-    on_each(|ground| {
-        let server = ground.start("data").start();
-        let position = write_and_delete(ground, &server);
-        lose_all_but_the_first(ground, &position);
+    on_each(|fixture| {
+        let server = fixture.start("data").start();
+        let position = write_and_delete(fixture, &server);
+        lose_all_but_the_first(fixture, &position);
         // The next write detects it.
         put(&server, 6);
-        ground.wait_for_stored("1 2 3 4 5 6");
+        fixture.wait_for_stored("1 2 3 4 5 6");
         server.wait_for_output(LOST);
         // Without a write, the heartbeat detects it.
-        ground.change(&format!("DELETE FROM notes; INSERT INTO notes (id, text) VALUES (1, 't'); UPDATE forebay_position SET position = {position}"));
-        ground.wait_for_stored("1 2 3 4 5 6");
+        fixture.change(&format!("DELETE FROM notes; INSERT INTO notes (id, text) VALUES (1, 't'); UPDATE forebay_position SET position = {position}"));
+        fixture.wait_for_stored("1 2 3 4 5 6");
         let state = server.drain_state();
         assert_eq!((&state["status"], &state["dead_total"]), (&"running".into(), &0.into()), "{state}");
         let verified = server.admin("POST", "/verify").expect(200);
@@ -298,8 +298,8 @@ fn commits_that_are_lost_while_the_server_runs_come_back_from_the_log() {
 
 #[test]
 fn an_evicted_row_that_the_database_lost_is_not_shown_as_missing() {
-    on_each(|ground| {
-        let server = ground.start("data").set("memory.limit=1MiB").start();
+    on_each(|fixture| {
+        let server = fixture.start("data").set("memory.limit=1MiB").start();
         let body = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
         let mut client = server.client();
         let mut position = String::new();
@@ -309,11 +309,11 @@ fn an_evicted_row_that_the_database_lost_is_not_shown_as_missing() {
                 server.drain();
             }
             if id == 50 {
-                position = ground.position().1;
+                position = fixture.position().1;
             }
         }
         server.pause_drain(true);
-        ground.change(&format!(
+        fixture.change(&format!(
             "DELETE FROM notes WHERE id > 50; UPDATE forebay_position SET position = {position}"
         ));
         let mut waiting = 0;
@@ -331,18 +331,18 @@ fn an_evicted_row_that_the_database_lost_is_not_shown_as_missing() {
         for id in 1..=150 {
             wait_for("the row is back", || (client.get(&format!("/notes/{id}")).status == 200).then_some(()));
         }
-        assert_eq!(ground.archive().number("SELECT count(*) FROM notes"), 150);
+        assert_eq!(fixture.archive().number("SELECT count(*) FROM notes"), 150);
     });
 }
 
 #[test]
 fn what_the_log_does_not_keep_any_more_cannot_be_caught_up() {
-    on_each(|ground| {
-        let start = ground.start("data").set("drain.keep=0s").set("memory.segment=1MiB");
+    on_each(|fixture| {
+        let start = fixture.start("data").set("drain.keep=0s").set("memory.segment=1MiB");
         let server = start.start();
         put(&server, 1);
         server.drain();
-        let (_, position) = ground.position();
+        let (_, position) = fixture.position();
         let body = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
         let mut client = server.client();
         for id in 2..=150 {
@@ -351,7 +351,7 @@ fn what_the_log_does_not_keep_any_more_cannot_be_caught_up() {
         server.drain();
         // Until then a start would need the log as well.
         server.admin("POST", "/checkpoint").expect(200);
-        ground.change(&format!(
+        fixture.change(&format!(
             "DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}"
         ));
         put(&server, 200);
@@ -365,22 +365,22 @@ fn what_the_log_does_not_keep_any_more_cannot_be_caught_up() {
         }
         server.kill();
         refused(&start, &says);
-        assert_eq!(ground.stored(), "1");
+        assert_eq!(fixture.stored(), "1");
     });
 }
 
 #[test]
 fn a_lost_catalogue_is_noticed_before_a_record_is_misread() {
-    let ground = Ground::on(Stores::new());
-    let start = ground.start("data").set("drain.paused=true");
+    let fixture = Fixture::on(Stores::new());
+    let start = fixture.start("data").set("drain.paused=true");
     let server = start.start();
     put(&server, 1);
     server.kill();
-    let (catalogue, kept) = (ground.data("data").join("tables.json"), ground.data("kept"));
+    let (catalogue, kept) = (fixture.data("data").join("tables.json"), fixture.data("kept"));
     std::fs::rename(&catalogue, &kept).expect("a file can be renamed");
     refused(&start, &["tables.json is missing", "from a backup"]);
     std::fs::rename(&kept, &catalogue).expect("a file can be renamed");
-    let server = ground.start("data").start();
+    let server = fixture.start("data").start();
     server.wait_healthy();
     server.client().get("/notes/1").expect(200);
 }

@@ -1,6 +1,6 @@
 //! Several hosts in `database.url`, and a server that answers a COMMIT before it is on the disk.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Bouncer, Postgres, Server, Stores, free_port};
 use forebay_topology::{Flavour, Topology};
 use serde_json::json;
@@ -18,8 +18,9 @@ fn write(server: &Server, table: &str) {
 #[test]
 fn of_several_hosts_the_one_that_takes_writes_is_used() {
     let (standby, primary) = (Postgres::start(&[]), Postgres::start(&[]));
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&primary.server_url()));
-    let own = ground.stores.database_url(&ground.folder);
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&primary.server_url()));
+    let own = fixture.stores.database_url(&fixture.folder);
     let name = own.rsplit('/').next().unwrap_or_default();
     standby.run(&format!("CREATE DATABASE \"{name}\" OWNER app"));
     // Reports itself as read-only, as a standby does.
@@ -28,12 +29,12 @@ fn of_several_hosts_the_one_that_takes_writes_is_used() {
     let hosts =
         format!("127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}", free_port(), standby.port(), primary.port());
     let url = own.replace(&format!("127.0.0.1:{}", primary.port()), &hosts);
-    let server = ground.start("a", "async").database(&url).start();
+    let server = fixture.start("a", "async").database(&url).start();
     server.wait_healthy();
     write(&server, "plain");
     write(&server, "notes");
     server.drain();
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     assert_eq!(archive.number("SELECT count(*) FROM plain"), ROWS as i64);
     assert_eq!(archive.number("SELECT count(*) FROM notes"), ROWS as i64);
 }
@@ -43,15 +44,16 @@ fn of_several_hosts_the_one_that_takes_writes_is_used() {
 #[track_caller]
 fn the_drain_commits_to_the_disk(is_pooled: bool) {
     let postgres = Postgres::start(&["synchronous_commit=off"]);
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     postgres.run("ALTER ROLE app SET synchronous_commit = off");
-    let direct = ground.stores.database_url(&ground.folder);
+    let direct = fixture.stores.database_url(&fixture.folder);
     let bouncer = is_pooled.then(|| Bouncer::before(&direct));
     let name = direct.rsplit('/').next().unwrap_or_default();
     let url = bouncer.as_ref().map_or_else(|| direct.clone(), |bouncer| bouncer.url(name));
-    let server = ground.start("a", "async").database(&url).start();
+    let server = fixture.start("a", "async").database(&url).start();
     server.wait_healthy();
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     archive.rows(
         "CREATE TABLE seen (setting text);
          CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -12,6 +12,7 @@ mod checking;
 mod checkpoints;
 mod claims;
 mod columns;
+mod dead_letters;
 mod deadlines;
 mod drainers;
 mod enforced;
@@ -28,7 +29,6 @@ mod history;
 mod hosts;
 mod init;
 mod kept;
-mod letters;
 mod migrations;
 mod named;
 mod ordered;
@@ -97,7 +97,7 @@ sql = "SELECT count(*) AS notes FROM notes"
 "#;
 
 /// A folder, a database and a memory tier for one test.
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
     memory: Local,
@@ -108,26 +108,26 @@ struct Ground {
 /// One test at a time: a failover has deadlines, and nine topologies on two cores would miss them.
 static TURN: Mutex<()> = Mutex::new(());
 
-impl Ground {
+impl Fixture {
     #[track_caller]
-    fn new(topology: Topology, flavour: Flavour) -> Ground {
-        Ground::up(Spec::new(topology).on(flavour), Stores::postgres)
+    fn new(topology: Topology, flavour: Flavour) -> Fixture {
+        Fixture::up(Spec::new(topology).on(flavour), Stores::postgres)
     }
 
-    /// As [`Ground::new`], with another database, which is created when it is this test's turn.
+    /// As [`Fixture::new`], with another database, which is created when it is this test's turn.
     #[track_caller]
-    fn on(topology: Topology, flavour: Flavour, stores: impl FnOnce() -> Stores) -> Ground {
-        Ground::up(Spec::new(topology).on(flavour), stores)
+    fn on(topology: Topology, flavour: Flavour, stores: impl FnOnce() -> Stores) -> Fixture {
+        Fixture::up(Spec::new(topology).on(flavour), stores)
     }
 
     #[track_caller]
-    fn up(spec: Spec, stores: impl FnOnce() -> Stores) -> Ground {
+    fn up(spec: Spec, stores: impl FnOnce() -> Stores) -> Fixture {
         // A failed test leaves nothing behind that this test sees.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
         let config = folder.write("stores.toml", CONFIG);
         let memory = Local::up(spec.keep(Persistence::Always)).unwrap_or_else(|error| panic!("{error}"));
-        Ground { folder, stores: stores(), memory, config, _turn: turn }
+        Fixture { folder, stores: stores(), memory, config, _turn: turn }
     }
 
     /// A server on these stores, with its own data folder.
@@ -142,14 +142,14 @@ impl Ground {
     /// Asserts that every acknowledged row is in PostgreSQL exactly once, and that memory and PostgreSQL
     /// are equal.
     #[track_caller]
-    fn assert_stored(&self, server: &Server, told: &writers::Told) {
+    fn assert_stored(&self, server: &Server, told: &writers::WriterRecord) {
         server.drain();
         self.assert_drained(server, told);
     }
 
-    /// As [`Ground::assert_stored`], once everything is drained.
+    /// As [`Fixture::assert_stored`], once everything is drained.
     #[track_caller]
-    fn assert_drained(&self, server: &Server, told: &writers::Told) {
+    fn assert_drained(&self, server: &Server, told: &writers::WriterRecord) {
         let archive = self.stores.archive(&self.folder);
         for table in ["plain", "tokens"] {
             let stored = archive.rows(&format!("SELECT token, count(*) FROM {table} GROUP BY token"));

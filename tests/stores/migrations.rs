@@ -41,7 +41,7 @@ fn assert_arrived(beside: &Beside, server: &Server) {
     server.drain();
     let rows = "SELECT string_agg(concat_ws(',', id, slug, stock, price), ' ' ORDER BY id) FROM products";
     assert_eq!(beside.text(rows), "1,one,2,1.50 2,two,2,2.50");
-    assert_eq!(beside.letters(), 0);
+    assert_eq!(beside.dead_letters(), 0);
     let mut client = server.client();
     for (id, slug) in [(1, "one"), (2, "two")] {
         let row = client.get(&format!("/products/{id}")).expect(200);

@@ -1,7 +1,7 @@
 //! Deployments on one Redis: each has its name in every key, records its database, and needs no
 //! access to another's keys.
 
-use super::Ground;
+use super::Fixture;
 use super::refused::assert_refused;
 use forebay_tests::{Archive, Client, Folder, Postgres, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
@@ -54,18 +54,18 @@ fn post(start: &Start, token: &str) {
 
 #[test]
 fn two_databases_on_one_redis_do_not_meet() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
     let other = Stores::postgres();
-    let first = ground.start("a", "async");
-    let second = ground.start("b", "async").database(&other.database_url(&ground.folder));
+    let first = fixture.start("a", "async");
+    let second = fixture.start("b", "async").database(&other.database_url(&fixture.folder));
     for start in [&first, &second] {
         // The same unique value in both.
         post(start, "one");
     }
-    for stores in [&ground.stores, &other] {
-        assert_eq!(stores.archive(&ground.folder).number("SELECT count(*) FROM tokens"), 1);
+    for stores in [&fixture.stores, &other] {
+        assert_eq!(stores.archive(&fixture.folder).number("SELECT count(*) FROM tokens"), 1);
     }
-    let roots = names(&ground.memory);
+    let roots = names(&fixture.memory);
     assert_eq!(roots.len(), 2, "{roots:?}");
     // One name for two databases is reported as a mistake.
     let named = |start: &Start| start.clone().set("memory.name=shop");
@@ -82,14 +82,14 @@ fn the_documented_user_is_enough_and_its_deployment_touches_no_other_keys() {
     assert!(rules.contains("~fb:*"), "{rules}");
     let spec = Spec::new(Topology::Single).on(Flavour::Redis);
     let spec = spec.directive(rules.replace("~fb:*", "~fb:shop:*")).keep(Persistence::Always);
-    let ground = Ground::up(spec, Stores::postgres);
+    let fixture = Fixture::up(spec, Stores::postgres);
     let config = format!("{}{MORE}", super::CONFIG);
-    let config = ground.folder.write("named.toml", &config);
-    let url = ground.memory.url().replace("://", "://app:s3cret@");
+    let config = fixture.folder.write("named.toml", &config);
+    let url = fixture.memory.url().replace("://", "://app:s3cret@");
     let start = |name: &str| {
-        Start::new(forebay_tests::binary(), &ground.folder, &config)
-            .stores(&ground.stores, &ground.folder)
-            .data(ground.folder.path().join(name))
+        Start::new(forebay_tests::binary(), &fixture.folder, &config)
+            .stores(&fixture.stores, &fixture.folder)
+            .data(fixture.folder.path().join(name))
             .memory(&url)
             .environment("CACHE", &url)
             .set("memory.name=shop")
@@ -117,7 +117,7 @@ fn the_documented_user_is_enough_and_its_deployment_touches_no_other_keys() {
         assert!(!printed.contains("NOPERM") && !printed.contains("No permissions"), "{printed}");
     }
     let strange: Vec<String> =
-        keys(&ground.memory).into_iter().filter(|key| !key.starts_with("fb:shop:")).collect();
+        keys(&fixture.memory).into_iter().filter(|key| !key.starts_with("fb:shop:")).collect();
     assert_eq!(strange, [] as [&str; 0]);
 }
 

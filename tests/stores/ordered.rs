@@ -2,7 +2,7 @@
 //! is in a different shard, the shards are drained concurrently, and every write still arrives: on one Redis,
 //! behind Sentinel and on a cluster.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Archive, Client, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Topology};
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ pub const CLUSTER: Topology = Topology::Cluster { masters: 3, replicas: 1 };
 
 /// A tier of several shards in front of a database with constraints across shards.
 pub struct Ordered {
-    pub ground: Ground,
+    pub fixture: Fixture,
     config: PathBuf,
     shards: u16,
 }
@@ -192,32 +192,32 @@ pub struct Ordered {
 impl Ordered {
     #[track_caller]
     pub fn new(stores: impl FnOnce() -> Stores, topology: Topology, shards: u16) -> Ordered {
-        let ground = Ground::on(topology, Flavour::Redis, stores);
-        let config = ground.folder.write("ordered.toml", CONFIG);
-        if ground.stores.is_postgres() {
-            ground.stores.archive(&ground.folder).rows(POSTGRES);
+        let fixture = Fixture::on(topology, Flavour::Redis, stores);
+        let config = fixture.folder.write("ordered.toml", CONFIG);
+        if fixture.stores.is_postgres() {
+            fixture.stores.archive(&fixture.folder).rows(POSTGRES);
         } else {
-            let file = rusqlite::Connection::open(ground.folder.database()).expect("a file can be made");
+            let file = rusqlite::Connection::open(fixture.folder.database()).expect("a file can be made");
             file.execute_batch(SQLITE).expect("tables can be made");
         }
-        Ordered { ground, config, shards }
+        Ordered { fixture, config, shards }
     }
 
     pub fn archive(&self) -> Archive {
-        self.ground.stores.archive(&self.ground.folder)
+        self.fixture.stores.archive(&self.fixture.folder)
     }
 
     pub fn start(&self, name: &str) -> Start {
-        Start::new(binary(), &self.ground.folder, &self.config)
-            .stores(&self.ground.stores, &self.ground.folder)
-            .memory(&self.ground.memory.url())
-            .data(self.ground.folder.path().join(name))
+        Start::new(binary(), &self.fixture.folder, &self.config)
+            .stores(&self.fixture.stores, &self.fixture.folder)
+            .memory(&self.fixture.memory.url())
+            .data(self.fixture.folder.path().join(name))
             .set(&format!("memory.shards={}", self.shards))
     }
 
     /// Makes half of the shards drain some seconds after the others. The drain must be paused.
     fn have_half_wait(&self) {
-        let node = ("127.0.0.1", self.ground.memory.nodes()[0].port);
+        let node = ("127.0.0.1", self.fixture.memory.nodes()[0].port);
         let mut redis = redis::Client::open(node).and_then(|client| client.get_connection()).expect("a node");
         let shards: Vec<String> = redis::cmd("KEYS").arg("*:m").query(&mut redis).expect("names");
         for meta in shards.iter().take(usize::from(self.shards) / 2) {
@@ -233,8 +233,13 @@ impl Ordered {
     pub fn assert_settled(&self, server: &Server) {
         server.drain();
         let archive = self.archive();
-        let letters = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter");
-        assert!(letters.is_empty(), "{} letters: {:?}", letters.len(), &letters[..letters.len().min(3)]);
+        let dead_letters = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter");
+        assert!(
+            dead_letters.is_empty(),
+            "{} letters: {:?}",
+            dead_letters.len(),
+            &dead_letters[..dead_letters.len().min(3)]
+        );
         let held = archive.rows("SELECT table_name, op, row, reason FROM forebay_held");
         assert!(held.is_empty(), "{held:?}");
         let checks = server.admin("POST", "/verify").expect(200);
@@ -396,9 +401,9 @@ fn a_true_violation_is_a_letter(ordered: &Ordered) {
     let archive = ordered.archive();
     assert_eq!(archive.number("SELECT count(*) FROM children"), 1);
     assert_eq!(archive.number("SELECT count(*) FROM forebay_held"), 0);
-    let letters = archive.rows("SELECT op, row FROM forebay_dead_letter");
-    assert_eq!(letters.len(), 1, "{letters:?}");
-    assert!(letters[0][1].as_ref().is_some_and(|row| row.contains(&orphan)), "{letters:?}");
+    let dead_letters = archive.rows("SELECT op, row FROM forebay_dead_letter");
+    assert_eq!(dead_letters.len(), 1, "{dead_letters:?}");
+    assert!(dead_letters[0][1].as_ref().is_some_and(|row| row.contains(&orphan)), "{dead_letters:?}");
     wait_for("memory gives the row up", || {
         (writer.0.ask("GET", &format!("/children/{orphan}"), None).status == 404).then_some(())
     });
@@ -448,10 +453,11 @@ fn what_is_refused_keeps_nothing_else_waiting(ordered: &Ordered) {
     server.pause_drain(false);
     server.drain();
     let archive = ordered.archive();
-    let letters = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter");
-    let others: Vec<_> = letters.iter().filter(|letter| letter[0].as_deref() != Some("children")).collect();
+    let dead_letters = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter");
+    let others: Vec<_> =
+        dead_letters.iter().filter(|letter| letter[0].as_deref() != Some("children")).collect();
     assert!(others.is_empty(), "{} letters: {:?}", others.len(), &others[..others.len().min(3)]);
-    assert_eq!(letters.len(), ORPHANS);
+    assert_eq!(dead_letters.len(), ORPHANS);
     assert_eq!(archive.number("SELECT count(DISTINCT email) FROM users"), PAIRS as i64);
 }
 

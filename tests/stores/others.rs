@@ -72,5 +72,5 @@ fn an_update_of_a_row_that_others_deleted_does_not_bring_it_back() {
     client.post("/products/1/view").expect(200);
     server.drain();
     assert_eq!(beside.text("SELECT count(*) FROM products"), "0");
-    assert_eq!(beside.letters(), 0, "nothing was lost that anybody wants");
+    assert_eq!(beside.dead_letters(), 0, "nothing was lost that anybody wants");
 }

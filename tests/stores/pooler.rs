@@ -1,15 +1,15 @@
 //! PostgreSQL behind PgBouncer in transaction mode: SQL, drain and check, none of which relies on
 //! session state.
 
-use super::Ground;
+use super::Fixture;
 use super::writers::Writers;
 use forebay_tests::Stores;
 use forebay_topology::{Flavour, Topology};
 
 #[test]
 fn everything_goes_through_a_pooler() {
-    let ground = Ground::on(Topology::Single, Flavour::Redis, Stores::pgbouncer);
-    let start = ground.start("a", "sync");
+    let fixture = Fixture::on(Topology::Single, Flavour::Redis, Stores::pgbouncer);
+    let start = fixture.start("a", "sync");
     let server = start.start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
@@ -21,9 +21,9 @@ fn everything_goes_through_a_pooler() {
     }
     writers.wait_for_more(500);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
     // A bad row in the drain's batch: savepoints, dead letters and their replay.
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     server.pause_drain(true);
     client.post_json("/tokens", "{\"token\":\"taken\"}").expect(201);
     archive.rows("INSERT INTO tokens (id, token) VALUES (1000000000, 'taken')");

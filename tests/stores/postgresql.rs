@@ -1,7 +1,7 @@
 //! A PostgreSQL that dies, and one without free connection slots: hot writes continue, and all rows are in it
 //! afterwards.
 
-use super::Ground;
+use super::Fixture;
 use super::writers::Writers;
 use forebay_tests::{Cable, Postgres, Server, Stores, request_bytes, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -20,8 +20,9 @@ fn wait_for_backlog(server: &Server) {
 #[test]
 fn the_postmaster_is_killed_and_comes_back() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
-    let server = ground.start("a", "sync").start();
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     let mut client = server.client();
     let writers = Writers::start(&[server.address], 4);
@@ -38,7 +39,7 @@ fn the_postmaster_is_killed_and_comes_back() {
         writers.wait_for_more(SOME);
     }
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
     // The first request after the last refused connection must not be refused for the earlier
     // failure.
     client.post_json("/notes", "{\"token\":\"back\"}").expect(201);
@@ -77,9 +78,9 @@ fn crowd(postgres: &Postgres) -> Vec<postgres::Client> {
 #[test]
 fn others_have_all_connections_and_let_go() {
     let postgres = Postgres::start(&[&format!("max_connections={MAX_CONNECTIONS}")]);
-    let ground =
-        Ground::on(Topology::Single, Flavour::Valkey, || Stores::postgres_at(&postgres.server_url()));
-    let server = ground.start("a", "sync").start();
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Valkey, || Stores::postgres_at(&postgres.server_url()));
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     let mut client = server.client();
     client.post_json("/notes", "{\"token\":\"before\"}").expect(201);
@@ -100,8 +101,8 @@ fn others_have_all_connections_and_let_go() {
     });
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
-    let archive = ground.stores.archive(&ground.folder);
+    fixture.assert_stored(&server, &told);
+    let archive = fixture.stores.archive(&fixture.folder);
     assert_eq!(archive.number("SELECT count(*) FROM notes WHERE token = 'full'"), 0);
 }
 
@@ -111,11 +112,12 @@ fn others_have_all_connections_and_let_go() {
 #[test]
 fn a_server_that_stood_still_has_not_waited() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.database_url(&ground.folder);
+    let direct = fixture.stores.database_url(&fixture.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
-    let server = ground.start("a", "sync").set("drain.paused=true").database(&through).start();
+    let server = fixture.start("a", "sync").set("drain.paused=true").database(&through).start();
     server.wait_healthy();
     server.client().post_json("/notes", "{\"token\":\"before\"}").expect(201);
     cable.hold();

@@ -32,16 +32,16 @@ every = "1h"
 sql = "DELETE FROM account WHERE email LIKE 'x%'"
 "#;
 
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
 }
 
-impl Ground {
-    fn new(stores: Stores) -> Ground {
-        let ground = Ground { folder: Folder::new(), stores };
-        ground.sql("CREATE TABLE account (id bigint PRIMARY KEY, name text, email text); CREATE INDEX mails ON account (email)");
-        ground
+impl Fixture {
+    fn new(stores: Stores) -> Fixture {
+        let fixture = Fixture { folder: Folder::new(), stores };
+        fixture.sql("CREATE TABLE account (id bigint PRIMARY KEY, name text, email text); CREATE INDEX mails ON account (email)");
+        fixture
     }
 
     fn sql(&self, sql: &str) {
@@ -62,8 +62,8 @@ impl Ground {
 }
 
 /// The expected reports, one for each of these statements and none for others.
-fn expected(ground: &Ground) -> Vec<String> {
-    let index = if ground.stores.is_postgres() {
+fn expected(fixture: &Fixture) -> Vec<String> {
+    let index = if fixture.stores.is_postgres() {
         "CREATE INDEX CONCURRENTLY ON"
     } else {
         "CREATE INDEX account_name ON"
@@ -93,14 +93,14 @@ fn warned(text: &str) -> Vec<String> {
 }
 
 fn growing_statements_are_told(stores: Stores) {
-    let ground = Ground::new(stores);
-    let checked = ground.start().run("check", &[]);
+    let fixture = Fixture::new(stores);
+    let checked = fixture.start().run("check", &[]);
     assert!(checked.status.success(), "{checked:?}");
     let said = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert_eq!(warned(&said), expected(&ground), "{said}");
-    let server = ground.start().start();
+    assert_eq!(warned(&said), expected(&fixture), "{said}");
+    let server = fixture.start().start();
     let said = wait_for("three warnings", || Some(server.output()).filter(|said| warned(said).len() >= 3));
-    assert_eq!(warned(&said), expected(&ground), "{said}");
+    assert_eq!(warned(&said), expected(&fixture), "{said}");
 }
 
 #[test]
@@ -115,12 +115,12 @@ fn growing_statements_are_told_of_postgres() {
 
 /// An index is dropped while its statement is served.
 fn a_plan_that_turns_bad_is_told_once(stores: Stores) {
-    let ground = Ground::new(stores);
-    ground.sql(
+    let fixture = Fixture::new(stores);
+    fixture.sql(
         "INSERT INTO account WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500000) \
          SELECT i, 'a name', 'mail' || i FROM n",
     );
-    let server = ground.start().start();
+    let server = fixture.start().start();
     let mut client = server.client();
     let turned = |said: &str| {
         said.lines().filter(|line| line.contains("GET /accounts/by-mail") && line.contains(" ms now")).count()
@@ -135,7 +135,7 @@ fn a_plan_that_turns_bad_is_told_once(stores: Stores) {
     // Long enough for two checks of the statement times.
     ask_for(Duration::from_secs(11));
     assert_eq!(turned(&server.output()), 0, "{}", server.output());
-    ground.sql("DROP INDEX mails");
+    fixture.sql("DROP INDEX mails");
     wait_for("the warning", || {
         ask_for(Duration::from_secs(1));
         (turned(&server.output()) > 0).then_some(())

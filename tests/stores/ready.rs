@@ -1,6 +1,6 @@
 //! Each condition of `/ready`: shown while it holds, with one line when it begins and one when it ends.
 
-use super::Ground;
+use super::Fixture;
 use super::beside::Beside;
 use forebay_tests::{Folder, Postgres, Server, SlowDisk, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -158,12 +158,12 @@ fn dead_letters_since_the_start_are_shown() {
     for (id, count) in [(1, "start: 1;"), (2, "start: 2;")] {
         assert_eq!(put(&server, id, "bad"), 200);
         wait_for("the letter is counted", || {
-            let letters = wait_for_state(&server, "dead letters", SERVED);
-            letters["why"].as_str().is_some_and(|why| why.contains(count)).then_some(())
+            let dead_letters = wait_for_state(&server, "dead letters", SERVED);
+            dead_letters["why"].as_str().is_some_and(|why| why.contains(count)).then_some(())
         });
     }
     assert_lines(&server, "dead letters", (1, 0));
-    assert_eq!(beside.letters(), 2);
+    assert_eq!(beside.dead_letters(), 2);
     drop(server);
     let server = beside.start().start();
     server.wait_healthy();
@@ -191,7 +191,7 @@ fn a_drain_that_is_fenced_is_shown() {
 fn a_log_whose_sync_failed_is_shown() {
     let beside = Beside::new(TABLE, CONFIG);
     let disk = SlowDisk::new(beside.folder.path());
-    let server = disk.slows(beside.start()).start();
+    let server = disk.with_disk(beside.start()).start();
     server.wait_healthy();
     assert_eq!(put(&server, 1, "before"), 200);
     disk.fail();
@@ -204,13 +204,13 @@ fn a_log_whose_sync_failed_is_shown() {
 
 #[test]
 fn a_tier_that_is_away_is_shown() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let server = ground.start("a", "sync").start();
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     wait_until_over(&server);
-    ground.memory.kill("node-1").expect("a node can be killed");
+    fixture.memory.kill("node-1").expect("a node can be killed");
     wait_for_state(&server, "tier away", NOT_SERVED);
-    ground.memory.start("node-1").expect("a node can be started");
+    fixture.memory.start("node-1").expect("a node can be started");
     wait_until_over(&server);
     assert_lines(&server, "tier away", (1, 1));
 }

@@ -33,7 +33,7 @@ fn the_next_row_arrives(beside: &Beside, guilty: &str) -> (u16, i64) {
     beside.wait_for_text(&server, "SELECT code FROM docs WHERE id = 3", "after");
     assert_eq!(beside.text("SELECT code FROM docs WHERE id = 1"), "before");
     assert!(beside.sql("SELECT 1 FROM docs WHERE id = 2").is_empty());
-    (status, beside.letters())
+    (status, beside.dead_letters())
 }
 
 /// Neither the table nor a JSON dead letter accepts JSON that is too deep for PostgreSQL's stack.
@@ -41,10 +41,10 @@ fn the_next_row_arrives(beside: &Beside, guilty: &str) -> (u16, i64) {
 fn json_that_is_nested_too_deep_does_not_stop_the_drain() {
     let beside = Beside::new(TABLE, CONFIG);
     let deep = format!("{{\"doc\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000));
-    let (status, letters) = the_next_row_arrives(&beside, &deep);
+    let (status, dead_letters) = the_next_row_arrives(&beside, &deep);
     match status {
-        422 => assert_eq!(letters, 0, "it was refused before"),
-        200 => assert_eq!(letters, 1, "it was acknowledged"),
+        422 => assert_eq!(dead_letters, 0, "it was refused before"),
+        200 => assert_eq!(dead_letters, 1, "it was acknowledged"),
         other => panic!("{other}"),
     }
 }

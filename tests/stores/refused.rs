@@ -1,7 +1,7 @@
 //! Stores that lack a feature or differ from the config: detected at the start, with one clear line, an
 //! exit code, and no stack trace.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Folder, Start, Stores, binary, free_port};
 use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use std::net::TcpStream;
@@ -33,10 +33,10 @@ fn ask(port: u16, password: Option<&str>, command: &[&str]) {
 fn a_memory_tier_that_cannot_be_used_is_named() {
     let mut spec = Spec::new(Topology::Single).on(Flavour::Redis);
     spec.password = Some("right".into());
-    let ground = Ground::up(spec, Stores::postgres);
-    let port = ground.memory.nodes()[0].port;
-    let start = |url: &str| ground.start("refused", "sync").memory(url);
-    let postgres = ground.stores.database_url(&ground.folder);
+    let fixture = Fixture::up(spec, Stores::postgres);
+    let port = fixture.memory.nodes()[0].port;
+    let start = |url: &str| fixture.start("refused", "sync").memory(url);
+    let postgres = fixture.stores.database_url(&fixture.folder);
     let postgres = postgres.rsplit(':').next().and_then(|rest| rest.split('/').next()).expect("a port");
     for (url, says) in [
         ("redis://:guessed@127.0.0.1:1".to_owned(), "127.0.0.1:1"),
@@ -65,14 +65,14 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
         assert_refused(&start(&url), says);
     }
     assert_refused(
-        &ground.start("refused", "replicated(1)").memory(&url),
+        &fixture.start("refused", "replicated(1)").memory(&url),
         "has 0 replicas in step, 1 are asked for",
     );
     ask(port, Some("right"), &["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
-    assert_refused(&ground.start("refused", "async").memory(&url), "set maxmemory-policy noeviction");
+    assert_refused(&fixture.start("refused", "async").memory(&url), "set maxmemory-policy noeviction");
     // The commands report the same error.
     for command in ["drain", "verify"] {
-        let output = ground.start("refused", "async").memory(&url).run(command, &[]);
+        let output = fixture.start("refused", "async").memory(&url).run(command, &[]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{command}: {said}");
         assert!(said.lines().count() == 1 && said.contains("noeviction"), "{command}: {said}");
@@ -81,16 +81,16 @@ fn a_memory_tier_that_cannot_be_used_is_named() {
 
 #[test]
 fn a_replica_and_a_node_of_a_cluster_are_named() {
-    let ground = Ground::new(Topology::Replicas { replicas: 1 }, Flavour::Valkey);
-    let replica = format!("redis://{}", ground.memory.nodes()[1].address());
+    let fixture = Fixture::new(Topology::Replicas { replicas: 1 }, Flavour::Valkey);
+    let replica = format!("redis://{}", fixture.memory.nodes()[1].address());
     assert_refused(
-        &ground.start("refused", "sync").memory(&replica),
+        &fixture.start("refused", "sync").memory(&replica),
         "is a replica: give the primary's address",
     );
     let cluster = Spec::new(Topology::Cluster { masters: 3, replicas: 0 }).keep(Persistence::None);
     let cluster = Local::up(cluster.on(Flavour::Redis)).unwrap_or_else(|error| panic!("{error}"));
     let node = format!("redis://{}", cluster.nodes()[0].address());
-    assert_refused(&ground.start("refused", "async").memory(&node), "use redis-cluster://");
+    assert_refused(&fixture.start("refused", "async").memory(&node), "use redis-cluster://");
 }
 
 /// A server of a version older than topologies support.

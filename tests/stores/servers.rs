@@ -1,6 +1,6 @@
 //! Several servers on one tier, and drainers beside them.
 
-use super::Ground;
+use super::Fixture;
 use super::writers::Writers;
 use forebay_topology::{Flavour, Topology};
 
@@ -8,9 +8,9 @@ const SOME: usize = 300;
 
 #[test]
 fn a_server_is_killed_and_another_goes_on() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let first = ground.start("a", "sync").start();
-    let second = ground.start("b", "sync").start();
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let first = fixture.start("a", "sync").start();
+    let second = fixture.start("b", "sync").start();
     first.wait_healthy();
     second.wait_healthy();
     let writers = Writers::start(&[first.address, second.address], 2);
@@ -19,13 +19,13 @@ fn a_server_is_killed_and_another_goes_on() {
     // The server's leases expire, and the other one drains its shards.
     writers.wait_for_more(SOME);
     let told = writers.stop();
-    ground.assert_stored(&second, &told);
+    fixture.assert_stored(&second, &told);
 }
 
 #[test]
 fn drainers_of_their_own_take_over_from_each_other() {
-    let ground = Ground::new(Topology::Single, Flavour::Valkey);
-    let start = ground.start("a", "sync");
+    let fixture = Fixture::new(Topology::Single, Flavour::Valkey);
+    let start = fixture.start("a", "sync");
     let server = start.clone().set("drain.paused=true").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
@@ -43,5 +43,5 @@ fn drainers_of_their_own_take_over_from_each_other() {
     }
     let told = writers.stop();
     assert!(told.count() >= 3 * SOME);
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }

@@ -1,6 +1,6 @@
 //! `get_many`: rows from memory, from the database, and from Redis, in the order of the keys.
 
-use super::Ground;
+use super::Fixture;
 use super::beside::Beside;
 use forebay_tests::{Client, Start, binary};
 use forebay_topology::{Flavour, Topology};
@@ -98,13 +98,13 @@ fn several_rows_are_read_from_memory_and_from_the_database() {
 
 #[test]
 fn several_rows_are_read_from_redis() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let archive = ground.stores.archive(&ground.folder);
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let archive = fixture.stores.archive(&fixture.folder);
     archive.rows(TABLE);
     archive.rows("INSERT INTO docs VALUES (3, 'three')");
-    let config = ground.folder.write("several.toml", CONFIG);
-    let start = Start::new(binary(), &ground.folder, &config).stores(&ground.stores, &ground.folder);
-    let server = start.memory(&ground.memory.url()).set("memory.durability=async").start();
+    let config = fixture.folder.write("several.toml", CONFIG);
+    let start = Start::new(binary(), &fixture.folder, &config).stores(&fixture.stores, &fixture.folder);
+    let server = start.memory(&fixture.memory.url()).set("memory.durability=async").start();
     server.wait_healthy();
     answers_in_order(&mut server.client());
 }

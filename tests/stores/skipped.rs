@@ -1,7 +1,7 @@
 //! Rows whose write a trigger or a rule suppresses without an error: no acknowledged row disappears
 //! silently.
 
-use super::Ground;
+use super::Fixture;
 use super::beside::Beside;
 use forebay_tests::{Archive, Folder, Server, Start, binary, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -50,14 +50,14 @@ fn post(server: &Server, target: &str, id: i64, code: &str) -> u16 {
     server.client().post_json(target, &json!({ "id": id, "code": code }).to_string()).status
 }
 
-fn letters(server: &Server) -> u64 {
+fn dead_letters(server: &Server) -> u64 {
     server.drain_state()["dead_total"].as_u64().expect("a number")
 }
 
 /// Writes these rows, one of which is skipped. `before_drain` runs once they are acknowledged.
 #[track_caller]
 fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>, before_drain: impl FnOnce()) {
-    let before = letters(server);
+    let before = dead_letters(server);
     server.pause_drain(true);
     let guilty = ids.start + 1;
     for id in ids.clone() {
@@ -65,7 +65,7 @@ fn one_of(archive: &Archive, server: &Server, ids: std::ops::Range<i64>, before_
     }
     before_drain();
     server.drain();
-    assert_eq!(letters(server), before + 1, "{ids:?}");
+    assert_eq!(dead_letters(server), before + 1, "{ids:?}");
     let sql = format!("SELECT count(*) FROM docs WHERE id >= {} AND id < {}", ids.start, ids.end);
     assert_eq!(archive.number(&sql), ids.end - ids.start - 1);
     // Memory shows the same as the database.
@@ -148,7 +148,7 @@ fn a_strict_write_that_a_new_trigger_skips_is_refused() {
     beside.sql(TRIGGER);
     assert_eq!(post(&server, "/strict", 2, "skip"), 422);
     assert_eq!(post(&server, "/strict", 3, "take"), 201);
-    assert_eq!(letters(&server), 0);
+    assert_eq!(dead_letters(&server), 0);
     assert_same(&server);
 }
 
@@ -171,12 +171,12 @@ values = { id = "$id", code = "$code" }
 route = "GET /docs/{id}"
 get = "docs"
 "#;
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let archive = ground.stores.archive(&ground.folder);
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let archive = fixture.stores.archive(&fixture.folder);
     archive.rows(TABLE);
-    let server = Start::new(binary(), &ground.folder, &ground.folder.write("skipped.toml", config))
-        .stores(&ground.stores, &ground.folder)
-        .memory(&ground.memory.url())
+    let server = Start::new(binary(), &fixture.folder, &fixture.folder.write("skipped.toml", config))
+        .stores(&fixture.stores, &fixture.folder)
+        .memory(&fixture.memory.url())
         .start();
     server.wait_healthy();
     assert_eq!(post(&server, "/docs", 1, "take"), 201);
@@ -187,7 +187,7 @@ get = "docs"
     }
     archive.rows(TRIGGER);
     server.drain();
-    wait_for("a letter", || (letters(&server) == 1).then_some(()));
+    wait_for("a letter", || (dead_letters(&server) == 1).then_some(()));
     assert_eq!(archive.number("SELECT count(*) FROM docs"), 30);
     let status = || server.client().get("/docs/11").status;
     wait_for("memory shows what the database has", || (status() == 404).then_some(()));
@@ -260,7 +260,10 @@ fn a_row_that_a_trigger_puts_into_a_table_that_inherits_is_no_letter() {
     }
     server.drain();
     assert_eq!(post(&server, "/strict", 100, "take"), 201);
-    assert_eq!((letters(&server), beside.text("SELECT count(*)::text FROM docs_old").as_str()), (0, "101"));
+    assert_eq!(
+        (dead_letters(&server), beside.text("SELECT count(*)::text FROM docs_old").as_str()),
+        (0, "101")
+    );
     assert_same(&server);
 }
 
@@ -287,7 +290,7 @@ fn a_row_that_goes_with_its_parent_is_no_letter() {
     server.client().ask("DELETE", "/parents/1", None).expect(200);
     server.client().ask("DELETE", "/parents/2", None).expect(200);
     server.drain();
-    assert_eq!(letters(&server), 1);
+    assert_eq!(dead_letters(&server), 1);
     let told = beside
         .text("SELECT count(*) || ' ' || (SELECT row::jsonb->>'id' FROM forebay_dead_letter) FROM docs");
     assert_eq!(told, "0 2");

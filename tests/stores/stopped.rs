@@ -1,7 +1,7 @@
 //! A process that SIGTERM ends releases its leases: other processes continue at once, also when its
 //! database did not answer.
 
-use super::Ground;
+use super::Fixture;
 use super::writers::Writers;
 use forebay_tests::{Cable, Postgres, Stores, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -14,8 +14,8 @@ const SOME: usize = 200;
 const ROWS: usize = 300_000;
 
 /// The keys of the tier with this suffix, each with its text.
-fn keys(ground: &Ground, end: &str) -> Vec<(String, String)> {
-    let node = ("127.0.0.1", ground.memory.nodes()[0].port);
+fn keys(fixture: &Fixture, end: &str) -> Vec<(String, String)> {
+    let node = ("127.0.0.1", fixture.memory.nodes()[0].port);
     let mut connection =
         redis::Client::open(node).and_then(|client| client.get_connection()).expect("the node answers");
     let mut names: Vec<String> =
@@ -36,19 +36,20 @@ fn term(process: &mut std::process::Child) {
 #[test]
 fn the_shards_of_a_worker_that_is_told_to_stop_are_free_at_once() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
+    let fixture =
+        Fixture::on(Topology::Single, Flavour::Redis, || Stores::postgres_at(&postgres.server_url()));
     let cable = Cable::to(postgres.port());
-    let direct = ground.stores.database_url(&ground.folder);
+    let direct = fixture.stores.database_url(&fixture.folder);
     let through = direct.replace(&format!(":{}/", postgres.port()), &format!(":{}/", cable.address.port()));
-    let server = ground.start("a", "sync").argument("--without").argument("drain").start();
+    let server = fixture.start("a", "sync").argument("--without").argument("drain").start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
-    let worker = |name: &str| ground.start(name, "sync").argument("--forever").set("server.stop_timeout=1s");
+    let worker = |name: &str| fixture.start(name, "sync").argument("--forever").set("server.stop_timeout=1s");
     let wait_for_worker = |pid: u32| {
         let is_it =
             |name: &Value| name.as_str().is_some_and(|name| name.ends_with(&format!("(process {pid})")));
         wait_for("it alone holds all shards", || {
-            let held = keys(&ground, "l");
+            let held = keys(&fixture, "l");
             let all = server.drain_state()["shards"].as_u64()? as usize;
             (held.len() == all && held.iter().all(|(_, owner)| is_it(&json!(owner)))).then_some(())
         });
@@ -66,7 +67,7 @@ fn the_shards_of_a_worker_that_is_told_to_stop_are_free_at_once() {
         let own = format!("(process {})", first.id());
         term(&mut first);
         let ended = Instant::now();
-        let left = keys(&ground, "l");
+        let left = keys(&fixture, "l");
         assert!(left.iter().all(|(_, owner)| !owner.ends_with(&own)), "{own}: {left:?}");
         cable.release();
         first = next;
@@ -75,26 +76,26 @@ fn the_shards_of_a_worker_that_is_told_to_stop_are_free_at_once() {
     }
     let told = writers.stop();
     server.admin("POST", "/drain/finish").expect(200);
-    ground.assert_drained(&server, &told);
+    fixture.assert_drained(&server, &told);
     term(&mut first);
 }
 
 #[test]
 fn a_table_that_a_stopped_server_was_loading_is_free_at_once() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let mut other = postgres::Client::connect(&ground.stores.database_url(&ground.folder), postgres::NoTls)
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let mut other = postgres::Client::connect(&fixture.stores.database_url(&fixture.folder), postgres::NoTls)
         .expect("a connection");
     let make = format!(
         "CREATE TABLE plain (id uuid PRIMARY KEY, token text NOT NULL);
          INSERT INTO plain SELECT gen_random_uuid(), 'token ' || n FROM generate_series(1, {ROWS}) AS n"
     );
     other.batch_execute(&make).expect("a table");
-    let mut loading = ground.start("a", "sync").try_start().expect("it loads");
-    wait_for("it loads a table", || (!keys(&ground, "w*").is_empty()).then_some(()));
+    let mut loading = fixture.start("a", "sync").try_start().expect("it loads");
+    wait_for("it loads a table", || (!keys(&fixture, "w*").is_empty()).then_some(()));
     loading.signal(Signal::TERM);
     assert!(loading.wait().status.success());
-    assert_eq!(keys(&ground, "w*"), []);
-    let next = ground.start("b", "sync").start();
+    assert_eq!(keys(&fixture, "w*"), []);
+    let next = fixture.start("b", "sync").start();
     next.wait_healthy();
     assert_eq!(next.admin("GET", "/tables").expect(200)["tables"][0]["rows"], ROWS);
 }

@@ -166,7 +166,7 @@ fn a_strict_write_is_committed_when_it_is_answered() {
     for table in ["", "follow = false"] {
         let (beside, server) = started(table);
         committed_or_refused(&server, |sql| beside.text(sql), ["few", "things_owner_fkey", "by_lower_name"]);
-        assert_eq!(beside.letters(), 0);
+        assert_eq!(beside.dead_letters(), 0);
     }
 }
 
@@ -208,7 +208,7 @@ fn each_answer_is_right_when_many_share_a_batch() {
     });
     let stored = beside.text("SELECT count(*)::text FROM things WHERE id >= 1000");
     assert_eq!(stored, (clients * 36).to_string());
-    assert_eq!(beside.letters(), 0);
+    assert_eq!(beside.dead_letters(), 0);
     assert_verified(&server);
 }
 
@@ -286,7 +286,7 @@ fn intents_of_a_killed_server_are_decided_after_its_restart() {
     assert_eq!(client.get("/things/50").expect(200)["slug"], "s50");
     client.get("/things/51").expect_problem(404, "");
     assert_eq!(beside.text("SELECT stock::text FROM things WHERE id = 2"), "8");
-    assert_eq!((server.drain_state()["refused_total"].as_u64(), beside.letters()), (Some(1), 0));
+    assert_eq!((server.drain_state()["refused_total"].as_u64(), beside.dead_letters()), (Some(1), 0));
     assert_verified(&server);
 }
 
@@ -319,7 +319,7 @@ fn a_write_of_unknown_outcome_is_known_when_the_database_is_back() {
     client.post_json("/strict", &thing(11, &[("slug", json!("s10"))])).expect_problem(409, "slug");
     client.ask("PATCH", "/strict/10", Some(r#"{"stock":7}"#)).expect(200);
     assert_eq!(beside.text("SELECT stock::text FROM things WHERE id = 10"), "7");
-    assert_eq!(beside.letters(), 0);
+    assert_eq!(beside.dead_letters(), 0);
     assert_verified(&server);
 }
 

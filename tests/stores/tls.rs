@@ -1,7 +1,7 @@
 //! TLS and separate users on real servers: `rediss://`, an authority named by the URL, an ACL that
 //! permits only what is needed.
 
-use super::Ground;
+use super::Fixture;
 use super::failover::wait_replaced;
 use super::refused::assert_refused;
 use super::writers::Writers;
@@ -12,27 +12,27 @@ use forebay_topology::{Flavour, Spec, Tls, Topology};
 const USER: &str = "user app on >s3cret ~fb:* resetchannels +@all -@admin -@dangerous +info +config|get";
 
 /// Servers with TLS and a user `app`; the folder holds the certificates.
-fn encrypted(topology: Topology) -> (Ground, Folder, Certificates) {
+fn encrypted(topology: Topology) -> (Fixture, Folder, Certificates) {
     let folder = Folder::new();
     let made = Certificates::new(folder.path());
     let (certificate, key, ca) = (made.certificate.clone(), made.key.clone(), made.ca.clone());
     // Valkey's server for tests is built without TLS.
     let mut spec = Spec::new(topology).on(Flavour::Redis).directive(USER);
     spec.tls = Some(Tls { certificate, key, ca });
-    (Ground::up(spec, Stores::postgres), folder, made)
+    (Fixture::up(spec, Stores::postgres), folder, made)
 }
 
 #[track_caller]
 fn writes_arrive(topology: Topology) {
-    let (ground, _folder, _) = encrypted(topology);
-    let url = ground.memory.url().replace("://", "://app:s3cret@");
+    let (fixture, _folder, _) = encrypted(topology);
+    let url = fixture.memory.url().replace("://", "://app:s3cret@");
     assert!(url.starts_with("rediss"), "{url}");
-    let server = ground.start("a", "sync").memory(&url).start();
+    let server = fixture.start("a", "sync").memory(&url).start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(500);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }
 
 #[test]
@@ -43,20 +43,20 @@ fn one_server_with_tls_and_a_user() {
 /// Sentinels with TLS too, and a failover.
 #[test]
 fn sentinels_with_tls_and_a_user() {
-    let (ground, _folder, _) = encrypted(Topology::Sentinel { replicas: 1 });
-    let url = ground.memory.url().replace("://", "://app:s3cret@");
+    let (fixture, _folder, _) = encrypted(Topology::Sentinel { replicas: 1 });
+    let url = fixture.memory.url().replace("://", "://app:s3cret@");
     assert!(url.starts_with("rediss-sentinel"), "{url}");
-    let server = ground.start("a", "replicated(1)").memory(&url).start();
+    let server = fixture.start("a", "replicated(1)").memory(&url).start();
     server.wait_healthy();
     let writers = Writers::start(&[server.address], 4);
     writers.wait_for_more(200);
-    ground.memory.kill("node-1").expect("a node can be killed");
+    fixture.memory.kill("node-1").expect("a node can be killed");
     // Without a replica the promoted node accepts no writes.
-    wait_replaced(&ground, "node-1");
-    ground.memory.start("node-1").expect("a node can be started");
+    wait_replaced(&fixture, "node-1");
+    fixture.memory.start("node-1").expect("a node can be started");
     writers.wait_for_more(200);
     let told = writers.stop();
-    ground.assert_stored(&server, &told);
+    fixture.assert_stored(&server, &told);
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn a_cluster_with_tls_and_a_user() {
 
 #[test]
 fn what_is_wrong_with_tls_or_the_user_is_said() {
-    let (ground, _folder, certificates) = encrypted(Topology::Single);
-    let node = &ground.memory.nodes()[0];
+    let (fixture, _folder, certificates) = encrypted(Topology::Single);
+    let node = &fixture.memory.nodes()[0];
     let (plain, tls) = (node.port, node.tls_port.expect("it has TLS"));
     let (ca, other) = (certificates.ca.display(), certificates.other_ca.display());
     for (url, says) in [
@@ -81,7 +81,7 @@ fn what_is_wrong_with_tls_or_the_user_is_said() {
         (format!("rediss://app:guessed@127.0.0.1:{tls}?ca={ca}"), "refuses the user \"app\""),
         (format!("rediss://nobody:guessed@127.0.0.1:{tls}?ca={ca}"), "refuses the user \"nobody\""),
     ] {
-        let said = assert_refused(&ground.start("refused", "sync").memory(&url), says);
+        let said = assert_refused(&fixture.start("refused", "sync").memory(&url), says);
         assert!(!said.contains("guessed"), "{said}");
     }
 }

@@ -28,7 +28,7 @@ fn a_404_that_a_fetch_brings_waits_for_the_tombstone_that_it_met() {
     let beside = Beside::new("CREATE TABLE things (name text PRIMARY KEY, version bigint NOT NULL)", CONFIG);
     let (cable, url) = through(&beside);
     let disk = SlowDisk::new(beside.folder.path());
-    let server = disk.slows(beside.start().database(&url)).start();
+    let server = disk.with_disk(beside.start().database(&url)).start();
     server.wait_healthy();
     // Other keys first, so that the connections are open.
     server.client().get("/things/none");
@@ -44,7 +44,7 @@ fn a_404_that_a_fetch_brings_waits_for_the_tombstone_that_it_met() {
     wait_for("the fetch is under way", || (cable.held_bytes() > 0).then_some(()));
     disk.hold();
     let writer = send("PUT", Some(r#"{"version":2}"#));
-    wait_for("the PUT waits for the disk", || disk.is_waited_for().then_some(()));
+    wait_for("the PUT waits for the disk", || disk.has_waiting_sync().then_some(()));
     let deleter = send("DELETE", None);
     // No answer shows it yet; a moment for it to happen in memory.
     std::thread::sleep(std::time::Duration::from_millis(200));

@@ -25,14 +25,14 @@ get = "seats"
 /// The config declares the columns, so no other client writes to the table.
 const COLUMNS: &str = r#"columns = { id = "bigint key", hall = "bigint null indexed", place = "bigint null indexed", label = "text null" }"#;
 
-struct Ground {
+struct Fixture {
     folder: Folder,
     stores: Stores,
     start: Start,
 }
 
-impl Ground {
-    fn new(stores: Stores, columns: &str) -> Ground {
+impl Fixture {
+    fn new(stores: Stores, columns: &str) -> Fixture {
         let folder = Folder::new();
         let config = folder.write("seats.toml", &CONFIG.replace("# columns", columns));
         let database = stores.database_url(&folder);
@@ -42,11 +42,11 @@ impl Ground {
             made.expect("a file can be made");
         }
         let start = Start::new(binary(), &folder, &config).database(&database);
-        let ground = Ground { folder, stores, start };
+        let fixture = Fixture { folder, stores, start };
         if database.starts_with("postgres:") {
-            ground.change(TABLE);
+            fixture.change(TABLE);
         }
-        ground
+        fixture
     }
 
     fn change(&self, sql: &str) {
@@ -74,20 +74,20 @@ fn insert(client: &mut Client, id: i64, hall: i64, place: i64, label: &str) -> u
 fn one_that_was_made_while_the_server_was_away_counts() {
     for stores in [Stores::new, Stores::postgres] {
         for columns in ["", COLUMNS] {
-            let ground = Ground::new(stores(), columns);
-            let server = started(&ground.start);
+            let fixture = Fixture::new(stores(), columns);
+            let server = started(&fixture.start);
             let mut client = server.client();
             assert_eq!(insert(&mut client, 1, 1, 1, "a"), 201);
             assert_eq!(insert(&mut client, 2, 1, 2, "b"), 201);
             server.drain();
             assert!(server.stop().status.success());
             // A row that is in the log and not in the database.
-            let server = started(&ground.start.clone().set("drain.paused=true"));
+            let server = started(&fixture.start.clone().set("drain.paused=true"));
             assert_eq!(insert(&mut server.client(), 3, 2, 1, "c"), 201);
             server.kill();
-            ground.change("CREATE UNIQUE INDEX labels ON seats (label)");
-            ground.change("CREATE UNIQUE INDEX places ON seats (hall, place)");
-            let server = started(&ground.start);
+            fixture.change("CREATE UNIQUE INDEX labels ON seats (label)");
+            fixture.change("CREATE UNIQUE INDEX places ON seats (hall, place)");
+            let server = started(&fixture.start);
             let mut client = server.client();
             for (label, place, status) in
                 [("a", 3, 409), ("c", 3, 409), ("d", 1, 409), ("d", 2, 409), ("d", 3, 201)]
@@ -104,18 +104,18 @@ fn one_that_was_made_while_the_server_was_away_counts() {
 #[test]
 fn one_that_the_server_has_seen_counts_while_the_database_is_away() {
     let postgres = Postgres::start(&[]);
-    let ground = Ground::new(Stores::postgres_at(&postgres.server_url()), COLUMNS);
-    let server = started(&ground.start);
+    let fixture = Fixture::new(Stores::postgres_at(&postgres.server_url()), COLUMNS);
+    let server = started(&fixture.start);
     assert_eq!(insert(&mut server.client(), 1, 1, 1, "a"), 201);
     server.drain();
     server.admin("POST", "/checkpoint").expect(200);
-    ground.change("CREATE UNIQUE INDEX labels ON seats (label)");
+    fixture.change("CREATE UNIQUE INDEX labels ON seats (label)");
     server.wait_for_output("seats: UNIQUE (label)");
     postgres.kill();
     server.kill();
     // Memory was built without the UNIQUE: no request is answered by weaker rules than the database
     // enforces.
-    let server = ground.start.try_start().expect("it waits for the database");
+    let server = fixture.start.try_start().expect("it waits for the database");
     server.wait_for_output("trying again");
     postgres.restart();
     server.wait_healthy();

@@ -1,7 +1,7 @@
 //! A dead letter that the database does not accept: it goes into a file of the data folder; on Redis, its
 //! change stays held.
 
-use super::Ground;
+use super::Fixture;
 use super::beside::Beside;
 use forebay_tests::{Folder, Postgres, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Topology};
@@ -81,7 +81,7 @@ fn a_letter_that_a_trigger_refuses_is_in_the_file_and_replayed_from_there() {
     let replayed = replay();
     assert!(replayed.status.success(), "{replayed:?}");
     assert_eq!(beside.text("SELECT string_agg(code, ' ' ORDER BY id) FROM docs"), "bad bad after");
-    assert_eq!((filed(&beside.folder).len(), beside.letters()), (0, 0));
+    assert_eq!((filed(&beside.folder).len(), beside.dead_letters()), (0, 0));
     assert_eq!(server.client().get("/docs/2").expect(200)["code"], "bad");
 }
 
@@ -96,7 +96,7 @@ fn a_table_of_letters_that_was_dropped_is_made_again() {
     put(&server, 2, "bad");
     put(&server, 3, "after");
     beside.wait_for_text(&server, "SELECT code FROM docs WHERE id = 3", "after");
-    assert_eq!((beside.letters(), filed(&beside.folder).len()), (1, 0));
+    assert_eq!((beside.dead_letters(), filed(&beside.folder).len()), (1, 0));
 }
 
 /// The table can be neither read nor written: valid rows are still drained.
@@ -129,14 +129,14 @@ fn a_permission_that_was_taken_away_stops_no_drain() {
 
 #[test]
 fn on_redis_a_change_whose_letter_cannot_be_written_stays_held() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let server = ground.start("a", "sync").start();
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let server = fixture.start("a", "sync").start();
     server.wait_healthy();
     let post = |table: &str, token: &str| {
         let body = format!("{{\"token\":\"{token}\"}}");
         server.client().post_json(&format!("/{table}"), &body).expect(201);
     };
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     let arrives = |table: &str, token: &str| {
         wait_for("it is drained", || {
             (!archive.rows(&format!("SELECT 1 FROM {table} WHERE token = '{token}'")).is_empty())

@@ -1,6 +1,6 @@
 //! `drain.window`: writes wait for a time of day, unless a drain is requested or too many wait.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::{Folder, JumpingClock, Server, Start, Stores, binary, wait_for};
 use forebay_topology::{Flavour, Spec, Topology};
 use serde_json::{Value, json};
@@ -78,17 +78,17 @@ fn at(clock: &JumpingClock, start: Start) -> Start {
 
 #[test]
 fn a_write_waits_for_the_window() {
-    let ground = Embedded::new();
-    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
-    let server = at(&clock, ground.start()).start();
+    let fixture = Embedded::new();
+    let clock = JumpingClock::new(&fixture.folder.path().join("clock"));
+    let server = at(&clock, fixture.start()).start();
     server.wait_healthy();
     put(&server, 0..10, "early");
     wait_for_waiting(&server);
     assert_eq!(server.admin("GET", "/ready").expect(200)["conditions"], json!([]));
-    assert_eq!((server.drain_state()["rows_total"].as_u64(), ground.stored()), (Some(0), 0));
+    assert_eq!((server.drain_state()["rows_total"].as_u64(), fixture.stored()), (Some(0), 0));
     // Past the window's begin.
     clock.jump(6 * 3600 + 60);
-    wait_for_rows(|| ground.stored(), 10);
+    wait_for_rows(|| fixture.stored(), 10);
     let shown =
         wait_for("it works", || Some(server.drain_state()).filter(|state| state["status"] == "running"));
     assert_eq!(shown["window"]["open"], true, "{shown}");
@@ -99,32 +99,32 @@ fn a_write_waits_for_the_window() {
 
 #[test]
 fn what_waits_is_drained_by_who_asks_and_by_no_stop() {
-    let ground = Embedded::new();
-    let server = ground.start().start();
+    let fixture = Embedded::new();
+    let server = fixture.start().start();
     server.wait_healthy();
     wait_for_waiting(&server);
     put(&server, 0..10, "asked for");
-    assert_eq!(ground.stored(), 0);
-    let done = ground.start().run("drain", &[]);
+    assert_eq!(fixture.stored(), 0);
+    let done = fixture.start().run("drain", &[]);
     assert!(done.status.success(), "{done:?}");
-    assert_eq!(ground.stored(), 10);
+    assert_eq!(fixture.stored(), 10);
     wait_for_waiting(&server);
     put(&server, 10..20, "left");
     // A stop does not drain the waiting rows, and the next start has all of them.
     assert!(server.stop().status.success());
-    assert_eq!(ground.stored(), 10);
-    let server = ground.start().start();
+    assert_eq!(fixture.stored(), 10);
+    let server = fixture.start().start();
     server.wait_healthy();
     wait_for_waiting(&server);
     assert_eq!(
-        (ground.stored(), server.admin("GET", "/tables").expect(200)["tables"][0]["rows"].as_u64()),
+        (fixture.stored(), server.admin("GET", "/tables").expect(200)["tables"][0]["rows"].as_u64()),
         (10, Some(20))
     );
     assert!(server.stop().status.success());
     // Without a server the command drains by itself.
-    let done = ground.start().run("drain", &[]);
+    let done = fixture.start().run("drain", &[]);
     assert!(done.status.success(), "{done:?}");
-    assert_eq!(ground.stored(), 20);
+    assert_eq!(fixture.stored(), 20);
 }
 
 /// No write is refused and none is lost: the drain begins before its window, logs why, and then waits for the
@@ -152,12 +152,12 @@ fn too_much_begins_early(server: &Server, stored: impl Fn() -> i64, token: &str)
 
 #[test]
 fn a_log_that_gets_too_long_is_drained_early() {
-    let ground = Embedded::new();
-    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
-    let start = ground.start().set("memory.log_limit=4MiB").set("memory.segment=1MiB");
+    let fixture = Embedded::new();
+    let clock = JumpingClock::new(&fixture.folder.path().join("clock"));
+    let start = fixture.start().set("memory.log_limit=4MiB").set("memory.segment=1MiB");
     let server = at(&clock, start).start();
     server.wait_healthy();
-    too_much_begins_early(&server, || ground.stored(), &"x".repeat(20_000));
+    too_much_begins_early(&server, || fixture.stored(), &"x".repeat(20_000));
     // The condition is shown until the window begins.
     assert_eq!(server.admin("GET", "/ready").expect(200)["conditions"][0]["state"], "drain early");
     clock.jump(6 * 3600 + 60);
@@ -166,10 +166,10 @@ fn a_log_that_gets_too_long_is_drained_early() {
 
 #[test]
 fn memory_that_gets_too_full_is_drained_early() {
-    let ground = Embedded::new();
-    let server = ground.start().set("memory.limit=4MiB").start();
+    let fixture = Embedded::new();
+    let server = fixture.start().set("memory.limit=4MiB").start();
     server.wait_healthy();
-    too_much_begins_early(&server, || ground.stored(), &"x".repeat(20_000));
+    too_much_begins_early(&server, || fixture.stored(), &"x".repeat(20_000));
 }
 
 /// The window of a tier over the network: each server waits, a server drains on request, and so does a
@@ -177,10 +177,10 @@ fn memory_that_gets_too_full_is_drained_early() {
 #[test]
 fn a_tier_over_the_network_waits_as_well() {
     let spec = Spec::new(Topology::Single).on(Flavour::Valkey);
-    let mut ground = Ground::up(spec, Stores::postgres);
-    ground.config = ground.folder.write("window.toml", CONFIG);
-    let start = |name: &str| ground.start(name, "sync").set(&window_in(6)).start();
-    let stored = || ground.stores.archive(&ground.folder).number("SELECT count(*) FROM plain");
+    let mut fixture = Fixture::up(spec, Stores::postgres);
+    fixture.config = fixture.folder.write("window.toml", CONFIG);
+    let start = |name: &str| fixture.start(name, "sync").set(&window_in(6)).start();
+    let stored = || fixture.stores.archive(&fixture.folder).number("SELECT count(*) FROM plain");
     let servers = [start("a"), start("b")];
     servers.iter().for_each(Server::wait_healthy);
     for (server, rows) in servers.iter().zip([0..10, 10..20]) {
@@ -196,7 +196,7 @@ fn a_tier_over_the_network_waits_as_well() {
     wait_for_waiting(&servers[0]);
     put(&servers[1], 20..30, "waits too");
     assert_eq!(stored(), 20);
-    let done = ground.start("c", "sync").run("drain", &[]);
+    let done = fixture.start("c", "sync").run("drain", &[]);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(stored(), 30);
     wait_for_waiting(&servers[1]);
@@ -205,21 +205,21 @@ fn a_tier_over_the_network_waits_as_well() {
 #[test]
 fn a_tier_that_gets_too_full_is_drained_early() {
     let spec = Spec::new(Topology::Single).on(Flavour::Redis);
-    let mut ground = Ground::up(spec, Stores::postgres);
-    ground.config = ground.folder.write("window.toml", CONFIG);
-    let server = ground.start("a", "sync").set(&window_in(6)).set("memory.limit=16MiB").start();
+    let mut fixture = Fixture::up(spec, Stores::postgres);
+    fixture.config = fixture.folder.write("window.toml", CONFIG);
+    let server = fixture.start("a", "sync").set(&window_in(6)).set("memory.limit=16MiB").start();
     server.wait_healthy();
-    let stored = || ground.stores.archive(&ground.folder).number("SELECT count(*) FROM plain");
+    let stored = || fixture.stores.archive(&fixture.folder).number("SELECT count(*) FROM plain");
     too_much_begins_early(&server, stored, &"x".repeat(20_000));
 }
 
 /// Before its window no worker holds a lease, which is no error.
 #[test]
 fn a_server_without_a_worker_says_so_within_the_window_alone() {
-    let mut ground = Ground::new(Topology::Single, Flavour::Redis);
-    ground.config = ground.folder.write("window.toml", CONFIG);
-    let clock = JumpingClock::new(&ground.folder.path().join("clock"));
-    let start = ground.start("a", "sync").set(&window_in(6)).argument("--without").argument("drain");
+    let mut fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    fixture.config = fixture.folder.write("window.toml", CONFIG);
+    let clock = JumpingClock::new(&fixture.folder.path().join("clock"));
+    let start = fixture.start("a", "sync").set(&window_in(6)).argument("--without").argument("drain");
     let server = at(&clock, start).start();
     server.wait_healthy();
     let ready = || server.admin("GET", "/ready");

@@ -1,7 +1,7 @@
 //! Servers that leave the drain and the jobs to `forebay drain --forever`, and workers that are killed.
 
 use super::writers::Writers;
-use super::{CONFIG, Ground};
+use super::{CONFIG, Fixture};
 use forebay_tests::wait_for;
 use forebay_topology::{Flavour, Topology};
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,8 +31,8 @@ impl Drop for Worker {
 /// `/ready` shows the workers. A missing worker is reported there, and in one log line.
 #[test]
 fn a_server_that_leaves_the_drain_to_others_says_whether_there_are_any() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let server = ground.start("a", "sync").argument("--without").argument("drain").start();
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let server = fixture.start("a", "sync").argument("--without").argument("drain").start();
     server.wait_healthy();
     let ready = || server.admin("GET", "/ready").json();
     let has_none = || {
@@ -41,7 +41,7 @@ fn a_server_that_leaves_the_drain_to_others_says_whether_there_are_any() {
         (is_told && told["status"] == "degraded" && told["workers"] == json!([])).then_some(())
     };
     wait_for("it is told that there is no worker", has_none);
-    let worker = Worker(ground.start("b", "sync").argument("--forever").spawn("drain"));
+    let worker = Worker(fixture.start("b", "sync").argument("--forever").spawn("drain"));
     let has_one = || {
         let told = ready();
         let workers = told["workers"].as_array()?;
@@ -60,11 +60,11 @@ fn a_server_that_leaves_the_drain_to_others_says_whether_there_are_any() {
 /// another; every acknowledged row is in the database exactly once.
 #[test]
 fn a_worker_that_is_killed_is_followed_by_another() {
-    let mut ground = Ground::new(Topology::Single, Flavour::Redis);
-    ground.config = ground.folder.write("worker.toml", &format!("{CONFIG}{JOB}"));
-    let server = ground.start("a", "sync").argument("--without").argument("drain,jobs").start();
+    let mut fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    fixture.config = fixture.folder.write("worker.toml", &format!("{CONFIG}{JOB}"));
+    let server = fixture.start("a", "sync").argument("--without").argument("drain,jobs").start();
     server.wait_healthy();
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     let stored = || archive.number("SELECT (SELECT count(*) FROM plain) + (SELECT count(*) FROM tokens)");
     let ticks = || archive.number("SELECT count(*) FROM notes");
     let writers = Writers::start(&[server.address], 4);
@@ -85,7 +85,7 @@ fn a_worker_that_is_killed_is_followed_by_another() {
     assert_eq!(server.admin("GET", "/jobs").expect(200)["scheduled"][0]["state"], "elsewhere");
     assert_eq!((stored(), ticks()), (0, 0));
     // On the folder of the server, whose address file must stay.
-    let start_worker = |name: &str| Worker(ground.start(name, "sync").argument("--forever").spawn("drain"));
+    let start_worker = |name: &str| Worker(fixture.start(name, "sync").argument("--forever").spawn("drain"));
     let mut worker = start_worker("a");
     for name in ["b", "c"] {
         let before = (stored(), ticks());
@@ -99,12 +99,12 @@ fn a_worker_that_is_killed_is_followed_by_another() {
     }
     let told = writers.stop();
     server.admin("POST", "/drain/finish").expect(200);
-    ground.assert_drained(&server, &told);
+    fixture.assert_drained(&server, &told);
     assert!(stored() as usize >= told.count(), "{} of {} are stored", stored(), told.count());
-    assert!(ground.folder.path().join("a/admin.address").exists());
-    assert!(ground.folder.path().join("c/worker.address").exists());
+    assert!(fixture.folder.path().join("a/admin.address").exists());
+    assert!(fixture.folder.path().join("c/worker.address").exists());
     // A worker that gets SIGTERM drains the remaining rows, and exits with 0.
     kill_process(Pid::from_child(&worker.0), Signal::TERM).expect("it runs");
     assert!(worker.0.wait().expect("a child can be waited for").success());
-    assert!(!ground.folder.path().join("c/worker.address").exists());
+    assert!(!fixture.folder.path().join("c/worker.address").exists());
 }

@@ -14,17 +14,17 @@ const TABLES: [&str; 2] = ["plain", "tokens"];
 pub struct Writers {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<Told>>,
+    threads: Vec<JoinHandle<WriterRecord>>,
 }
 
 /// The sent tokens and their answers.
 #[derive(Default)]
-pub struct Told {
+pub struct WriterRecord {
     sent: HashSet<(&'static str, String)>,
     acknowledged: HashSet<(&'static str, String)>,
 }
 
-impl Told {
+impl WriterRecord {
     /// The tokens of a table that were answered 201.
     pub fn acknowledged(&self, table: &str) -> impl Iterator<Item = &String> {
         self.acknowledged.iter().filter(move |(of, _)| *of == table).map(|(_, token)| token)
@@ -40,7 +40,7 @@ impl Told {
         self.acknowledged.len()
     }
 
-    fn add(&mut self, other: Told) {
+    fn add(&mut self, other: WriterRecord) {
         self.sent.extend(other.sent);
         self.acknowledged.extend(other.acknowledged);
     }
@@ -74,9 +74,9 @@ impl Writers {
     }
 
     /// Stops the writers; returns the tokens and answers.
-    pub fn stop(self) -> Told {
+    pub fn stop(self) -> WriterRecord {
         self.stop.store(true, Ordering::Relaxed);
-        let mut told = Told::default();
+        let mut told = WriterRecord::default();
         for thread in self.threads {
             told.add(thread.join().expect("a writer does not panic"));
         }
@@ -84,8 +84,8 @@ impl Writers {
     }
 }
 
-fn write(address: SocketAddr, name: &str, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Told {
-    let mut told = Told::default();
+fn write(address: SocketAddr, name: &str, stop: &AtomicBool, acknowledged: &AtomicUsize) -> WriterRecord {
+    let mut told = WriterRecord::default();
     let mut client = Client::connect(address).ok();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {

@@ -12,16 +12,16 @@
 //!
 //! Deleting a row, or changing its value, frees a value. A pair of `one` and `two` is one value.
 
-use crate::model::{Fields, Outcome, Place, Row, Step, after, next_states};
+use crate::model::{Fields, Outcome, Row, RowKey, Step, after, next_states};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Facts about the steps, besides the steps themselves.
-pub struct Known<'a> {
+pub struct StepFacts<'a> {
     /// Tokens of the steps that a plain database refuses.
     pub refused_again: &'a BTreeSet<String>,
     /// Whether the drain refused a step.
-    pub has_letter: &'a dyn Fn(&Step) -> bool,
+    pub is_dead_letter: &'a dyn Fn(&Step) -> bool,
     /// Codes that others took by SQL.
     pub taken_by_others: &'a [String],
 }
@@ -34,14 +34,18 @@ pub struct Claim<'a> {
     /// A plain database refuses it.
     pub is_refused_again: bool,
     /// The drain refused it.
-    pub has_letter: bool,
+    pub is_dead_letter: bool,
     /// Whether the two may differ about the step, whatever other steps do.
     is_doubtful: bool,
     is_contested: bool,
 }
 
 /// Every step with its values, and whether it is contested.
-pub fn claims<'a>(rows: &'a BTreeMap<Place, Row>, nameless: &'a [Step], known: &Known<'_>) -> Vec<Claim<'a>> {
+pub fn claims<'a>(
+    rows: &'a BTreeMap<RowKey, Row>,
+    nameless: &'a [Step],
+    known: &StepFacts<'_>,
+) -> Vec<Claim<'a>> {
     let mut claims = Vec::new();
     for (place, row) in rows {
         let mut states = vec![row.first.clone()];
@@ -77,17 +81,17 @@ fn contest(claims: &mut [Claim<'_>]) -> bool {
 }
 
 impl<'a> Claim<'a> {
-    fn new(step: &'a Step, values: BTreeSet<String>, known: &Known<'_>) -> Claim<'a> {
-        let has_letter = (known.has_letter)(step);
+    fn new(step: &'a Step, values: BTreeSet<String>, known: &StepFacts<'_>) -> Claim<'a> {
+        let is_dead_letter = (known.is_dead_letter)(step);
         let is_refused_again = step.token.as_ref().is_some_and(|token| known.refused_again.contains(token));
         let is_of_others = known.taken_by_others.iter().any(|other| values.contains(&code(other)));
-        let is_doubtful = is_of_others || step.is_bad && !has_letter;
-        Claim { step, values, is_refused_again, has_letter, is_doubtful, is_contested: false }
+        let is_doubtful = is_of_others || step.is_bad && !is_dead_letter;
+        Claim { step, values, is_refused_again, is_dead_letter, is_doubtful, is_contested: false }
     }
 
     /// Whether a plain database and the drain differ about the step.
     fn is_unclear(&self) -> bool {
-        self.is_refused_again != self.has_letter
+        self.is_refused_again != self.is_dead_letter
     }
 
     /// Whether two steps want the same value, or one frees a value that the other wants.
@@ -102,7 +106,7 @@ impl<'a> Claim<'a> {
 }
 
 /// The values that a row takes or frees by a step, for all of these states before it.
-fn changed(place: &Place, states: &[Option<Fields>], step: &Step) -> BTreeSet<String> {
+fn changed(place: &RowKey, states: &[Option<Fields>], step: &Step) -> BTreeSet<String> {
     let mut values = BTreeSet::new();
     for before in states {
         let after = after(before.clone(), &step.deed);
@@ -113,7 +117,7 @@ fn changed(place: &Place, states: &[Option<Fields>], step: &Step) -> BTreeSet<St
 }
 
 /// The values of a row that other rows may want or refer to.
-fn held(place: &Place, row: Option<&Fields>) -> BTreeSet<String> {
+fn held(place: &RowKey, row: Option<&Fields>) -> BTreeSet<String> {
     let Some(row) = row else { return BTreeSet::new() };
     if place.0 == "parents" {
         return BTreeSet::from([parent(&place.1)]);
@@ -135,7 +139,7 @@ fn parent(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Deed;
+    use crate::model::Change;
     use serde_json::json;
 
     fn row(fields: &[(&str, Value)]) -> Fields {
@@ -146,7 +150,7 @@ mod tests {
         row(&[("one", json!(one)), ("two", json!(two))])
     }
 
-    fn step(token: &str, deed: Deed, (began, ended): (u64, u64)) -> Step {
+    fn step(token: &str, deed: Change, (began, ended): (u64, u64)) -> Step {
         Step {
             deed,
             token: Some(token.to_owned()),
@@ -160,19 +164,24 @@ mod tests {
     }
 
     fn insert(token: &str, fields: Fields, when: (u64, u64)) -> Step {
-        step(token, Deed::Whole(fields), when)
+        step(token, Change::Whole(fields), when)
     }
 
     /// The tokens of contested steps of these rows. Others took `code7`.
-    fn check(rows: Vec<Vec<Step>>, refused_again: &[&str], letters: &[&str], expected: &[&str]) {
+    fn check(rows: Vec<Vec<Step>>, refused_again: &[&str], dead_letters: &[&str], expected: &[&str]) {
         let place = |number| ("things", format!("row{number}"));
         let row = |steps| Row { steps, ..Row::default() };
-        let rows: BTreeMap<Place, Row> =
+        let rows: BTreeMap<RowKey, Row> =
             rows.into_iter().enumerate().map(|(number, steps)| (place(number), row(steps))).collect();
         let refused_again = refused_again.iter().map(|&token| token.to_owned()).collect();
         let taken = ["code7".to_owned()];
-        let has_letter = |step: &Step| step.token.as_deref().is_some_and(|token| letters.contains(&token));
-        let known = Known { refused_again: &refused_again, has_letter: &has_letter, taken_by_others: &taken };
+        let is_dead_letter =
+            |step: &Step| step.token.as_deref().is_some_and(|token| dead_letters.contains(&token));
+        let known = StepFacts {
+            refused_again: &refused_again,
+            is_dead_letter: &is_dead_letter,
+            taken_by_others: &taken,
+        };
         let claims = claims(&rows, &[], &known);
         let found: Vec<_> = claims
             .iter()
@@ -202,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_an_unknown_step_gives_up_is_contested() {
-        let mut gone = step("gone", Deed::Delete, (10, 11));
+        let mut gone = step("gone", Change::Delete, (10, 11));
         let rows = |gone: &Step| {
             vec![vec![insert("a", pair(1, 2), (0, 5)), gone.clone()], vec![insert("b", pair(1, 2), (20, 25))]]
         };
@@ -227,10 +236,10 @@ mod tests {
 
     #[test]
     fn a_bad_step_that_was_made_good_takes_its_values_with_it() {
-        let mut bad = step("bad", Deed::Some(pair(1, 2)), (10, 11));
+        let mut bad = step("bad", Change::Some(pair(1, 2)), (10, 11));
         bad.is_bad = true;
         let rows = vec![
-            vec![insert("a", pair(3, 4), (0, 5)), bad, step("good", Deed::Some(row(&[])), (12, 13))],
+            vec![insert("a", pair(3, 4), (0, 5)), bad, step("good", Change::Some(row(&[])), (12, 13))],
             vec![insert("b", pair(1, 2), (20, 25))],
         ];
         check(rows.clone(), &["bad"], &["b"], &["bad", "b"]);

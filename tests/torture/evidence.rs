@@ -1,8 +1,8 @@
 //! The state at the end of a round: rows by SQL and by GET, dead letters, the server's own comparison, and
 //! which acknowledged steps a plain database refuses.
 
-use crate::judge::{Evidence, Letter};
-use crate::model::{Deed, Fields, History, Outcome, Place, Step};
+use crate::judge::{DeadLetter, Evidence};
+use crate::model::{Change, Fields, History, Outcome, RowKey, Step};
 use crate::schema::{Shape, VIEWS, literal};
 use forebay_tests::{Archive, Server};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// All rows of both tables.
-pub fn rows(archive: &Archive, shape: &Shape) -> BTreeMap<Place, Fields> {
+pub fn rows(archive: &Archive, shape: &Shape) -> BTreeMap<RowKey, Fields> {
     let mut rows = BTreeMap::new();
     let own = shape.columns.iter().map(|column| column.name);
     let things: Vec<&str> = ["id", "note", "views", "stock"].into_iter().chain(own).collect();
@@ -41,7 +41,7 @@ fn key_of(id: Option<Value>) -> String {
 }
 
 /// The dead letters.
-pub fn letters(archive: &Archive, shape: &Shape) -> Vec<Letter> {
+pub fn dead_letters(archive: &Archive, shape: &Shape) -> Vec<DeadLetter> {
     let there = if shape.is_postgres {
         "SELECT 1 FROM pg_class WHERE relname = 'forebay_dead_letter'"
     } else {
@@ -53,7 +53,7 @@ pub fn letters(archive: &Archive, shape: &Shape) -> Vec<Letter> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let rows = archive.rows("SELECT table_name, op, row, reason FROM forebay_dead_letter ORDER BY id");
     rows.iter()
-        .map(|row| Letter {
+        .map(|row| DeadLetter {
             table: text(&row[0]),
             op: text(&row[1]),
             row: text(&row[2]),
@@ -66,9 +66,9 @@ pub fn letters(archive: &Archive, shape: &Shape) -> Vec<Letter> {
 pub fn by_http(
     server: &Server,
     history: &History,
-    database: &BTreeMap<Place, Fields>,
-) -> BTreeMap<Place, Option<Fields>> {
-    let mut places: BTreeSet<Place> = database.keys().cloned().collect();
+    database: &BTreeMap<RowKey, Fields>,
+) -> BTreeMap<RowKey, Option<Fields>> {
+    let mut places: BTreeSet<RowKey> = database.keys().cloned().collect();
     places.extend(history.rows.lock().expect("no thread panics").keys().cloned());
     let mut client = server.client();
     let mut shown = BTreeMap::new();
@@ -138,11 +138,11 @@ fn try_again(shape: &Shape, history: &History, run: impl Fn(&str) -> Result<(), 
     let must = |sql: &str| run(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     must(&shape.scratch_sql());
     let rows = history.rows.lock().expect("no thread panics");
-    let mut steps: Vec<(&Place, &Step)> = Vec::new();
+    let mut steps: Vec<(&RowKey, &Step)> = Vec::new();
     // Parents are first, because their table's name sorts before `things`.
     for (place, row) in &*rows {
         if let Some(first) = &row.first {
-            must(&statement(place, &Deed::Whole(first.clone())));
+            must(&statement(place, &Change::Whole(first.clone())));
         }
         let done = row.steps.iter().filter(|step| step.outcome == Outcome::Acknowledged || step.is_seen);
         steps.extend(done.map(|step| (place, step)));
@@ -152,10 +152,10 @@ fn try_again(shape: &Shape, history: &History, run: impl Fn(&str) -> Result<(), 
     refused.filter_map(|(_, step)| step.token.clone()).collect()
 }
 
-fn statement((table, key): &Place, deed: &Deed) -> String {
+fn statement((table, key): &RowKey, deed: &Change) -> String {
     let key = literal(&json!(key));
     match deed {
-        Deed::Whole(fields) => {
+        Change::Whole(fields) => {
             let names: Vec<&str> = fields.keys().map(String::as_str).collect();
             let texts: Vec<String> = fields.values().map(literal).collect();
             let new: Vec<String> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
@@ -164,27 +164,27 @@ fn statement((table, key): &Place, deed: &Deed) -> String {
                 "INSERT INTO {table} (id, {names}) VALUES ({key}, {texts}) ON CONFLICT (id) DO UPDATE SET {new}"
             )
         }
-        Deed::Some(fields) => {
+        Change::Some(fields) => {
             let new: Vec<String> =
                 fields.iter().map(|(name, value)| format!("{name} = {}", literal(value))).collect();
             format!("UPDATE {table} SET {} WHERE id = {key}", new.join(", "))
         }
-        Deed::Views(by) => format!("UPDATE {table} SET views = views + {by} WHERE id = {key}"),
-        Deed::Delete => format!("DELETE FROM {table} WHERE id = {key}"),
+        Change::Views(by) => format!("UPDATE {table} SET views = views + {by} WHERE id = {key}"),
+        Change::Delete => format!("DELETE FROM {table} WHERE id = {key}"),
     }
 }
 
 /// Collects the evidence, from a server that has drained everything and from its successor.
 pub fn gather(archive: &Archive, shape: &Shape, history: &History, successor: &Server) -> Evidence {
     let database = rows(archive, shape);
-    let letters = letters(archive, shape);
-    let is_replayed = shape.is_relational() && !letters.is_empty();
+    let dead_letters = dead_letters(archive, shape);
+    let is_replayed = shape.is_relational() && !dead_letters.is_empty();
     Evidence {
         by_http: by_http(successor, history, &database),
         differences: differences(successor),
         refused_again: if is_replayed { refused_again(archive, shape, history) } else { BTreeSet::new() },
         label_is_upper: shape.changes,
         database,
-        letters,
+        dead_letters,
     }
 }

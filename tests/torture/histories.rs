@@ -1,5 +1,5 @@
 //! Histories of keys on Valkey: clients that ask any server write and read the same keys, while servers and
-//! nodes are killed, cut off, and have clocks that jump (`ground`). Each history must be linearizable: there
+//! nodes are killed, cut off, and have clocks that jump (`fixture`). Each history must be linearizable: there
 //! is an order of all operations in which every answer is right, and in which an operation that ended before
 //! another began comes first. An operation of unknown outcome was executed at any time after its request, or
 //! never.
@@ -8,11 +8,11 @@
 //! a read or a refusal may show a write that a failover loses (docs/stores.md): there only the answers to
 //! writes count, and the reads at the very end.
 
-mod ground;
+mod fixture;
 
+use fixture::Fixture;
 use forebay_tests::Client;
 use forebay_topology::Topology;
-use ground::Ground;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -248,37 +248,37 @@ pub fn run(seed: u64, topology: Topology) -> Result<(), String> {
     let is_read_sure = topology == Topology::Single;
     let mut random = StdRng::seed_from_u64(seed);
     let histories = Histories::default();
-    let mut ground = Ground::new(topology);
+    let mut fixture = Fixture::new(topology);
     let outcome: Result<Vec<()>, String> = thread::scope(|scope| {
         let askers: Vec<_> = (0..CLIENTS)
             .map(|next| {
                 let random = StdRng::seed_from_u64(random.random());
                 let asker =
-                    Asker { servers: ground.addresses(), histories: &histories, random, is_read_sure, next };
+                    Asker { servers: fixture.addresses(), histories: &histories, random, is_read_sure, next };
                 scope.spawn(move || asker.run())
             })
             .collect();
         while !askers.iter().all(thread::ScopedJoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(random.random_range(100..700)));
-            ground.harm(&mut random);
+            fixture.harm(&mut random);
         }
         askers.into_iter().map(|asker| asker.join().expect("it does not panic")).collect()
     });
     outcome?;
-    ground.mend();
+    fixture.mend();
     let next =
         histories.lock().expect("no thread panics").values().flatten().map(|(number, _)| *number).max();
     let next = next.expect("something was asked");
     let mut last =
-        Asker { servers: ground.addresses(), histories: &histories, random, is_read_sure: true, next };
+        Asker { servers: fixture.addresses(), histories: &histories, random, is_read_sure: true, next };
     let keys: Vec<i64> = histories.lock().expect("no thread panics").keys().copied().collect();
     keys.into_iter().try_for_each(|key| last.one(key, Op::Get))?;
     let histories = histories.into_inner().expect("no thread panics");
     if let Some((key, history)) = histories.iter().find(|(_, history)| !is_linearizable(history)) {
         return Err(format!("no order of what was done to {key}: {history:#?}"));
     }
-    ground.judge()?;
-    println!("{topology}: {} keys, {:?}", histories.len(), ground.happened);
+    fixture.judge()?;
+    println!("{topology}: {} keys, {:?}", histories.len(), fixture.happened);
     Ok(())
 }
 

@@ -3,14 +3,14 @@
 //! Uses no server: it takes a [`History`] and an [`Evidence`] and returns faults, so that each judgement
 //! is tested on histories that contain its fault.
 
-use crate::contested::{Claim, Known, claims};
-use crate::model::{Counter, Deed, Fields, History, Outcome, Place, Row, Step};
+use crate::contested::{Claim, StepFacts, claims};
+use crate::model::{Change, Counter, Fields, History, Outcome, Row, RowKey, Step};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A change that became a dead letter.
 #[derive(Debug, Clone)]
-pub struct Letter {
+pub struct DeadLetter {
     pub table: String,
     pub op: String,
     pub row: String,
@@ -22,10 +22,10 @@ pub struct Letter {
 /// The state at the end of a round.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    pub database: BTreeMap<Place, Fields>,
+    pub database: BTreeMap<RowKey, Fields>,
     /// The answers to GET after a last restart; `None`: 404.
-    pub by_http: BTreeMap<Place, Option<Fields>>,
-    pub letters: Vec<Letter>,
+    pub by_http: BTreeMap<RowKey, Option<Fields>>,
+    pub dead_letters: Vec<DeadLetter>,
     /// The differences that the server's own comparison finds.
     pub differences: Vec<String>,
     /// Tokens of the steps that the database refuses when it gets all acknowledged steps, in the order of
@@ -43,7 +43,7 @@ pub enum Fault {
     /// A row that was sent once exists more than once.
     Doubled(String),
     /// A dead letter whose change the database would have accepted.
-    Letter(String),
+    DeadLetter(String),
     /// A read showed a state that was undone, or that no client wrote.
     Undone(String),
     /// The database refused an acknowledged change, and no dead letter reports it.
@@ -60,22 +60,22 @@ pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
     let rows = history.rows.lock().expect("no thread panics");
     let nameless = history.nameless.lock().expect("no thread panics");
     let taken_by_others = history.taken_by_others.lock().expect("no thread panics");
-    let has_letter = |step: &Step| has_letter(step, evidence);
-    let known = Known {
+    let is_dead_letter = |step: &Step| is_dead_letter(step, evidence);
+    let known = StepFacts {
         refused_again: &evidence.refused_again,
-        has_letter: &has_letter,
+        is_dead_letter: &is_dead_letter,
         taken_by_others: &taken_by_others,
     };
     let claims = claims(&rows, &nameless, &known);
     let mut faults = Vec::new();
     let mut apart = 0;
-    for letter in &evidence.letters {
+    for letter in &evidence.dead_letters {
         match judge_letter(letter, &claims, &nameless, &taken_by_others) {
             Justice::Right => {}
             Justice::Apart => apart += 1,
             Justice::Wrong(why) => {
                 let steps = rows.values().find(|row| row.steps.iter().any(|step| is_named(step, letter)));
-                faults.push(Fault::Letter(format!("{why}: {letter:?}; {steps:#?}")));
+                faults.push(Fault::DeadLetter(format!("{why}: {letter:?}; {steps:#?}")));
             }
         }
     }
@@ -102,18 +102,19 @@ pub fn judge(history: &History, evidence: &Evidence) -> (Vec<Fault>, usize) {
 
 /// A step may be refused only once, even if its record is read again.
 fn judged_twice(claims: &[Claim<'_>], evidence: &Evidence) -> Vec<Fault> {
-    let letters = |step: &Step| evidence.letters.iter().filter(|letter| is_named(step, letter)).count();
-    let twice = claims.iter().filter(|claim| claim.has_letter && letters(claim.step) > 1);
+    let dead_letters =
+        |step: &Step| evidence.dead_letters.iter().filter(|letter| is_named(step, letter)).count();
+    let twice = claims.iter().filter(|claim| claim.is_dead_letter && dead_letters(claim.step) > 1);
     twice
-        .map(|claim| Fault::Doubled(format!("{} letters of {:?}", letters(claim.step), claim.step)))
+        .map(|claim| Fault::Doubled(format!("{} letters of {:?}", dead_letters(claim.step), claim.step)))
         .collect()
 }
 
-fn has_letter(step: &Step, evidence: &Evidence) -> bool {
-    evidence.letters.iter().any(|letter| is_named(step, letter))
+fn is_dead_letter(step: &Step, evidence: &Evidence) -> bool {
+    evidence.dead_letters.iter().any(|letter| is_named(step, letter))
 }
 
-fn is_named(step: &Step, letter: &Letter) -> bool {
+fn is_named(step: &Step, letter: &DeadLetter) -> bool {
     step.token.as_ref().is_some_and(|token| letter.row.contains(&note(token)))
 }
 
@@ -122,27 +123,28 @@ fn note(token: &str) -> String {
     format!("\"note\":\"{token}\"")
 }
 
-fn judge_row(place: &Place, row: &Row, evidence: &Evidence) -> Option<Fault> {
+fn judge_row(place: &RowKey, row: &Row, evidence: &Evidence) -> Option<Fault> {
     let refused_delete = |step: &Step| {
-        step.deed == Deed::Delete
+        step.deed == Change::Delete
             && evidence
-                .letters
+                .dead_letters
                 .iter()
                 .any(|letter| letter.op == "delete" && letter.row.contains(&format!("\"{}\"", place.1)))
     };
-    let states = row.states(|step| match (has_letter(step, evidence) || refused_delete(step), step.is_bad) {
-        (true, _) => Some(true),
-        // A later step may have made it valid before it was applied.
-        (false, true) => None,
-        (false, false) => Some(false),
-    });
+    let states =
+        row.states(|step| match (is_dead_letter(step, evidence) || refused_delete(step), step.is_bad) {
+            (true, _) => Some(true),
+            // A later step may have made it valid before it was applied.
+            (false, true) => None,
+            (false, false) => Some(false),
+        });
     let found = evidence.database.get(place);
     if !states.iter().any(|state| is_expected(state.as_ref(), found, row.is_counted, evidence)) {
         let what = format!("{place:?} is {found:?}, and may be one of {states:?} after {:#?}", row.steps);
         return Some(Fault::Lost(what));
     }
     let last = row.steps.last()?;
-    let is_silent = last.is_bad && last.outcome == Outcome::Acknowledged && !has_letter(last, evidence);
+    let is_silent = last.is_bad && last.outcome == Outcome::Acknowledged && !is_dead_letter(last, evidence);
     is_silent.then(|| Fault::Silent(format!("{place:?}: {last:?}")))
 }
 
@@ -190,7 +192,7 @@ fn same(one: Option<&Fields>, other: Option<&Fields>) -> bool {
 }
 
 /// Each note was written by a client, and exists once.
-fn judge_notes(rows: &BTreeMap<Place, Row>, nameless: &[Step], evidence: &Evidence) -> Vec<Fault> {
+fn judge_notes(rows: &BTreeMap<RowKey, Row>, nameless: &[Step], evidence: &Evidence) -> Vec<Fault> {
     let mut seen = BTreeSet::new();
     let mut faults = Vec::new();
     for (place, row) in evidence.database.iter().filter(|(place, _)| place.0 == "things") {
@@ -222,7 +224,7 @@ enum Justice {
     Wrong(String),
 }
 
-fn judge_letter(letter: &Letter, claims: &[Claim<'_>], nameless: &[Step], taken: &[String]) -> Justice {
+fn judge_letter(letter: &DeadLetter, claims: &[Claim<'_>], nameless: &[Step], taken: &[String]) -> Justice {
     if letter.op == "delete" && letter.table == "parents" {
         // A thing refers to it, and the order of the two is unknown.
         return Justice::Apart;
@@ -258,8 +260,8 @@ fn judge_letter(letter: &Letter, claims: &[Claim<'_>], nameless: &[Step], taken:
 
 fn fields(step: &Step) -> Option<&Fields> {
     match &step.deed {
-        Deed::Whole(fields) | Deed::Some(fields) => Some(fields),
-        Deed::Views(_) | Deed::Delete => None,
+        Change::Whole(fields) | Change::Some(fields) => Some(fields),
+        Change::Views(_) | Change::Delete => None,
     }
 }
 
@@ -273,9 +275,9 @@ mod tests {
         Fields::from([("note".to_owned(), json!(note)), ("views".to_owned(), json!(views))])
     }
 
-    fn step(deed: Deed, outcome: Outcome) -> Step {
+    fn step(deed: Change, outcome: Outcome) -> Step {
         let token = match &deed {
-            Deed::Whole(fields) | Deed::Some(fields) => fields["note"].as_str().map(str::to_owned),
+            Change::Whole(fields) | Change::Some(fields) => fields["note"].as_str().map(str::to_owned),
             _ => None,
         };
         Step {
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    fn place() -> Place {
+    fn place() -> RowKey {
         ("things", "7".to_owned())
     }
 
@@ -304,16 +306,16 @@ mod tests {
         Evidence { database: row.into_iter().map(|row| (place(), row)).collect(), ..Evidence::default() }
     }
 
-    fn letter(op: &str, row: &str) -> Letter {
-        Letter { table: "things".into(), op: op.into(), row: row.into(), reason: "refused".into() }
+    fn letter(op: &str, row: &str) -> DeadLetter {
+        DeadLetter { table: "things".into(), op: op.into(), row: row.into(), reason: "refused".into() }
     }
 
     #[test]
     fn what_was_acknowledged_and_is_not_there_is_lost() {
-        let insert = || step(Deed::Whole(row("a", 1)), Acknowledged);
-        let update = |outcome| step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), outcome);
-        let views = |outcome| step(Deed::Views(4), outcome);
-        let delete = |outcome| step(Deed::Delete, outcome);
+        let insert = || step(Change::Whole(row("a", 1)), Acknowledged);
+        let update = |outcome| step(Change::Some(Fields::from([("note".to_owned(), json!("b"))])), outcome);
+        let views = |outcome| step(Change::Views(4), outcome);
+        let delete = |outcome| step(Change::Delete, outcome);
         for (steps, found, is_lost) in [
             (vec![insert()], Some(row("a", 1)), false),
             (vec![insert()], None, true),
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_is_there_twice_is_found() {
-        let history = history(vec![step(Deed::Whole(row("a", 1)), Acknowledged)]);
+        let history = history(vec![step(Change::Whole(row("a", 1)), Acknowledged)]);
         let mut evidence = holds(Some(row("a", 1)));
         assert_eq!(judge(&history, &evidence).0, []);
         evidence.database.insert(("things", "8".into()), row("a", 1));
@@ -347,7 +349,7 @@ mod tests {
             "{faults:?}"
         );
         // A row whose key was never returned may exist once, under any key.
-        history.nameless.lock().unwrap().push(step(Deed::Whole(row("n", 1)), Unknown));
+        history.nameless.lock().unwrap().push(step(Change::Whole(row("n", 1)), Unknown));
         evidence.database.insert(("things", "8".into()), row("n", 1));
         assert_eq!(judge(&history, &evidence).0, []);
         evidence.database.insert(("things", "9".into()), row("n", 1));
@@ -373,33 +375,33 @@ mod tests {
 
     #[test]
     fn a_letter_must_be_one_that_the_database_would_write_as_well() {
-        let mut bad = step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), Acknowledged);
+        let mut bad = step(Change::Some(Fields::from([("note".to_owned(), json!("b"))])), Acknowledged);
         (bad.is_bad, bad.may_be_refused) = (true, true);
-        let first = step(Deed::Whole(row("a", 1)), Acknowledged);
+        let first = step(Change::Whole(row("a", 1)), Acknowledged);
         let history = history(vec![first, bad]);
         let mut evidence = holds(Some(row("a", 1)));
         assert!(matches!(judge(&history, &evidence).0[..], [Fault::Silent(_)]), "nobody is told");
-        evidence.letters.push(letter("put", "{\"note\":\"b\"}"));
+        evidence.dead_letters.push(letter("put", "{\"note\":\"b\"}"));
         assert_eq!(judge(&history, &evidence).0, []);
         // The insert before it was valid.
-        evidence.letters.push(letter("insert", "{\"note\":\"a\"}"));
+        evidence.dead_letters.push(letter("insert", "{\"note\":\"a\"}"));
         evidence.database.clear();
-        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Letter(_)]));
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::DeadLetter(_)]));
         evidence.refused_again.insert("a".into());
         assert_eq!(judge(&history, &evidence).0, []);
-        evidence.letters.push(letter("insert", "{\"note\":\"nobody\"}"));
-        assert!(matches!(judge(&history, &evidence).0[..], [Fault::Letter(_)]));
+        evidence.dead_letters.push(letter("insert", "{\"note\":\"nobody\"}"));
+        assert!(matches!(judge(&history, &evidence).0[..], [Fault::DeadLetter(_)]));
     }
 
     #[test]
     fn a_step_that_was_refused_twice_is_found() {
-        let mut bad = step(Deed::Whole(row("a", 1)), Acknowledged);
+        let mut bad = step(Change::Whole(row("a", 1)), Acknowledged);
         (bad.is_bad, bad.may_be_refused) = (true, true);
         let history = history(vec![bad]);
         let mut evidence =
-            Evidence { letters: vec![letter("insert", "{\"note\":\"a\"}")], ..Evidence::default() };
+            Evidence { dead_letters: vec![letter("insert", "{\"note\":\"a\"}")], ..Evidence::default() };
         assert_eq!(judge(&history, &evidence).0, []);
-        evidence.letters.push(letter("insert", "{\"note\":\"a\"}"));
+        evidence.dead_letters.push(letter("insert", "{\"note\":\"a\"}"));
         assert!(matches!(judge(&history, &evidence).0[..], [Fault::Doubled(_)]));
     }
 
@@ -407,9 +409,9 @@ mod tests {
     fn a_unique_value_that_others_took_is_counted_apart() {
         let mut fields = row("a", 1);
         fields.insert("code".into(), json!("code1"));
-        let history = history(vec![step(Deed::Whole(fields), Acknowledged)]);
+        let history = history(vec![step(Change::Whole(fields), Acknowledged)]);
         let evidence =
-            Evidence { letters: vec![letter("insert", "{\"note\":\"a\"}")], ..Evidence::default() };
+            Evidence { dead_letters: vec![letter("insert", "{\"note\":\"a\"}")], ..Evidence::default() };
         assert!(matches!(judge(&history, &evidence), (faults, 0) if faults.len() == 1));
         history.taken_by_others.lock().unwrap().push("code1".into());
         assert_eq!(judge(&history, &evidence), (Vec::new(), 1));
@@ -418,8 +420,8 @@ mod tests {
     #[test]
     fn a_read_of_what_was_undone_is_found() {
         let history = history(vec![
-            step(Deed::Whole(row("a", 1)), Acknowledged),
-            step(Deed::Some(Fields::from([("note".to_owned(), json!("b"))])), Unknown),
+            step(Change::Whole(row("a", 1)), Acknowledged),
+            step(Change::Some(Fields::from([("note".to_owned(), json!("b"))])), Unknown),
         ]);
         history.shown(&place(), Some("a"));
         // The unknown step was shown: it must exist from here on.
@@ -432,7 +434,7 @@ mod tests {
 
     #[test]
     fn memory_that_differs_and_a_verify_that_is_not_clean_are_found() {
-        let history = history(vec![step(Deed::Whole(row("a", 1)), Acknowledged)]);
+        let history = history(vec![step(Change::Whole(row("a", 1)), Acknowledged)]);
         let mut evidence = holds(Some(row("a", 1)));
         evidence.by_http.insert(place(), Some(row("a", 1)));
         assert_eq!(judge(&history, &evidence).0, []);

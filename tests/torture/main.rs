@@ -150,7 +150,7 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
     let mut totals = round::Summary::default();
     for summary in &summaries {
         totals.steps += summary.steps;
-        totals.letters += summary.letters;
+        totals.dead_letters += summary.dead_letters;
         totals.apart += summary.apart;
         totals.faults += summary.faults;
     }
@@ -159,7 +159,7 @@ fn nothing_is_lost_doubled_or_buried_beside_a_real_database() {
         summaries.len(),
         began.elapsed().as_secs_f64(),
         totals.steps,
-        totals.letters,
+        totals.dead_letters,
         totals.apart,
         totals.faults
     );

@@ -16,7 +16,7 @@ pub type Fields = BTreeMap<String, Value>;
 
 /// The change that a client requested.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Deed {
+pub enum Change {
     /// Insert or upsert: the whole row.
     Whole(Fields),
     /// These columns.
@@ -36,7 +36,7 @@ pub enum Outcome {
 /// One change of one row. A refused request is not a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    pub deed: Deed,
+    pub deed: Change,
     /// The row's `note` after the step; `None` for a step that does not change it.
     pub token: Option<String>,
     pub outcome: Outcome,
@@ -68,16 +68,16 @@ pub struct Row {
 }
 
 /// A row after one step.
-pub fn after(row: Option<Fields>, deed: &Deed) -> Option<Fields> {
+pub fn after(row: Option<Fields>, deed: &Change) -> Option<Fields> {
     match (row, deed) {
-        (_, Deed::Delete) => None,
-        (_, Deed::Whole(fields)) => Some(fields.clone()),
+        (_, Change::Delete) => None,
+        (_, Change::Whole(fields)) => Some(fields.clone()),
         (None, _) => None,
-        (Some(mut row), Deed::Some(fields)) => {
+        (Some(mut row), Change::Some(fields)) => {
             row.extend(fields.clone());
             Some(row)
         }
-        (Some(mut row), Deed::Views(by)) => {
+        (Some(mut row), Change::Views(by)) => {
             let views = row.get("views").and_then(Value::as_i64).unwrap_or(0);
             row.insert("views".into(), (views + by).into());
             Some(row)
@@ -125,7 +125,7 @@ impl Row {
             self.steps.last_mut().filter(|last| last.outcome == Outcome::Unknown && !last.may_be_refused)
         {
             let shows_it = match &last.deed {
-                Deed::Delete => note.is_none(),
+                Change::Delete => note.is_none(),
                 _ => last.token.is_some() && last.token.as_deref() == note,
             };
             last.is_seen |= shows_it;
@@ -144,13 +144,13 @@ pub struct Counter {
 }
 
 /// A table and a key, as text.
-pub type Place = (&'static str, String);
+pub type RowKey = (&'static str, String);
 
 /// The record of a round. Locks are held for one entry at a time, never over I/O.
 #[derive(Default)]
 pub struct History {
     clock: AtomicU64,
-    pub rows: Mutex<BTreeMap<Place, Row>>,
+    pub rows: Mutex<BTreeMap<RowKey, Row>>,
     /// `views` and `stock` of the rows that exist from the start, counted from zero.
     pub counters: Mutex<BTreeMap<(String, &'static str), Counter>>,
     /// Inserts whose answer, and therefore key, is unknown.
@@ -168,7 +168,7 @@ impl History {
     }
 
     /// Adds a step to its row.
-    pub fn add(&self, place: Place, step: Step) {
+    pub fn add(&self, place: RowKey, step: Step) {
         self.rows.lock().expect("no thread panics").entry(place).or_default().steps.push(step);
     }
 
@@ -211,7 +211,7 @@ impl History {
     }
 
     /// A read showed this row.
-    pub fn shown(&self, place: &Place, note: Option<&str>) {
+    pub fn shown(&self, place: &RowKey, note: Option<&str>) {
         let mut rows = self.rows.lock().expect("no thread panics");
         let Some(row) = rows.get_mut(place) else { return };
         if !row.shown(note) {

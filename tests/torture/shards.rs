@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
-use writer::{Told, Writer};
+use writer::{Writer, WriterRecord};
 
 const CLIENTS: usize = 3;
 const SERVERS: usize = 2;
@@ -93,7 +93,7 @@ fn config() -> String {
 }
 
 /// The processes of a round.
-struct Ground {
+struct Fixture {
     relay: Option<Relay>,
     stores: Option<Stores>,
     memory: Local,
@@ -110,14 +110,14 @@ struct Ground {
     folder: Folder,
 }
 
-impl Drop for Ground {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.kill_drainer();
     }
 }
 
-impl Ground {
-    fn new(postgres: Option<&Postgres>, (topology, shards): (Topology, u16)) -> Ground {
+impl Fixture {
+    fn new(postgres: Option<&Postgres>, (topology, shards): (Topology, u16)) -> Fixture {
         let folder = Folder::new();
         let config = folder.write("shards.toml", &config());
         let memory = Local::up(Spec::new(topology).on(Flavour::Redis).keep(Persistence::Always));
@@ -141,7 +141,7 @@ impl Ground {
             let file = rusqlite::Connection::open(folder.database()).expect("a file can be made");
             file.execute_batch(SQLITE).expect("tables can be made");
         }
-        Ground {
+        Fixture {
             relay,
             stores,
             memory,
@@ -304,7 +304,7 @@ impl Ground {
         rows
     }
 
-    fn judge(&self, told: &Told) -> Result<(), String> {
+    fn judge(&self, told: &WriterRecord) -> Result<(), String> {
         let server = self.servers.iter().flatten().next().expect("a server runs");
         server.drain();
         let archive = self.archive();
@@ -361,33 +361,33 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<(), String> {
     // repeatedly.
     let is_postgres = random.random_range(0..4) != 0;
     let began = Instant::now();
-    let mut ground = Ground::new(is_postgres.then_some(postgres), (topology, shards));
-    ground.start_all()?;
+    let mut fixture = Fixture::new(is_postgres.then_some(postgres), (topology, shards));
+    fixture.start_all()?;
     let told = thread::scope(|scope| {
         let writers: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let random = StdRng::seed_from_u64(random.random());
-                let writer = Writer::new(number, ground.addresses(), random, topology == Topology::Single);
+                let writer = Writer::new(number, fixture.addresses(), random, topology == Topology::Single);
                 scope.spawn(move || writer.run())
             })
             .collect();
         while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            ground.harm(&mut random)?;
+            fixture.harm(&mut random)?;
             thread::sleep(Duration::from_millis(random.random_range(200..1_200)));
         }
         let told = writers.into_iter().map(|writer| writer.join().expect("it does not panic"));
-        told.collect::<Result<Vec<Told>, String>>()
+        told.collect::<Result<Vec<WriterRecord>, String>>()
     });
-    ground.relay.iter().for_each(Relay::disarm);
-    ground.kill_drainer();
+    fixture.relay.iter().for_each(Relay::disarm);
+    fixture.kill_drainer();
     let told = told.and_then(|told| {
-        let mut all = Told::default();
+        let mut all = WriterRecord::default();
         for mut told in told {
             all.rows.append(&mut told.rows);
             all.doubtful.append(&mut told.doubtful);
         }
-        ground.start_all()?;
-        ground.judge(&all)?;
+        fixture.start_all()?;
+        fixture.judge(&all)?;
         Ok(all)
     });
     let seconds = began.elapsed().as_secs_f64();
@@ -398,8 +398,8 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<(), String> {
             Ok(())
         }
         Err(failure) => {
-            let mut printed: Vec<String> = ground.servers.iter().flatten().map(Server::output).collect();
-            printed.push(format!("the last that did not start: {}", ground.unstarted));
+            let mut printed: Vec<String> = fixture.servers.iter().flatten().map(Server::output).collect();
+            printed.push(format!("the last that did not start: {}", fixture.unstarted));
             Err(format!("{name}: {failure}\n{}", printed.join("\n---\n")))
         }
     }

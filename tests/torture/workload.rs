@@ -1,7 +1,7 @@
 //! Clients over HTTP, each the owner of some rows, and others who write by SQL. They continue during
 //! every fault and record their answers.
 
-use crate::model::{Deed, Fields, History, Outcome, Place, Step};
+use crate::model::{Change, Fields, History, Outcome, RowKey, Step};
 use crate::schema::{Drawn, Key, Shape, VIEWS, literal, one_of};
 use forebay_tests::{Answer, Client};
 use rand::rngs::StdRng;
@@ -30,7 +30,7 @@ fn strict_or_hot(random: &mut StdRng, target: String, drawn: Drawn) -> (String, 
 }
 
 /// The state that all clients share.
-pub struct Stage<'a> {
+pub struct RoundContext<'a> {
     pub shape: &'a Shape,
     pub history: &'a History,
     /// The current address of the server.
@@ -41,7 +41,7 @@ pub struct Stage<'a> {
 }
 
 /// The outcome of a request.
-enum Told {
+enum Reply {
     Answer(Answer),
     Unknown,
     /// It was not sent.
@@ -49,42 +49,42 @@ enum Told {
 }
 
 /// One connection, opened again when it was lost.
-struct Line<'a> {
-    stage: &'a Stage<'a>,
+struct ClientConnection<'a> {
+    stage: &'a RoundContext<'a>,
     client: Option<Client>,
 }
 
-impl Line<'_> {
-    fn ask(&mut self, method: &str, target: &str, body: Option<&Value>) -> Told {
+impl ClientConnection<'_> {
+    fn ask(&mut self, method: &str, target: &str, body: Option<&Value>) -> Reply {
         if self.client.is_none() {
             match Client::connect(self.stage.address) {
                 Ok(client) => self.client = Some(client),
                 Err(_) => {
                     std::thread::sleep(Duration::from_millis(5));
-                    return Told::NotSent;
+                    return Reply::NotSent;
                 }
             }
         }
-        let Some(client) = &mut self.client else { return Told::NotSent };
+        let Some(client) = &mut self.client else { return Reply::NotSent };
         let body = body.map(Value::to_string);
         match client.call(method, target, &[], body.as_deref()) {
             // Full, loading, or unknown: which of them does not matter here.
-            Ok(answer) if matches!(answer.status, 503 | 504) => Told::Unknown,
-            Ok(answer) => Told::Answer(answer),
+            Ok(answer) if matches!(answer.status, 503 | 504) => Reply::Unknown,
+            Ok(answer) => Reply::Answer(answer),
             Err(_) => {
                 self.client = None;
-                Told::Unknown
+                Reply::Unknown
             }
         }
     }
 }
 
 /// A client, until it is told to stop.
-pub fn client(stage: &Stage<'_>, number: usize, seed: u64) {
+pub fn client(stage: &RoundContext<'_>, number: usize, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut owner = Owner {
         stage,
-        line: Line { stage, client: None },
+        line: ClientConnection { stage, client: None },
         number,
         steps: 0,
         slots: vec![None; SLOTS],
@@ -101,8 +101,8 @@ pub fn client(stage: &Stage<'_>, number: usize, seed: u64) {
 }
 
 struct Owner<'a> {
-    stage: &'a Stage<'a>,
-    line: Line<'a>,
+    stage: &'a RoundContext<'a>,
+    line: ClientConnection<'a>,
     number: usize,
     steps: usize,
     slots: Vec<Option<String>>,
@@ -152,16 +152,16 @@ impl Owner<'_> {
         let began = self.stage.history.tick();
         let told = self.line.ask("POST", &target, Some(&json!(body)));
         let known = match (&told, key) {
-            (Told::Answer(answer), None) if answer.status == 201 => Some(answer.json()["id"].to_string()),
+            (Reply::Answer(answer), None) if answer.status == 201 => Some(answer.json()["id"].to_string()),
             (_, key) => key.and_then(|key| key.as_str().map(str::to_owned)),
         };
         match known {
             Some(key) => {
                 self.slots[slot] = Some(key.clone());
-                self.note(&key, Some(slot), Deed::Whole(fields), &drawn, began, told);
+                self.note(&key, Some(slot), Change::Whole(fields), &drawn, began, told);
             }
-            None if matches!(told, Told::Unknown) => {
-                let step = self.step_of(Deed::Whole(fields), &drawn, began, Outcome::Unknown);
+            None if matches!(told, Reply::Unknown) => {
+                let step = self.step_of(Change::Whole(fields), &drawn, began, Outcome::Unknown);
                 self.stage.history.nameless.lock().expect("no thread panics").push(step);
             }
             None => {}
@@ -176,7 +176,7 @@ impl Owner<'_> {
         let (target, drawn) = strict_or_hot(random, format!("/things/{key}"), drawn);
         let began = self.stage.history.tick();
         let told = self.line.ask("PUT", &target, Some(&json!(fields)));
-        self.note(key, Some(slot), Deed::Whole(fields), &drawn, began, told);
+        self.note(key, Some(slot), Change::Whole(fields), &drawn, began, told);
     }
 
     fn update(&mut self, random: &mut StdRng, key: &str, slot: usize) {
@@ -185,7 +185,7 @@ impl Owner<'_> {
         let (target, drawn) = strict_or_hot(random, format!("/things/{key}"), drawn);
         let began = self.stage.history.tick();
         let told = self.line.ask("PATCH", &target, Some(&json!(drawn.fields)));
-        self.note(key, Some(slot), Deed::Some(drawn.fields.clone()), &drawn, began, told);
+        self.note(key, Some(slot), Change::Some(drawn.fields.clone()), &drawn, began, told);
     }
 
     fn views(&mut self, random: &mut StdRng, key: &str, slot: usize) {
@@ -194,7 +194,7 @@ impl Owner<'_> {
         let (target, drawn) = strict_or_hot(random, format!("/things/{key}/views"), drawn);
         let began = self.stage.history.tick();
         let told = self.line.ask("POST", &target, Some(&json!({ "by": by })));
-        self.note(key, Some(slot), Deed::Views(by), &drawn, began, told);
+        self.note(key, Some(slot), Change::Views(by), &drawn, began, told);
     }
 
     fn delete(&mut self, random: &mut StdRng, key: &str, slot: usize) {
@@ -202,20 +202,20 @@ impl Owner<'_> {
         let (target, drawn) = strict_or_hot(random, format!("/things/{key}"), drawn);
         let began = self.stage.history.tick();
         let told = self.line.ask("DELETE", &target, None);
-        self.note(key, Some(slot), Deed::Delete, &drawn, began, told);
+        self.note(key, Some(slot), Change::Delete, &drawn, began, told);
         self.slots[slot] = None;
     }
 
     /// Records a step, and frees the slot when the row's further states would be unknown.
-    fn note(&mut self, key: &str, slot: Option<usize>, deed: Deed, drawn: &Drawn, began: u64, told: Told) {
+    fn note(&mut self, key: &str, slot: Option<usize>, deed: Change, drawn: &Drawn, began: u64, told: Reply) {
         let outcome = match told {
-            Told::NotSent => None,
-            Told::Unknown => Some(Outcome::Unknown),
-            Told::Answer(answer) if answer.status < 300 => Some(Outcome::Acknowledged),
-            Told::Answer(answer) if answer.status < 500 => None,
-            Told::Answer(answer) => panic!("{deed:?} of {key}: {answer:?}"),
+            Reply::NotSent => None,
+            Reply::Unknown => Some(Outcome::Unknown),
+            Reply::Answer(answer) if answer.status < 300 => Some(Outcome::Acknowledged),
+            Reply::Answer(answer) if answer.status < 500 => None,
+            Reply::Answer(answer) => panic!("{deed:?} of {key}: {answer:?}"),
         };
-        let is_new = matches!(deed, Deed::Whole(_)) && !self.exists(key);
+        let is_new = matches!(deed, Change::Whole(_)) && !self.exists(key);
         let Some(outcome) = outcome else {
             if let Some(slot) = slot.filter(|_| is_new) {
                 self.slots[slot] = None;
@@ -234,7 +234,7 @@ impl Owner<'_> {
         }
     }
 
-    fn step_of(&self, deed: Deed, drawn: &Drawn, began: u64, outcome: Outcome) -> Step {
+    fn step_of(&self, deed: Change, drawn: &Drawn, began: u64, outcome: Outcome) -> Step {
         Step {
             token: drawn.fields.get("note").and_then(Value::as_str).map(str::to_owned),
             deed,
@@ -260,8 +260,8 @@ impl Owner<'_> {
     }
 
     fn get(&mut self, table: &'static str, key: &str) {
-        let Told::Answer(answer) = self.line.ask("GET", &format!("/{table}/{key}"), None) else { return };
-        let place: Place = (table, key.to_owned());
+        let Reply::Answer(answer) = self.line.ask("GET", &format!("/{table}/{key}"), None) else { return };
+        let place: RowKey = (table, key.to_owned());
         match answer.status {
             200 => self.stage.history.shown(&place, answer.json()["note"].as_str()),
             404 => self.stage.history.shown(&place, None),
@@ -289,10 +289,10 @@ impl Owner<'_> {
         let by = if by_sql { 1 } else { random.random_range(1..5) };
         self.stage.history.sends(&key, column, by);
         let outcome = match self.line.ask("POST", &target, Some(&json!({ "by": by }))) {
-            Told::Answer(answer) if answer.status == 200 => Outcome::Acknowledged,
-            Told::Answer(answer) => panic!("POST {target}: {answer:?}"),
-            Told::Unknown => Outcome::Unknown,
-            Told::NotSent => return,
+            Reply::Answer(answer) if answer.status == 200 => Outcome::Acknowledged,
+            Reply::Answer(answer) => panic!("POST {target}: {answer:?}"),
+            Reply::Unknown => Outcome::Unknown,
+            Reply::NotSent => return,
         };
         self.stage.history.count(&key, column, by, outcome);
     }
@@ -300,7 +300,7 @@ impl Owner<'_> {
     /// Has a count of rows cached, which is compared at the end.
     fn count_rows(&mut self, random: &mut StdRng) {
         let target = format!("/with/{}", random.random_range(0..VIEWS));
-        if let Told::Answer(answer) = self.line.ask("GET", &target, None) {
+        if let Reply::Answer(answer) = self.line.ask("GET", &target, None) {
             assert_eq!(answer.status, 200, "GET {target}: {answer:?}");
         }
     }
@@ -310,7 +310,7 @@ impl Owner<'_> {
         let key = one_of(random, &self.stage.shape.pinned()).clone();
         let acknowledged = self.stage.history.acknowledged(&key);
         let target = format!("/things/{key}");
-        if let Told::Answer(answer) = self.line.ask("GET", &target, None) {
+        if let Reply::Answer(answer) = self.line.ask("GET", &target, None) {
             let shown = answer.expect(200)["views"].as_i64().unwrap_or(i64::MAX);
             self.stage.history.sum_shown(&key, acknowledged, shown);
         }
@@ -328,23 +328,23 @@ impl Owner<'_> {
         let token = self.token();
         let (method, target, deed) = if inserts {
             let fields = Fields::from([("note".to_owned(), json!(token))]);
-            ("POST", "/parents".to_owned(), Deed::Whole(fields))
+            ("POST", "/parents".to_owned(), Change::Whole(fields))
         } else if random.random_bool(0.5) {
-            ("DELETE", format!("/parents/{key}"), Deed::Delete)
+            ("DELETE", format!("/parents/{key}"), Change::Delete)
         } else {
             return;
         };
         let body = inserts.then(|| json!({ "id": key, "note": token }));
         let began = self.stage.history.tick();
         let outcome = match self.line.ask(method, &target, body.as_ref()) {
-            Told::Answer(answer) if answer.status < 300 => Outcome::Acknowledged,
-            Told::Answer(answer) => panic!("{method} {target}: {answer:?}"),
-            Told::Unknown => Outcome::Unknown,
-            Told::NotSent => return,
+            Reply::Answer(answer) if answer.status < 300 => Outcome::Acknowledged,
+            Reply::Answer(answer) => panic!("{method} {target}: {answer:?}"),
+            Reply::Unknown => Outcome::Unknown,
+            Reply::NotSent => return,
         };
         let ended = self.stage.history.tick();
         let token = inserts.then_some(token);
-        let may_be_refused = deed == Deed::Delete;
+        let may_be_refused = deed == Change::Delete;
         let step = Step { deed, token, outcome, may_be_refused, is_bad: false, is_seen: false, began, ended };
         self.stage.history.add(("parents", key), step);
         // After an unknown step the parent is not changed any more.
@@ -353,7 +353,7 @@ impl Owner<'_> {
 }
 
 /// Another writer, which uses SQL, until it is stopped.
-pub fn other(stage: &Stage<'_>, number: usize, seed: u64) {
+pub fn other(stage: &RoundContext<'_>, number: usize, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut client: Option<postgres::Client> = None;
     let mut own: Option<String> = None;
@@ -377,7 +377,7 @@ pub fn other(stage: &Stage<'_>, number: usize, seed: u64) {
 }
 
 fn add_to_stock(
-    stage: &Stage<'_>,
+    stage: &RoundContext<'_>,
     client: &mut postgres::Client,
     random: &mut StdRng,
 ) -> Result<(), postgres::Error> {
@@ -391,7 +391,7 @@ fn add_to_stock(
 
 /// Inserts or deletes a row of its own.
 fn own_row(
-    stage: &Stage<'_>,
+    stage: &RoundContext<'_>,
     client: &mut postgres::Client,
     random: &mut StdRng,
     token: &str,
@@ -400,7 +400,7 @@ fn own_row(
     let gone = own.take();
     let (deed, sql, note) = match &gone {
         Some(key) => {
-            (Deed::Delete, format!("DELETE FROM things WHERE id::text = '{key}' RETURNING id::text"), None)
+            (Change::Delete, format!("DELETE FROM things WHERE id::text = '{key}' RETURNING id::text"), None)
         }
         None => {
             let mut fields = stage.shape.values(random, token, true, false).fields;
@@ -423,7 +423,7 @@ fn own_row(
             let sql = format!(
                 "INSERT INTO things ({names}) VALUES ({texts}) ON CONFLICT DO NOTHING RETURNING id::text"
             );
-            (Deed::Whole(fields), sql, Some(token.to_owned()))
+            (Change::Whole(fields), sql, Some(token.to_owned()))
         }
     };
     let began = stage.history.tick();
@@ -434,7 +434,7 @@ fn own_row(
     match client.query(&sql, &[]) {
         Ok(rows) => {
             if let Some(key) = rows.first().map(|row| row.get::<_, String>(0)) {
-                *own = (deed != Deed::Delete).then(|| key.clone());
+                *own = (deed != Change::Delete).then(|| key.clone());
                 stage.history.add(("things", key), step(deed, note, Outcome::Acknowledged));
             }
             Ok(())
@@ -443,7 +443,7 @@ fn own_row(
         Err(error) if error.as_db_error().is_some_and(|db| db.code().code().starts_with("23")) => Ok(()),
         Err(error) => {
             match gone {
-                Some(key) => stage.history.add(("things", key), step(Deed::Delete, None, Outcome::Unknown)),
+                Some(key) => stage.history.add(("things", key), step(Change::Delete, None, Outcome::Unknown)),
                 // The key is unknown: the row may exist once.
                 None => {
                     let step = step(deed, note, Outcome::Unknown);

@@ -70,7 +70,7 @@ impl Spent {
 }
 
 /// The processes on a cluster: Forebay's server with its drainer, or Cpeak.
-struct Ground<'c> {
+struct Fixture<'c> {
     cluster: &'c Local,
     address: SocketAddr,
     pid: u32,
@@ -78,7 +78,7 @@ struct Ground<'c> {
     drained_by: Option<(&'c Server, &'c Drainer)>,
 }
 
-impl Ground<'_> {
+impl Fixture<'_> {
     fn clocks(&self) -> Result<Clocks, Box<dyn Error>> {
         let mut redis = Vec::new();
         for node in self.cluster.status()?.nodes {
@@ -145,7 +145,7 @@ fn on_cluster(
     let places: Vec<String> = nodes.iter().map(SocketAddr::to_string).collect();
     let cpeak = node::start_on_cluster("cpeak", &postgres.url(), &places.join(","), 1)?;
     let (address, pid) = (cpeak.address, cpeak.pid());
-    let theirs = Ground { cluster: &cluster, address, pid, drained_by: None }.samples(bench)?;
+    let theirs = Fixture { cluster: &cluster, address, pid, drained_by: None }.samples(bench)?;
     drop(cpeak);
     nodes.into_iter().try_for_each(stores::empty)?;
 
@@ -156,8 +156,8 @@ fn on_cluster(
     let drainer = start.data(folder.path().join("drainer")).argument("--forever");
     let drainer = Drainer(drainer.spawn("drain"));
     let (address, pid) = (server.address, server.pid());
-    let ground = Ground { cluster: &cluster, address, pid, drained_by: Some((&server, &drainer)) };
-    Ok([theirs, ground.samples(bench)?])
+    let fixture = Fixture { cluster: &cluster, address, pid, drained_by: Some((&server, &drainer)) };
+    Ok([theirs, fixture.samples(bench)?])
 }
 
 /// Reads of rows by their UUIDs; creates the rows.

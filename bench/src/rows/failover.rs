@@ -35,7 +35,7 @@ pub fn longest_writes(bench: &Bench) -> Result<Vec<Line>, Box<dyn Error>> {
         cluster.pause(&replica)?;
         thread::sleep(LAG);
         cluster.kill(&primary.name)?;
-        cluster.cont(&replica)?;
+        cluster.resume_node(&replica)?;
         Ok(())
     })?;
     let line = |what: &str, (longest_s, writes): (f64, u64), bar_s: f64| {

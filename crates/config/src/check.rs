@@ -2,7 +2,7 @@
 //! statements for the configured database, headers.
 
 use crate::sections::action::Action;
-use crate::sections::action::facts::{Facts, Shows};
+use crate::sections::action::facts::{ActionFacts, Shows};
 use crate::sections::database::Dialect;
 use crate::sections::endpoint::params::ParamKind;
 use crate::sections::endpoint::route::Method;
@@ -90,7 +90,7 @@ fn reply(placed: &Placed, tables: &[TableConfig], mistakes: &Mistakes<'_>) {
 /// The columns of the rows that an action answers, if the file defines them.
 fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<Vec<&'a str>> {
     // The columns of other actions are not known here.
-    let Facts { table, shows, .. } = action.facts()?;
+    let ActionFacts { table, shows, .. } = action.facts()?;
     if let Shows::Count(by) = shows {
         return Some(by.into_iter().chain(["count"]).collect());
     }

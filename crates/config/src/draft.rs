@@ -9,7 +9,7 @@ use forebay_value::{Fill, KeyKind, Schema};
 use std::fmt::Write;
 
 /// A table of a database: its schema, or why it cannot be a hot table.
-pub struct Found {
+pub struct DatabaseTable {
     /// The name as SQL statements write it.
     pub name: String,
     /// The table's schema, or why it cannot be a hot table.
@@ -21,7 +21,7 @@ pub const URL_VARIABLE: &str = "DATABASE_URL";
 
 /// Writes the config. `url` is written unchanged, unless it contains a password: then [`URL_VARIABLE`] is
 /// used.
-pub fn draft(url: &str, tables: &[Found]) -> String {
+pub fn draft(url: &str, tables: &[DatabaseTable]) -> String {
     let described = without_password(url);
     let is_secret = described != url;
     let written = if is_secret { format!("${{{URL_VARIABLE}}}") } else { url.to_owned() };
@@ -171,9 +171,9 @@ mod tests {
     fn a_draft_passes_the_checks() {
         let odd = Schema::new("odd name", orders().columns, 0, KeyKind::Serial).unwrap();
         let tables = [
-            Found { name: "orders".into(), schema: Ok(orders()) },
-            Found { name: "odd name".into(), schema: Ok(odd) },
-            Found {
+            DatabaseTable { name: "orders".into(), schema: Ok(orders()) },
+            DatabaseTable { name: "odd name".into(), schema: Ok(odd) },
+            DatabaseTable {
                 name: "log\nline".into(),
                 schema: Err("table log\nline has no PRIMARY KEY; a hot table\nneeds one".into()),
             },

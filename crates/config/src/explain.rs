@@ -1,6 +1,6 @@
 //! Explains a config in words: one line for each route and each job, with the path of its data.
 
-use crate::model::{Access, Action, Config, Endpoint, Facts, Job, Others, Returns, Tier};
+use crate::model::{Access, Action, ActionFacts, Config, Endpoint, Job, Others, Returns, Tier};
 use crate::sections::action::sql::writes;
 use std::fmt::Write;
 
@@ -82,10 +82,12 @@ fn action(action: &Action, config: &Config) -> String {
         Action::Proxy(proxy) => {
             format!("proxy ↔ {}", proxy.upstreams.join(" | "))
         }
-        action => action.facts().map_or_else(String::new, |Facts { does, access, table, .. }| match access {
-            Access::Write => written(does),
-            Access::Row => read(does, table),
-            Access::Memory => format!("{does} ← memory"),
-        }),
+        action => {
+            action.facts().map_or_else(String::new, |ActionFacts { does, access, table, .. }| match access {
+                Access::Write => written(does),
+                Access::Row => read(does, table),
+                Access::Memory => format!("{does} ← memory"),
+            })
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! are read from the database, and the SQL.
 
 pub use crate::sections::action::Action;
-pub use crate::sections::action::facts::{Access, Facts, Shows, Wants};
+pub use crate::sections::action::facts::{Access, ActionFacts, Shows, ValueRole};
 pub use crate::sections::action::files::Files;
 pub use crate::sections::action::generate::Generate;
 pub use crate::sections::action::proxy::Proxy;

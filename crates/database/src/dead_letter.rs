@@ -48,7 +48,7 @@ const VERSION: u8 = 1;
 pub(crate) type Fields = Vec<(String, Value)>;
 
 /// A change as stored in a dead letter.
-pub(crate) struct Kept {
+pub(crate) struct EncodedChange {
     pub(crate) op: &'static str,
     /// JSON, for people.
     pub(crate) row: String,
@@ -64,8 +64,8 @@ pub(crate) enum Seen {
     Nothing,
 }
 
-impl Kept {
-    pub(crate) fn of(schema: &Schema, op: &Op) -> Kept {
+impl EncodedChange {
+    pub(crate) fn of(schema: &Schema, op: &Op) -> EncodedChange {
         let name = |index: usize| schema.columns[index].name.as_str();
         let key = |key| (name(schema.key), key);
         let (op_name, fields): (_, Vec<(&str, ValueRef<'_>)>) = match op {
@@ -81,7 +81,7 @@ impl Kept {
             }
         };
         let key_hash = key_hash(schema, op);
-        Kept { op: op_name, row: object(&fields), change: encode(&fields), key_hash }
+        EncodedChange { op: op_name, row: object(&fields), change: encode(&fields), key_hash }
     }
 }
 
@@ -457,7 +457,7 @@ mod tests {
             Op::Delete(Value::Bigint(-7)),
             Op::Increment { key: Value::Bigint(1), column: 1, delta: i64::MIN },
         ] {
-            let kept = Kept::of(&schema, &op);
+            let kept = EncodedChange::of(&schema, &op);
             let earlier = letter(kept.op, &kept.row);
             assert_eq!(earlier.change(&schema).unwrap(), op);
             let kept = DeadLetter { change: Some(kept.change), row: String::new(), ..earlier };

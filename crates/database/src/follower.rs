@@ -29,10 +29,10 @@ impl Follower {
     }
 
     /// How changes are reported in this database, in words; and why a cheaper way is not used.
-    pub fn told_by(&self) -> &str {
+    pub fn reporting_by(&self) -> &str {
         match &self.engine {
             Following::Sqlite(_) => "triggers",
-            Following::Postgres(follower) => follower.told_by(),
+            Following::Postgres(follower) => follower.reporting_by(),
         }
     }
 

@@ -43,7 +43,7 @@ mod reached;
 mod sqlite;
 mod statement;
 mod store;
-mod unwritten_letters;
+mod unwritten_dead_letters;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
 pub use cascades::{Cascades, UpdateAction};
@@ -58,4 +58,4 @@ pub use position::{Scan, StoredPosition};
 pub use query_plan::{Growing, Planning, Work};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Store};
-pub use unwritten_letters::{KeepLetters, UnwrittenLetter};
+pub use unwritten_dead_letters::{DeadLetterStorage, UnwrittenDeadLetter};

@@ -6,9 +6,9 @@ use crate::follower::{Follower, Following};
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{
-    Applied, Batch, Cascades, Claim, Claimed, DeadLetter, Enforced, Error, Follow, Growing, Held, HeldId,
-    KeepLetters, Kind, Options, Planning, Rows, Scan, ServerFacts, Statement, StoredPosition,
-    UnwrittenLetter,
+    Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Enforced, Error, Follow,
+    Growing, Held, HeldId, Kind, Options, Planning, Rows, Scan, ServerFacts, Statement, StoredPosition,
+    UnwrittenDeadLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Value};
 use futures_util::future::Either;
@@ -284,8 +284,8 @@ impl Store {
 
     /// Releases a log's claim on tables, if the claim is that of `opening`: another server may claim them at
     /// once.
-    pub async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
-        on!(self, engine => engine.give_back(log, opening).await)
+    pub async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
+        on!(self, engine => engine.release_claim(log, opening).await)
     }
 
     /// Applies a batch in one transaction with its position; durable when it returns. An error leaves nothing
@@ -299,14 +299,14 @@ impl Store {
     pub async fn apply_keeping(
         &self,
         batch: Batch,
-        elsewhere: Option<Arc<dyn KeepLetters>>,
+        elsewhere: Option<Arc<dyn DeadLetterStorage>>,
     ) -> Result<Applied, Error> {
         on!(self, engine => engine.apply(batch, elsewhere).await)
     }
 
     /// Writes dead letters that were stored elsewhere into `forebay_dead_letter`, in one transaction; one
     /// that exists already stays as it is.
-    pub async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
+    pub async fn write_letters(&self, letters: Vec<UnwrittenDeadLetter>) -> Result<(), Error> {
         on!(self, engine => engine.write_letters(letters).await)
     }
 

@@ -1,6 +1,6 @@
 //! The disk of the data folder: the latency of a durable write, measured there.
 
-use crate::finding::{Finding, Mend};
+use crate::finding::{Finding, Fix};
 use crate::system::System;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -37,19 +37,19 @@ fn kind(system: &System, folder: &Path) -> Finding {
             SUBJECT,
             format!("{} is in memory", folder.display()),
             "a restart of the machine loses every acknowledged write that is not drained",
-            Mend::command("a data folder on a disk (memory.url or --data)"),
+            Fix::command("a data folder on a disk (memory.url or --data)"),
         ),
         Some((_, "overlay")) => Finding::wrong(
             SUBJECT,
             format!("{} is in the writable layer of a container", folder.display()),
             "a new container loses every acknowledged write that is not drained",
-            Mend::command("a volume at the data folder"),
+            Fix::command("a volume at the data folder"),
         ),
         Some((_, kind @ ("nfs" | "nfs4" | "cifs"))) => Finding::slow(
             SUBJECT,
             format!("{} is on {kind}", folder.display()),
             "each group of writes crosses the network, and locks depend on the server",
-            Mend::command("a data folder on a disk of this machine"),
+            Fix::command("a data folder on a disk of this machine"),
         ),
         Some((_, kind)) => Finding::well(SUBJECT, format!("{} on {kind}", folder.display())),
     }
@@ -61,8 +61,8 @@ fn sync(folder: &Path) -> Finding {
         Ok(median) => median,
         Err(error) => {
             let found = format!("{}: {error}", folder.display());
-            let mend = Mend::command("a folder that the server's user may write to");
-            return Finding::wrong(SUBJECT, found, "the log cannot be written", mend);
+            let fix = Fix::command("a folder that the server's user may write to");
+            return Finding::wrong(SUBJECT, found, "the log cannot be written", fix);
         }
     };
     let milliseconds = median.as_secs_f64() * 1_000.0;
@@ -76,7 +76,7 @@ fn sync(folder: &Path) -> Finding {
             SUBJECT,
             found,
             cost,
-            Mend::command("a local NVMe disk, or one with a battery-backed cache"),
+            Fix::command("a local NVMe disk, or one with a battery-backed cache"),
         )
     } else if median <= TOO_QUICK {
         let cost = "no disk is that quick: a cache answers that a power cut may empty";
@@ -84,7 +84,7 @@ fn sync(folder: &Path) -> Finding {
             SUBJECT,
             found,
             cost,
-            Mend::command("ask the provider of the disk whether a sync is one"),
+            Fix::command("ask the provider of the disk whether a sync is one"),
         )
     } else {
         Finding::well(SUBJECT, found)

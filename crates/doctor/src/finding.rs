@@ -12,7 +12,7 @@ pub struct Finding {
     /// What a state other than [`State::Well`] costs; empty otherwise.
     pub cost: String,
     /// What fixes the finding.
-    pub mend: Mend,
+    pub fix: Fix,
 }
 
 /// Whether a subject is well.
@@ -30,7 +30,7 @@ pub enum State {
 
 /// What fixes a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mend {
+pub enum Fix {
     /// Nothing needs fixing, or only other hardware fixes it.
     Nothing,
     /// A command or setting, for people.
@@ -47,8 +47,8 @@ pub enum Mend {
 impl Finding {
     /// A subject that is well.
     pub fn well(subject: &'static str, found: impl Into<String>) -> Finding {
-        let (found, cost, mend) = (found.into(), String::new(), Mend::Nothing);
-        Finding { subject, state: State::Well, found, cost, mend }
+        let (found, cost, fix) = (found.into(), String::new(), Fix::Nothing);
+        Finding { subject, state: State::Well, found, cost, fix }
     }
 
     /// A subject that this system does not report, and why.
@@ -61,9 +61,9 @@ impl Finding {
         subject: &'static str,
         found: impl Into<String>,
         cost: impl Into<String>,
-        mend: Mend,
+        fix: Fix,
     ) -> Finding {
-        Finding { state: State::Slow, cost: cost.into(), mend, ..Finding::well(subject, found) }
+        Finding { state: State::Slow, cost: cost.into(), fix, ..Finding::well(subject, found) }
     }
 
     /// A subject that costs requests or writes.
@@ -71,15 +71,15 @@ impl Finding {
         subject: &'static str,
         found: impl Into<String>,
         cost: impl Into<String>,
-        mend: Mend,
+        fix: Fix,
     ) -> Finding {
-        Finding { state: State::Wrong, ..Finding::slow(subject, found, cost, mend) }
+        Finding { state: State::Wrong, ..Finding::slow(subject, found, cost, fix) }
     }
 }
 
-impl Mend {
+impl Fix {
     /// A command or setting.
-    pub fn command(text: impl Into<String>) -> Mend {
-        Mend::Command(text.into())
+    pub fn command(text: impl Into<String>) -> Fix {
+        Fix::Command(text.into())
     }
 }

@@ -19,7 +19,7 @@ mod sockets;
 pub mod stores;
 mod system;
 
-pub use finding::{Finding, Mend, State};
+pub use finding::{Finding, Fix, State};
 pub use report::{report, sysctl_file};
 pub use system::System;
 

@@ -1,7 +1,7 @@
 //! Processors, memory and clocks, as the machine, its hypervisor and its control group provide
 //! them.
 
-use crate::finding::{Finding, Mend};
+use crate::finding::{Finding, Fix};
 use crate::system::System;
 
 /// Clocks that a program reads without a system call.
@@ -36,7 +36,7 @@ fn governor(system: &System) -> Finding {
             SUBJECT,
             governor,
             "cores begin slowly after a pause: the first answers take longer, and figures vary",
-            Mend::command("cpupower frequency-set --governor performance"),
+            Fix::command("cpupower frequency-set --governor performance"),
         ),
     }
 }
@@ -50,7 +50,7 @@ fn clock_source(system: &System) -> Finding {
             SUBJECT,
             source,
             "each look at the clock is a system call of a microsecond, several a request",
-            Mend::command(
+            Fix::command(
                 "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if the kernel offers it",
             ),
         ),
@@ -70,7 +70,7 @@ fn clock_set(system: &System) -> Finding {
             SUBJECT,
             "no service that sets it was found",
             "times in rows, tokens and certificates are judged by it; servers must agree on it",
-            Mend::command("apt-get install chrony"),
+            Fix::command("apt-get install chrony"),
         ),
     }
 }
@@ -109,7 +109,7 @@ fn processors(system: &System, group: &Group) -> Finding {
             SUBJECT,
             format!("{quota:.1} of {cores} (cpu.max of the control group)"),
             "what has used up its share stands still for the rest of each 100 ms: p99 shows it",
-            Mend::command(format!(
+            Fix::command(format!(
                 "whole cores without a quota (cpuset, or a CPU limit equal to the request); or server.workers = {}",
                 quota.floor().max(1.0)
             )),
@@ -134,7 +134,7 @@ fn memory(system: &System, group: &Group, limit_bytes: u64) -> Finding {
         SUBJECT,
         found,
         "the kernel ends the process before its own limit is reached",
-        Mend::command(format!(
+        Fix::command(format!(
             "memory.limit = \"{}MiB\", or {} of memory",
             (has.saturating_sub(MEMORY_BESIDE_BYTES) >> 20).max(64),
             gib(wanted)
@@ -150,7 +150,7 @@ fn pages(system: &System) -> Finding {
             SUBJECT,
             "never (memory.huge_pages = true asks for them)",
             "a look-up in a large table misses the TLB more often",
-            Mend::command("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+            Fix::command("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
         ),
         Some(text) => {
             let chosen = text.split(['[', ']']).nth(1).unwrap_or(&text).to_owned();
@@ -170,7 +170,7 @@ fn swap(system: &System) -> Option<Finding> {
             "swap",
             format!("{KEY} is {swappiness}"),
             "rows that were not asked for lately are read from the disk when they are",
-            Mend::Sysctl { key: KEY, value: "1".into() },
+            Fix::Sysctl { key: KEY, value: "1".into() },
         ),
     })
 }

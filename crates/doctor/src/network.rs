@@ -1,6 +1,6 @@
 //! Network cards: whether all cores share the work of receiving.
 
-use crate::finding::{Finding, Mend};
+use crate::finding::{Finding, Fix};
 use crate::system::System;
 use std::collections::BTreeSet;
 
@@ -35,14 +35,14 @@ fn queues(system: &System, card: &str) -> Finding {
         Finding::well(SUBJECT, format!("{found}, and pass packets on (RPS)"))
     } else {
         let all = mask(cores);
-        let mend = format!(
+        let fix = format!(
             "ethtool -L {card} combined {cores}; a card with fewer queues: echo {all} for each of /sys/class/net/{card}/queues/rx-*/rps_cpus"
         );
         Finding::slow(
             SUBJECT,
             found,
             "these cores are full with packets before the others are full with requests",
-            Mend::command(mend),
+            Fix::command(fix),
         )
     }
 }
@@ -81,7 +81,7 @@ fn interrupts(system: &System, card: &str) -> Finding {
             SUBJECT,
             format!("{card}: all {count} go to core {}", cores.iter().next().map_or("", String::as_str)),
             "one core receives for all others",
-            Mend::command("systemctl enable --now irqbalance"),
+            Fix::command("systemctl enable --now irqbalance"),
         ),
         (count, cores) => Finding::well(SUBJECT, format!("{card}: {count} to {cores} sets of cores")),
     }

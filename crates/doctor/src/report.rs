@@ -1,6 +1,6 @@
 //! Findings as text: for a terminal of 80 columns, and for sysctl.d.
 
-use crate::finding::{Finding, Mend, State};
+use crate::finding::{Finding, Fix, State};
 use std::fmt::Write;
 
 /// The width of a line.
@@ -25,10 +25,10 @@ pub fn report(findings: &[Finding]) -> String {
         if !finding.cost.is_empty() {
             wrap(&mut text, "", &format!("costs: {}", finding.cost));
         }
-        match &finding.mend {
-            Mend::Nothing => {}
-            Mend::Command(command) => wrap(&mut text, "", &format!("mend: {command}")),
-            Mend::Sysctl { key, value } => wrap(&mut text, "", &format!("mend: sysctl -w {key}='{value}'")),
+        match &finding.fix {
+            Fix::Nothing => {}
+            Fix::Command(command) => wrap(&mut text, "", &format!("mend: {command}")),
+            Fix::Sysctl { key, value } => wrap(&mut text, "", &format!("mend: sysctl -w {key}='{value}'")),
         }
     }
     text
@@ -63,7 +63,7 @@ pub fn sysctl_file(findings: &[Finding]) -> Option<String> {
     let mut text = "# Written by `forebay doctor --fix`.\n".to_owned();
     let before = text.len();
     for finding in findings {
-        if let Mend::Sysctl { key, value } = &finding.mend {
+        if let Fix::Sysctl { key, value } = &finding.fix {
             writeln!(text, "# {}: {}\n{key} = {value}", finding.subject, finding.found).ok()?;
         }
     }

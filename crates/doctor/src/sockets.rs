@@ -1,6 +1,6 @@
 //! Open files, listen backlogs and ports, which limit connections.
 
-use crate::finding::{Finding, Mend};
+use crate::finding::{Finding, Fix};
 use crate::system::System;
 
 /// Files needed besides connections: log, database, upstreams, those of threads.
@@ -35,7 +35,7 @@ fn files(system: &System, connections: u64) -> Finding {
             SUBJECT,
             format!("up to {limit} a process; {connections} connections need {wanted}"),
             format!("connections beyond about {} are not accepted", limit.saturating_sub(FILES_BESIDE)),
-            Mend::command(format!(
+            Fix::command(format!(
                 "LimitNOFILE={wanted} in the unit, or ulimit -Hn {wanted} before the start"
             )),
         ),
@@ -51,7 +51,7 @@ fn files_of_machine(system: &System, connections: u64) -> Option<Finding> {
             subject,
             format!("fs.file-max is {limit}"),
             "when all are in use, no program of the machine can open one",
-            Mend::Sysctl { key: "fs.file-max", value: wanted.to_string() },
+            Fix::Sysctl { key: "fs.file-max", value: wanted.to_string() },
         ),
     })
 }
@@ -64,7 +64,7 @@ fn queue(system: &System, subject: &'static str, key: &'static str) -> Finding {
             subject,
             format!("{key} is {length}"),
             format!("of a burst of new connections those beyond {length} wait a second or more to try again"),
-            Mend::Sysctl { key, value: BACKLOG.to_string() },
+            Fix::Sysctl { key, value: BACKLOG.to_string() },
         ),
     }
 }
@@ -86,6 +86,6 @@ fn ports(system: &System) -> Finding {
         SUBJECT,
         found,
         "a load test, or a proxy to one upstream, gets no more connections than that",
-        Mend::Sysctl { key: KEY, value: "1024 65535".into() },
+        Fix::Sysctl { key: KEY, value: "1024 65535".into() },
     )
 }

@@ -1,6 +1,6 @@
 //! The settings of the database and of the memory tier that a config names, queried from the servers.
 
-use crate::finding::{Finding, Mend};
+use crate::finding::{Finding, Fix};
 use forebay_database::{Options, Store};
 use forebay_redis::{Client, Facts, Need, Role, require};
 use forebay_value::Value;
@@ -45,7 +45,7 @@ pub async fn tier(url: &str, is_durable: bool) -> Vec<Finding> {
 }
 
 fn away(subject: &'static str, error: &dyn std::fmt::Display) -> Finding {
-    Finding::wrong(subject, error.to_string(), "the server waits for it", Mend::Nothing)
+    Finding::wrong(subject, error.to_string(), "the server waits for it", Fix::Nothing)
 }
 
 /// Queries the settings, and a description of each replication slot that no server uses.
@@ -69,7 +69,7 @@ fn kept_wal(settings: &BTreeMap<String, String>) -> Finding {
             "PostgreSQL",
             "max_slot_wal_keep_size is not set",
             "a slot would keep WAL without a bound, so each start of a server reads followed tables again",
-            Mend::command("ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf()"),
+            Fix::command("ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf()"),
         ),
         ("logical", mib) => Finding::well("PostgreSQL", format!("max_slot_wal_keep_size is {mib} MiB")),
         (level, _) => Finding::well(
@@ -86,7 +86,7 @@ fn idle(slot: &str) -> Finding {
         "PostgreSQL",
         format!("no server uses replication slot {slot}"),
         "PostgreSQL keeps WAL for it; the server that comes back reads what was changed meanwhile",
-        Mend::command(format!("if that server is gone for good: SELECT pg_drop_replication_slot('{name}')")),
+        Fix::command(format!("if that server is gone for good: SELECT pg_drop_replication_slot('{name}')")),
     )
 }
 
@@ -95,8 +95,8 @@ fn postgres(settings: &BTreeMap<String, String>) -> Vec<Finding> {
     let number = |name: &str| text(name).parse::<u64>().unwrap_or(0);
     let on = |name: &'static str, cost: &str| match text(name) {
         "off" => {
-            let mend = Mend::command(format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"));
-            Finding::wrong("PostgreSQL", format!("{name} is off"), cost, mend)
+            let fix = Fix::command(format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"));
+            Finding::wrong("PostgreSQL", format!("{name} is off"), cost, fix)
         }
         value => Finding::well("PostgreSQL", format!("{name} is {value}")),
     };
@@ -104,8 +104,8 @@ fn postgres(settings: &BTreeMap<String, String>) -> Vec<Finding> {
         if is_enough {
             return Finding::well("PostgreSQL", found);
         }
-        let mend = Mend::command(format!("ALTER SYSTEM SET {name} = '{wanted}', then restart PostgreSQL"));
-        Finding::slow("PostgreSQL", found, cost, mend)
+        let fix = Fix::command(format!("ALTER SYSTEM SET {name} = '{wanted}', then restart PostgreSQL"));
+        Finding::slow("PostgreSQL", found, cost, fix)
     };
     let buffers = number("shared_buffers");
     let (wal_mib, connections) = (number("max_wal_size"), number("max_connections"));
@@ -152,7 +152,7 @@ fn redis(facts: &Facts, is_durable: bool) -> Vec<Finding> {
             SUBJECT,
             format!("{at}: maxmemory-policy {policy}"),
             "it may evict writes that are not in the database: Forebay refuses it",
-            Mend::command("CONFIG SET maxmemory-policy noeviction"),
+            Fix::command("CONFIG SET maxmemory-policy noeviction"),
         ),
     }];
     findings.push(match facts.maxmemory_bytes {
@@ -160,7 +160,7 @@ fn redis(facts: &Facts, is_durable: bool) -> Vec<Finding> {
             SUBJECT,
             format!("{at}: maxmemory is not set"),
             "it grows until the kernel ends it; with a limit Forebay evicts drained rows",
-            Mend::command("CONFIG SET maxmemory to three quarters of its memory"),
+            Fix::command("CONFIG SET maxmemory to three quarters of its memory"),
         ),
         bytes => Finding::well(SUBJECT, format!("{at}: maxmemory is {} MiB", bytes >> 20)),
     });
@@ -169,7 +169,7 @@ fn redis(facts: &Facts, is_durable: bool) -> Vec<Finding> {
             Ok(()) => Finding::well(SUBJECT, format!("{at}: a write can be on disk when it is answered")),
             Err(error) => {
                 let cost = "the server refuses to start with durability = \"sync\"";
-                Finding::wrong(SUBJECT, error.to_string(), cost, Mend::Nothing)
+                Finding::wrong(SUBJECT, error.to_string(), cost, Fix::Nothing)
             }
         });
     }
@@ -230,7 +230,7 @@ mod tests {
     fn an_idle_slot_is_named_with_what_removes_it() {
         let finding = idle("forebay_1_5, which holds back 3 MB of WAL");
         assert!(finding.found.contains("forebay_1_5, which holds back 3 MB"), "{finding:?}");
-        let Mend::Command(mend) = finding.mend else { panic!("{finding:?}") };
-        assert!(mend.contains("pg_drop_replication_slot('forebay_1_5')"), "{mend}");
+        let Fix::Command(fix) = finding.fix else { panic!("{finding:?}") };
+        assert!(fix.contains("pg_drop_replication_slot('forebay_1_5')"), "{fix}");
     }
 }

@@ -1,6 +1,6 @@
 //! Each check against the files of a machine without problems, and of one with problems.
 
-use crate::{Finding, Mend, Needs, State, System, examine, report, sysctl_file};
+use crate::{Finding, Fix, Needs, State, System, examine, report, sysctl_file};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -61,13 +61,13 @@ fn examined(root: &Path, data: Option<&Path>) -> Vec<Finding> {
 fn a_sound_machine_has_nothing_to_mend() {
     let root = machine(&[]);
     for finding in examined(root.path(), None) {
-        assert_eq!((finding.state, finding.mend), (State::Well, Mend::Nothing), "{}", finding.subject);
+        assert_eq!((finding.state, finding.fix), (State::Well, Fix::Nothing), "{}", finding.subject);
     }
 }
 
 #[test]
 fn each_fault_is_named_with_its_mend() {
-    for (path, text, subject, state, mend) in [
+    for (path, text, subject, state, fix) in [
         (
             "proc/self/limits",
             "Max open files 1024 4096 files",
@@ -124,7 +124,7 @@ fn each_fault_is_named_with_its_mend() {
         let bad: Vec<&Finding> = found.iter().filter(|finding| finding.state != State::Well).collect();
         assert_eq!(bad.len(), 1, "{path}: {bad:?}");
         assert_eq!((bad[0].subject, bad[0].state), (subject, state), "{path}: {bad:?}");
-        assert!(!bad[0].cost.is_empty() && format!("{:?}", bad[0].mend).contains(mend), "{path}: {bad:?}");
+        assert!(!bad[0].cost.is_empty() && format!("{:?}", bad[0].fix).contains(fix), "{path}: {bad:?}");
     }
 }
 

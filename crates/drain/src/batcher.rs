@@ -24,10 +24,10 @@ use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict};
+use crate::queue::{IntentOutcomes, Limit, Queue, QueuePosition, QueueRead, RowKey, Schemas};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
-    Applied, Batch, Change, Holding, KeepLetters, Kind as DatabaseKind, Note, OnError, Priority, Store,
+    Applied, Batch, Change, DeadLetterStorage, Holding, Kind as DatabaseKind, Note, OnError, Priority, Store,
 };
 use forebay_log::Position;
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ pub(crate) struct Batcher<Q> {
     /// The size of the next batch, within the limits, from the duration of the last batch.
     rows_now: usize,
     /// `None`: to be read from the database.
-    place: Option<Place>,
+    place: Option<QueuePosition>,
     /// The batch behind the one that the database is applying, or the error that prevented it.
     ahead: Option<Result<Prepared, Error>>,
     /// A batch was refused: the records up to here are applied one by one.
@@ -52,7 +52,7 @@ pub(crate) struct Batcher<Q> {
     refuses_intents: bool,
     stopped: StoppedTables,
     /// Stores dead letters that the database does not accept.
-    letters: Option<Arc<dyn KeepLetters>>,
+    letters: Option<Arc<dyn DeadLetterStorage>>,
     /// The positions of batches whose outcome is unknown, with their rows when changes may have been refused.
     uncertain: Vec<(Reached, Vec<RowKey>)>,
 }
@@ -138,7 +138,7 @@ impl<Q: Queue> Batcher<Q> {
         database: Store,
         rows_limit: usize,
         own: Arc<HashSet<String>>,
-        letters: Option<Arc<dyn KeepLetters>>,
+        letters: Option<Arc<dyn DeadLetterStorage>>,
     ) -> Batcher<Q> {
         let rows_limit = rows_limit.max(1);
         Batcher {
@@ -181,7 +181,7 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// The position that the database has reached: reads it, unless it is known.
-    pub(crate) async fn locate(&mut self) -> Result<Place, Error> {
+    pub(crate) async fn locate(&mut self) -> Result<QueuePosition, Error> {
         if let Some(place) = &self.place {
             return Ok(place.clone());
         }
@@ -192,7 +192,8 @@ impl<Q: Queue> Batcher<Q> {
             // The lost answer contained which changes were refused; a batch without a list of rows had none
             // refused.
             let rows: Vec<RowKey> = own.into_iter().flatten().collect();
-            let verdict = if rows.is_empty() { Verdict::But(Vec::new()) } else { Verdict::Unknown };
+            let verdict =
+                if rows.is_empty() { IntentOutcomes::But(Vec::new()) } else { IntentOutcomes::Unknown };
             self.queue.settle(&place.reached, &verdict).await;
             self.queue.undo(rows).await;
         }
@@ -254,7 +255,7 @@ impl<Q: Queue> Batcher<Q> {
         let others = self.place.as_ref().map(|place| place.drained).filter(|_| of.is_some());
         let until = uncoalesced.into_iter().chain(others).min();
         let taken = self.queue.read_after(after, Limit { rows, until }, &mut self.schemas).await?;
-        let Taken { mut changes, bytes, is_end, last, next } = taken;
+        let QueueRead { mut changes, bytes, is_end, last, next } = taken;
         let read = changes.len();
         self.stopped.retain(of.as_deref(), &mut changes, &self.schemas.list);
         let rows = changes.len();
@@ -338,7 +339,12 @@ impl<Q: Queue> Batcher<Q> {
             }
         };
         let stored = reached.all();
-        self.committed(rows, to, &applied, Place { drained, ..Place::new(Some(stored), reached.clone()) });
+        self.committed(
+            rows,
+            to,
+            &applied,
+            QueuePosition { drained, ..QueuePosition::new(Some(stored), reached.clone()) },
+        );
         let (dead, unwritten, refused) = (applied.dead, applied.unwritten, applied.refused.len() as u64);
         self.tell(&reached, applied, is_holding).await;
         // Up to the stored position, and not the padding behind it: if the log began behind the padding, the
@@ -358,7 +364,7 @@ impl<Q: Queue> Batcher<Q> {
             self.queue.note_held();
         }
         self.refuses_intents = !refused.is_empty();
-        self.queue.settle(reached, &Verdict::But(refused)).await;
+        self.queue.settle(reached, &IntentOutcomes::But(refused)).await;
         if !differing.is_empty() {
             let schemas = &self.schemas.list;
             let rows = differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
@@ -366,7 +372,7 @@ impl<Q: Queue> Batcher<Q> {
         }
     }
 
-    fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: Place) {
+    fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: QueuePosition) {
         self.stopped.agreed(&place.reached);
         self.uncertain.clear();
         self.uncoalesced_until = self.uncoalesced_until.filter(|until| to.is_some_and(|to| to < *until));
@@ -390,7 +396,7 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// Sends the database a sign of life of this drain, as a batch without changes: the position stays.
-    pub(crate) async fn beat(&mut self) -> Result<Outcome, Error> {
+    pub(crate) async fn heartbeat(&mut self) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let batch = sign_of_life(self.queue.id(), place.stored, &place.note, self.queue.opening());
         match self.database.apply(batch).await {
@@ -402,7 +408,7 @@ impl<Q: Queue> Batcher<Q> {
 
     async fn refused(
         &mut self,
-        before: &Place,
+        before: &QueuePosition,
         to: Option<Position>,
         rows: usize,
         tables: &[usize],
@@ -443,7 +449,11 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// The position was not where this drain had left it.
-    async fn fenced(&mut self, before: &Place, error: forebay_database::Error) -> Result<Outcome, Error> {
+    async fn fenced(
+        &mut self,
+        before: &QueuePosition,
+        error: forebay_database::Error,
+    ) -> Result<Outcome, Error> {
         self.forget_place();
         let positions = self.database.positions().await?;
         let stored = positions.iter().find(|stored| stored.log == self.queue.id());

@@ -2,10 +2,10 @@
 //! queues on Redis.
 
 use crate::batcher::Batcher;
+use crate::dead_letter_file::DeadLetterFile;
 use crate::embedded::{self, LogQueue};
-use crate::letter_file::LetterFile;
 use crate::remote;
-use crate::state::{DrainState, Moved, Settings, Shared, Status, Stop};
+use crate::state::{DrainProgress, DrainShared, DrainState, Settings, Status, Stop};
 use crate::{Error, Kind};
 use forebay_database::Store;
 use forebay_log::{Log, Position};
@@ -26,13 +26,13 @@ pub struct Drain {
 }
 
 struct Inner {
-    shared: Arc<Shared>,
-    source: Source,
+    shared: Arc<DrainShared>,
+    source: DrainedQueue,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The queue that is drained.
-enum Source {
+enum DrainedQueue {
     Log(Log),
     /// The number of shards.
     Queues(u16),
@@ -46,15 +46,16 @@ impl Drain {
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be started.
     pub fn start(log: Log, tables: Tables, database: Store, settings: Settings) -> Result<Drain, Error> {
-        let shared = Arc::new(Shared::new(&settings));
+        let shared = Arc::new(DrainShared::new(&settings));
         let is_own = |table: &&Arc<Table>| !table.shared() && !table.followed();
         let own = tables.all().iter().filter(is_own).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
         let queue = LogQueue::new(log.clone(), tables);
-        let letters = settings.letters.as_deref().map(|folder| Arc::new(LetterFile::new(folder)) as Arc<_>);
+        let letters =
+            settings.letters.as_deref().map(|folder| Arc::new(DeadLetterFile::new(folder)) as Arc<_>);
         let batcher = Batcher::new(queue, database, settings.batch_rows_max, own, letters);
-        let runner = embedded::Runner::new(batcher, shared.clone(), runtime()?);
-        Drain::spawn(shared, Source::Log(log), move || runner.run())
+        let runner = embedded::LogDrain::new(batcher, shared.clone(), runtime()?);
+        Drain::spawn(shared, DrainedQueue::Log(log), move || runner.run())
     }
 
     /// Starts a drain of the queues on Redis on its own thread, with its own connections. Any number of these
@@ -68,27 +69,27 @@ impl Drain {
         database: Store,
         settings: Settings,
     ) -> Result<Drain, Error> {
-        let shared = Arc::new(Shared::new(&settings));
+        let shared = Arc::new(DrainShared::new(&settings));
         let own =
             tables.all().iter().filter(|table| !table.shared()).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
         let queues = remote::Queues { queue: tables.queue(), link: client.link() };
-        let mut runner = remote::Runner::new(queues, database, shared.clone(), &settings, own);
+        let mut runner = remote::StreamDrain::new(queues, database, shared.clone(), &settings, own);
         let runtime = runtime()?;
-        let source = Source::Queues(tables.shard_count());
+        let source = DrainedQueue::Queues(tables.shard_count());
         let own = shared.clone();
         Drain::spawn(shared, source, move || {
             runtime.block_on(async {
                 let ended = own.unless_left(async { Ok(runner.run().await) }).await;
-                runner.give_up().await;
+                runner.release_leases().await;
                 ended.unwrap_or(Status::Stopped)
             })
         })
     }
 
     fn spawn(
-        shared: Arc<Shared>,
-        source: Source,
+        shared: Arc<DrainShared>,
+        source: DrainedQueue,
         run: impl FnOnce() -> Status + Send + 'static,
     ) -> Result<Drain, Error> {
         let own = shared.clone();
@@ -107,16 +108,16 @@ impl Drain {
     /// The drain's present state.
     pub fn state(&self) -> DrainState {
         let shared = &self.inner.shared;
-        let Moved { drained, status, since, stopped } = shared.moved.borrow().clone();
+        let DrainProgress { drained, status, since, stopped } = shared.progress.borrow().clone();
         let position = drained.all;
         let control = shared.control();
         let totals = shared.totals.lock().clone();
         let (shards, shards_held, backlog_bytes, backlog_rows) = match &self.inner.source {
-            Source::Log(log) => {
+            DrainedQueue::Log(log) => {
                 let bytes = log.end().0.saturating_sub(position.0);
                 (1, 1, bytes, backlog_rows(bytes, totals.rows, totals.bytes))
             }
-            Source::Queues(shards) => (*shards, totals.shards_held, 0, Some(totals.backlog_rows)),
+            DrainedQueue::Queues(shards) => (*shards, totals.shards_held, 0, Some(totals.backlog_rows)),
         };
         let status = match status {
             Status::Starting | Status::Running if control.elsewhere => Status::Elsewhere,
@@ -178,11 +179,12 @@ impl Drain {
     /// [`Kind::TableStopped`] when only changes of stopped tables are missing in the database.
     pub fn drain_to(&self, position: Position) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let shared = self.inner.shared.clone();
-        let mut moved = shared.moved.subscribe();
+        let mut progress = shared.progress.subscribe();
         shared.want(position);
         async move {
-            let is_over = |moved: &Moved| moved.drained.others >= position || moved.status.has_ended();
-            let seen = moved.wait_for(is_over).await.expect("the sender is in `shared`").clone();
+            let is_over =
+                |progress: &DrainProgress| progress.drained.others >= position || progress.status.has_ended();
+            let seen = progress.wait_for(is_over).await.expect("the sender is in `shared`").clone();
             let at = seen.drained.all;
             if at >= position {
                 return Ok(());
@@ -200,19 +202,19 @@ impl Drain {
     /// # Errors
     /// As [`Drain::drain_to`].
     pub async fn drain_all(&self) -> Result<(), Error> {
-        if let Source::Log(log) = &self.inner.source {
+        if let DrainedQueue::Log(log) = &self.inner.source {
             return self.drain_to(log.end()).await;
         }
         let shared = self.inner.shared.clone();
-        let (request, mut answered, mut moved) =
-            (shared.ask_for_all(), shared.answered(), shared.moved.subscribe());
+        let (request, mut answered, mut progress) =
+            (shared.ask_for_all(), shared.answered(), shared.progress.subscribe());
         tokio::select! {
             // Neither fails: the senders are in `shared`.
             _ = answered.wait_for(|answered| *answered >= request) => {
-                let seen = shared.moved.borrow().clone();
+                let seen = shared.progress.borrow().clone();
                 if seen.stopped.is_empty() { Ok(()) } else { Err(table_stopped(&seen)) }
             }
-            seen = moved.wait_for(|moved| moved.status.has_ended()) => {
+            seen = progress.wait_for(|progress| progress.status.has_ended()) => {
                 let status = seen.expect("the sender is in `shared`").status.clone();
                 Err(ended(&shared, &status, format_args!("before everything was drained")))
             }
@@ -223,9 +225,9 @@ impl Drain {
     /// [`Stop::Finish`] into [`Stop::Leave`], when finishing takes too long.
     pub async fn stop(&self, mode: Stop) -> DrainState {
         self.inner.shared.change(|control| control.stop = Some(mode));
-        let mut moved = self.inner.shared.moved.subscribe();
+        let mut progress = self.inner.shared.progress.subscribe();
         // Fails only when the sender is dropped, and `self` owns it.
-        let _ = moved.wait_for(|moved| moved.status.has_ended()).await;
+        let _ = progress.wait_for(|progress| progress.status.has_ended()).await;
         self.state()
     }
 }
@@ -238,13 +240,13 @@ fn no_thread(source: std::io::Error) -> Error {
     Error::caused(Kind::Stopped, "cannot start the drain", source)
 }
 
-fn ended(shared: &Shared, status: &Status, when: std::fmt::Arguments<'_>) -> Error {
+fn ended(shared: &DrainShared, status: &Status, when: std::fmt::Arguments<'_>) -> Error {
     let reason = shared.totals.lock().last_error.clone().unwrap_or_else(|| "it was stopped".into());
     let kind = if *status == Status::Fenced { Kind::Fenced } else { Kind::Stopped };
     Error::new(kind, format!("the drain has ended {when}: {reason}"))
 }
 
-fn table_stopped(seen: &Moved) -> Error {
+fn table_stopped(seen: &DrainProgress) -> Error {
     Error::new(Kind::TableStopped, seen.stopped_reason().unwrap_or("a table is stopped"))
 }
 

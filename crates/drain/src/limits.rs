@@ -59,7 +59,7 @@ pub const IDLE_MS: u64 = 50;
 
 /// How often a server that writes nothing renews its claim: four times within the time that a claim on tables
 /// lasts.
-pub const BEAT: Duration = Duration::from_secs(5);
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// How long the drain waits in each round for the rows that memory dropped and that the drain reads again.
 pub const READ_MS: u64 = 20;
@@ -96,7 +96,7 @@ pub const STORED_ROWS: usize = 256;
 pub const EXAMPLES: usize = 20;
 
 const _: () = assert!(BATCH_ROWS_MIN < BATCH_ROWS_DEFAULT);
-const _: () = assert!(BEAT.as_millis() as u64 * 4 <= forebay_database::limits::CLAIM_MS);
+const _: () = assert!(HEARTBEAT.as_millis() as u64 * 4 <= forebay_database::limits::CLAIM_MS);
 const _: () = assert!(BACK_OFF_FIRST_MS < BACK_OFF_LAST_MS);
 
 /// How often the follower polls the database for changes by other programs: half of the tenth of a second

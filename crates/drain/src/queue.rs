@@ -39,7 +39,7 @@ pub(crate) trait Queue {
     /// # Errors
     /// Also when queue and database do not belong together: continuing would skip records or write them
     /// twice.
-    async fn locate(&mut self, database: &Store) -> Result<Place, Error>;
+    async fn locate(&mut self, database: &Store) -> Result<QueuePosition, Error>;
 
     /// Records behind `after`, at most `limit`. Empty when no records are durable there.
     async fn read_after(
@@ -47,7 +47,7 @@ pub(crate) trait Queue {
         after: Position,
         limit: Limit,
         schemas: &mut Schemas,
-    ) -> Result<Taken, Error>;
+    ) -> Result<QueueRead, Error>;
 
     /// The database has made everything before `position` durable: the queue may delete it, except for held
     /// changes. False: this drain no longer owns the queue.
@@ -55,7 +55,7 @@ pub(crate) trait Queue {
 
     /// Reports the outcome of intents, once the database has `reached`, to the clients that wait for them.
     /// Called before [`Queue::release`].
-    async fn settle(&mut self, reached: &Reached, verdict: &Verdict);
+    async fn settle(&mut self, reached: &Reached, verdict: &IntentOutcomes);
 
     /// Sets which tables are stopped: their intents are answered.
     fn set_stopped(&self, stopped: &[StoppedTable]);
@@ -86,7 +86,7 @@ pub(crate) trait Queue {
 
 /// The outcome of a batch's intents.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum IntentOutcomes {
     /// All were applied except these, which are in the order of the queue.
     But(Vec<Refused>),
     /// The answer was lost, so it is unknown which of them were refused.
@@ -98,7 +98,7 @@ pub(crate) type RowKey = (Arc<Schema>, Value);
 
 /// The position that the database has reached in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     /// The stored position of this queue; `None`: none yet.
     pub stored: Option<Position>,
     /// The note stored beside the position.
@@ -110,11 +110,11 @@ pub(crate) struct Place {
     pub drained: Position,
 }
 
-impl Place {
+impl QueuePosition {
     /// From the database's stored position.
-    pub(crate) fn new(stored: Option<Position>, reached: Reached) -> Place {
+    pub(crate) fn new(stored: Option<Position>, reached: Reached) -> QueuePosition {
         let note = reached.note();
-        Place { stored, note, drained: reached.others, reached }
+        QueuePosition { stored, note, drained: reached.others, reached }
     }
 
     /// Everything before it is in the database, of all tables.
@@ -134,7 +134,7 @@ pub(crate) struct Limit {
 
 /// Changes in the order of the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct QueueRead {
     pub changes: Vec<Change>,
     /// The size of the records in the queue.
     pub bytes: u64,

@@ -162,7 +162,7 @@ fn began(log: &Log, start: Start) -> Result<Start, Error> {
 ///
 /// # Errors
 /// [`Kind::Database`]: also when the stored position has changed.
-pub async fn beat(log: &Log, store: &Store, reached: &Reached) -> Result<(), Error> {
+pub async fn heartbeat(log: &Log, store: &Store, reached: &Reached) -> Result<(), Error> {
     let batch = sign_of_life(log.id().0, Some(reached.all()), &reached.note(), opening(log));
     store.apply(batch).await?;
     Ok(())
@@ -172,8 +172,8 @@ pub async fn beat(log: &Log, store: &Store, reached: &Reached) -> Result<(), Err
 ///
 /// # Errors
 /// [`Kind::Database`].
-pub async fn give_back(log: &Log, store: &Store) -> Result<(), Error> {
-    Ok(store.give_back(log.id().0, &opening(log)).await?)
+pub async fn release_claim(log: &Log, store: &Store) -> Result<(), Error> {
+    Ok(store.release_claim(log.id().0, &opening(log)).await?)
 }
 
 fn judge(

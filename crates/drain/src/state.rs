@@ -228,14 +228,14 @@ impl Totals {
 
 /// The drain's position and status.
 #[derive(Debug, Clone)]
-pub(crate) struct Moved {
+pub(crate) struct DrainProgress {
     pub drained: Drained,
     pub status: Status,
     pub since: Timestamp,
     pub stopped: Vec<StoppedTable>,
 }
 
-impl Moved {
+impl DrainProgress {
     /// Why callers that wait for a position need not wait longer, if a table is stopped.
     pub(crate) fn stopped_reason(&self) -> Option<&str> {
         self.stopped.first().map(|stopped| stopped.reason.as_str())
@@ -244,12 +244,12 @@ impl Moved {
 
 /// The state that the drain's thread and its handles share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DrainShared {
     pub control: Mutex<Control>,
     pub wake: Condvar,
     pub totals: Mutex<Totals>,
     /// Position and status: `drain_to` and `stop` wait on it.
-    pub moved: watch::Sender<Moved>,
+    pub progress: watch::Sender<DrainProgress>,
     /// Why the drain has started before its window.
     early: Mutex<Option<String>>,
     /// Whether a batch is in hand: what `pause` waits on.
@@ -269,9 +269,9 @@ impl Drop for InHand<'_> {
     }
 }
 
-impl Shared {
-    pub(crate) fn new(settings: &Settings) -> Shared {
-        Shared {
+impl DrainShared {
+    pub(crate) fn new(settings: &Settings) -> DrainShared {
+        DrainShared {
             control: Mutex::new(Control {
                 paused: settings.paused,
                 window: settings.window,
@@ -283,7 +283,7 @@ impl Shared {
             }),
             wake: Condvar::new(),
             totals: Mutex::default(),
-            moved: watch::Sender::new(Moved {
+            progress: watch::Sender::new(DrainProgress {
                 drained: Drained::default(),
                 status: Status::Starting,
                 since: Timestamp::now(),
@@ -311,7 +311,7 @@ impl Shared {
         let control = self.control();
         let now = Timestamp::now();
         let opening = control.window?.opening(now);
-        let is_asked = self.moved.borrow().drained.others < control.wanted || self.unanswered().is_some();
+        let is_asked = self.progress.borrow().drained.others < control.wanted || self.unanswered().is_some();
         let may = control.stop.is_some() || is_asked || control.is_early || opening.has_begun(now);
         (!may).then_some(opening)
     }
@@ -347,7 +347,7 @@ impl Shared {
 
     /// Starts a batch. `None` while paused (unless the drain is to finish), outside the window, and when
     /// other processes drain. Called only when nothing else is to be waited for: what is appended after
-    /// [`Shared::pause`] has resolved is in no batch that began before.
+    /// [`DrainShared::pause`] has resolved is in no batch that began before.
     pub(crate) fn begin(&self) -> Option<InHand<'_>> {
         if self.awaited().is_some() {
             return None;
@@ -403,7 +403,7 @@ impl Shared {
     }
 
     /// Asks for everything in the queues to be drained; returns the number to wait for in
-    /// [`Shared::answered`].
+    /// [`DrainShared::answered`].
     pub(crate) fn ask_for_all(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -425,28 +425,28 @@ impl Shared {
 
     /// Publishes what the drain does now.
     pub(crate) fn set_status(&self, status: Status) {
-        self.moved.send_if_modified(|moved| {
-            if moved.status == status {
+        self.progress.send_if_modified(|progress| {
+            if progress.status == status {
                 return false;
             }
-            (moved.status, moved.since) = (status, Timestamp::now());
+            (progress.status, progress.since) = (status, Timestamp::now());
             true
         });
     }
 
     /// Publishes which tables are stopped.
     pub(crate) fn set_stopped(&self, stopped: Vec<StoppedTable>) {
-        self.moved.send_if_modified(|moved| {
-            if moved.stopped == stopped {
+        self.progress.send_if_modified(|progress| {
+            if progress.stopped == stopped {
                 return false;
             }
-            moved.stopped = stopped;
+            progress.stopped = stopped;
             true
         });
     }
 
     pub(crate) fn set_drained(&self, drained: Drained) {
-        self.moved.send_modify(|moved| moved.drained = drained);
+        self.progress.send_modify(|progress| progress.drained = drained);
     }
 
     /// Waits for `time`, or until a control changes.

@@ -44,7 +44,7 @@ pub struct Client {
 
 /// The client that a field names: its address, its number of hops from the end of the list, and its scheme
 /// if the field gives one.
-struct Named {
+struct NamedClient {
     address: IpAddr,
     hop: usize,
     is_secure: Option<bool>,
@@ -110,22 +110,22 @@ fn list<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>, name: &str) -> Op
 
 /// The client in a list of hops, ordered from the first hop to the last: the last hop that is no trusted
 /// proxy, or the first hop when all are trusted proxies.
-fn named(hops: &[(Option<IpAddr>, Option<bool>)], trusted: &Networks) -> Named {
+fn named(hops: &[(Option<IpAddr>, Option<bool>)], trusted: &Networks) -> NamedClient {
     for (hop, (address, is_secure)) in hops.iter().rev().enumerate() {
         let address = address.unwrap_or(UNKNOWN);
         if hop + 1 == hops.len() || !trusted.contains(address) {
-            return Named { address, hop, is_secure: *is_secure };
+            return NamedClient { address, hop, is_secure: *is_secure };
         }
     }
-    Named { address: UNKNOWN, hop: 0, is_secure: None }
+    NamedClient { address: UNKNOWN, hop: 0, is_secure: None }
 }
 
-fn forwarded_for(list: Option<&str>, trusted: &Networks) -> Named {
+fn forwarded_for(list: Option<&str>, trusted: &Networks) -> NamedClient {
     let hops = list.unwrap_or_default().split(',').map(str::trim).filter(|hop| !hop.is_empty());
     named(&hops.map(|hop| (address(hop), None)).collect::<Vec<_>>(), trusted)
 }
 
-fn forwarded(list: Option<&str>, trusted: &Networks) -> Named {
+fn forwarded(list: Option<&str>, trusted: &Networks) -> NamedClient {
     named(&list.and_then(elements).unwrap_or_default(), trusted)
 }
 

@@ -12,7 +12,7 @@ mod deferred_answers;
 use crate::Service;
 use crate::client::Origin;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
-use crate::local::{ConnectionKey, Counted, Local, Registration, Shared, Stopping};
+use crate::local::{ConnectionKey, Counted, Registration, ServerState, Stopping, WorkerState};
 use crate::output::{Flush, Output, Pumped, SlotId};
 use crate::pending::DeferredAnswers;
 use crate::reject::Reject;
@@ -48,17 +48,17 @@ pub(crate) enum Phase {
 
 /// How a connection continues after HTTP/1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextProtocol {
     Nothing,
     Http2,
     Tunnel,
 }
 
 /// A connection that continues in another protocol, and the input of that protocol that was already read.
-pub(crate) struct Begun<S: Service, T: Transport> {
+pub(crate) struct ContinuedConnection<S: Service, T: Transport> {
     pub(crate) stream: T,
     pub(crate) origin: Origin,
-    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<ServerState<S>>,
     pub(crate) counted: Counted,
     pub(crate) input: Vec<u8>,
 }
@@ -77,7 +77,7 @@ pub(crate) enum Ending {
 pub(crate) struct Connection<S: Service, T: Transport> {
     stream: T,
     pub(crate) origin: Origin,
-    pub(crate) shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<ServerState<S>>,
     place: Option<Registration>,
     pub(crate) phase: Phase,
     pub(crate) stage: Stage,
@@ -97,7 +97,7 @@ pub(crate) struct Connection<S: Service, T: Transport> {
 }
 
 impl<S: Service, T: Transport> Connection<S, T> {
-    pub(crate) fn new(stream: T, origin: Origin, shared: Arc<Shared<S>>, counted: Counted) -> Self {
+    pub(crate) fn new(stream: T, origin: Origin, shared: Arc<ServerState<S>>, counted: Counted) -> Self {
         Connection {
             stream,
             origin,
@@ -118,14 +118,14 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// The parts with which [`Next`] continues; for a tunnel also its other side.
-    pub(crate) fn into_begun(self) -> (Begun<S, T>, Option<Box<Upgraded>>) {
+    /// The parts with which [`NextProtocol`] continues; for a tunnel also its other side.
+    pub(crate) fn into_continued(self) -> (ContinuedConnection<S, T>, Option<Box<Upgraded>>) {
         let Connection { stream, origin, shared, counted, input, stage, .. } = self;
         let upgraded = if let Stage::Tunnel(upgraded) = stage { Some(upgraded) } else { None };
-        (Begun { stream, origin, shared, counted, input }, upgraded)
+        (ContinuedConnection { stream, origin, shared, counted, input }, upgraded)
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
+    fn drive(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) -> Poll<()> {
         let key = match &self.place {
             Some(place) => place.key(),
             None => {
@@ -158,13 +158,18 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Replaces the service and the limits by the server's present ones, for requests from now on.
     #[cold]
-    fn renew(&mut self, local: &Local) {
+    fn renew(&mut self, local: &WorkerState) {
         if let Some(shared) = local.shared() {
             self.shared = shared;
         }
     }
 
-    fn serve(&mut self, cx: &mut Context<'_>, local: &mut Local, key: ConnectionKey) -> Poll<io::Result<()>> {
+    fn serve(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: &mut WorkerState,
+        key: ConnectionKey,
+    ) -> Poll<io::Result<()>> {
         for _ in 0..TURNS_PER_POLL {
             if self.unparsed {
                 self.consume_input(local);
@@ -224,7 +229,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// Reads once. Complete requests are answered; the rest is stored in the connection's own buffer.
-    fn read(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<usize>> {
+    fn read(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) -> Poll<io::Result<usize>> {
         let mut scratch = local.take_scratch();
         let mut buffer = ReadBuf::new(&mut scratch);
         let result = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
@@ -250,7 +255,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     fn flush_output(
         &mut self,
         cx: &mut Context<'_>,
-        local: &mut Local,
+        local: &mut WorkerState,
         key: ConnectionKey,
     ) -> io::Result<()> {
         let gate = &self.shared.gate;
@@ -289,7 +294,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     fn pump_streams(
         &mut self,
         cx: &mut Context<'_>,
-        local: &mut Local,
+        local: &mut WorkerState,
         key: ConnectionKey,
     ) -> io::Result<()> {
         for _ in 0..TURNS_PER_POLL {
@@ -338,12 +343,12 @@ impl<S: Service, T: Transport> Connection<S, T> {
             || self.stage.is_full()
     }
 
-    fn lingering(&self, local: &Local) -> Phase {
+    fn lingering(&self, local: &WorkerState) -> Phase {
         let linger_ms = if local.stopping == Stopping::No { LINGER_MS } else { STOP_LINGER_MS };
         Phase::Lingering { left_bytes: LINGER_BYTES, until_ms: local.now_ms + linger_ms }
     }
 
-    fn linger(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<io::Result<()>> {
+    fn linger(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) -> Poll<io::Result<()>> {
         while let Phase::Lingering { left_bytes, until_ms } = self.phase {
             let mut scratch = local.take_scratch();
             let mut buffer = ReadBuf::new(&mut scratch);
@@ -380,7 +385,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// The deadline of the present phase.
-    fn deadline(&self, local: &Local) -> u64 {
+    fn deadline(&self, local: &WorkerState) -> u64 {
         let limits = &self.shared.limits;
         // The deadline of a request body applies whatever its answer waits for.
         let sending = || match &self.stage {
@@ -400,7 +405,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// Acts on an expired deadline. Breaks when the connection must be dropped at once.
-    fn overdue(&mut self, local: &mut Local) -> std::ops::ControlFlow<()> {
+    fn overdue(&mut self, local: &mut WorkerState) -> std::ops::ControlFlow<()> {
         self.deadline_ms = u64::MAX;
         let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
         match self.phase {
@@ -434,15 +439,15 @@ pub(crate) const PANICKED: Reject = Reject::new(500, "the handler failed");
 pub(crate) const NO_TUNNEL: Reject = Reject::new(503, "this connection cannot change its protocol now");
 
 impl<S: Service, T: Transport> Future for Connection<S, T> {
-    type Output = Next;
+    type Output = NextProtocol;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<NextProtocol> {
         let connection = self.get_mut();
-        let done = Local::with(|local| connection.drive(cx, local)).unwrap_or(Poll::Ready(()));
+        let done = WorkerState::with(|local| connection.drive(cx, local)).unwrap_or(Poll::Ready(()));
         done.map(|()| match connection.phase {
-            Phase::Http2 => Next::Http2,
-            Phase::Tunnel => Next::Tunnel,
-            _ => Next::Nothing,
+            Phase::Http2 => NextProtocol::Http2,
+            Phase::Tunnel => NextProtocol::Tunnel,
+            _ => NextProtocol::Nothing,
         })
     }
 }

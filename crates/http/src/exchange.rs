@@ -10,7 +10,7 @@ use crate::client::Origin;
 use crate::connection::{Connection, Ending, PANICKED, Phase};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::METHOD_BYTES_MAX;
-use crate::local::{Local, Shared, Stopping};
+use crate::local::{ServerState, Stopping, WorkerState};
 use crate::method::Method;
 use crate::networks::Networks;
 use crate::parse::{Framing, RequestHead, Version, field_slots, parse_head};
@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl<S: Service, T: Transport> Connection<S, T> {
     /// Consumes from the connection's own buffer.
-    pub(crate) fn consume_input(&mut self, local: &mut Local) {
+    pub(crate) fn consume_input(&mut self, local: &mut WorkerState) {
         if self.is_blocked() {
             return;
         }
@@ -40,7 +40,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Updates the state after consuming: the rest is either an incomplete request (read more) or was left
     /// because of back-pressure.
-    pub(crate) fn settle_input(&mut self, consumed: bool, local: &Local) {
+    pub(crate) fn settle_input(&mut self, consumed: bool, local: &WorkerState) {
         let left = self.input.len();
         self.unparsed = left > 0 && self.is_blocked();
         match &mut self.stage {
@@ -76,7 +76,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// Answers all complete requests at the start of `input`; returns the number of bytes consumed.
-    pub(crate) fn consume(&mut self, input: &[u8], local: &mut Local) -> usize {
+    pub(crate) fn consume(&mut self, input: &[u8], local: &mut WorkerState) -> usize {
         let mut used = 0;
         while used < input.len() && self.phase == Phase::Serving && !self.is_blocked() {
             let rest = &input[used..];
@@ -98,7 +98,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// Answers one request from the start of `input`; returns 0 when it is not complete.
-    fn take_request(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
+    fn take_request(&mut self, input: &[u8], local: &mut WorkerState) -> Result<usize, Reject> {
         let mut slots = field_slots();
         let Some(head) = parse_head(input, &self.shared.limits, &mut slots)? else { return Ok(0) };
         if let Framing::Length(length) = head.framing {
@@ -119,7 +119,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         &mut self,
         head: &RequestHead<'_>,
         input: &[u8],
-        local: &mut Local,
+        local: &mut WorkerState,
     ) -> Result<usize, Reject> {
         let has_begun = input.len() > head.length;
         // In stage `Body` the service was already asked; that request waits for the rest of its bytes.
@@ -154,7 +154,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Calls the service with a streamed body.
     #[inline(never)]
-    fn begin_streaming(&mut self, head: &RequestHead<'_>, bytes_max: u64, local: &mut Local) {
+    fn begin_streaming(&mut self, head: &RequestHead<'_>, bytes_max: u64, local: &mut WorkerState) {
         let (mut intake, stream) = Intake::new(head.framing, bytes_max, &self.shared.limits, local.now_ms);
         let stream = Cell::new(Some(stream));
         self.stage = Stage::default();
@@ -212,7 +212,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Decodes chunks from the start of `input`; the last chunk completes the request, which is then
     /// answered.
-    fn take_chunks(&mut self, input: &[u8], local: &mut Local) -> Result<usize, Reject> {
+    fn take_chunks(&mut self, input: &[u8], local: &mut WorkerState) -> Result<usize, Reject> {
         let Stage::Chunked(mut chunked) = std::mem::take(&mut self.stage) else { return Ok(0) };
         match chunked.decoder.feed(input, &mut chunked.body, &self.shared.limits)? {
             Progress::More => {
@@ -233,7 +233,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Sends `100 Continue` to a client that waits for it; a client that has begun its body does not wait
     /// (RFC 9110 section 10.1.1).
-    fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut Local) {
+    fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut WorkerState) {
         if head.expects_continue && !has_begun {
             self.output.tail(&mut local.pool).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -248,7 +248,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         body: &[u8],
         stream: Option<&Cell<Option<BodyStream>>>,
         is_last: bool,
-        local: &mut Local,
+        local: &mut WorkerState,
     ) {
         self.answer(head, body, stream, is_last, local);
     }
@@ -261,7 +261,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         body: &[u8],
         stream: Option<&Cell<Option<BodyStream>>>,
         is_last: bool,
-        local: &mut Local,
+        local: &mut WorkerState,
     ) {
         local.requests += 1;
         let stops = local.stopping > Stopping::No && is_last;
@@ -271,7 +271,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             (true, Version::Http10) => Persistence::KeepAnnounced,
         };
         let form = Form { persistence, head_only: head.method == Method::Head, version: head.version };
-        let Shared { service, trusted, .. } = &*self.shared;
+        let ServerState { service, trusted, .. } = &*self.shared;
         let (request, service) =
             (request(head, body, stream, self.origin, trusted, local.worker), &**service);
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);
@@ -293,7 +293,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// Answers with an error of the engine and takes no further requests.
-    pub(crate) fn reject(&mut self, reject: Reject, local: &mut Local) {
+    pub(crate) fn reject(&mut self, reject: Reject, local: &mut WorkerState) {
         local.requests += 1;
         let form = Form { persistence: Persistence::Close, head_only: false, version: Version::Http11 };
         let mut answer = Answer::new(self.output.tail(&mut local.pool), &local.stamp, form);

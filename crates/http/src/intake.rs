@@ -103,7 +103,7 @@ impl Drop for BodyStream {
 enum Left {
     Bytes(u64),
     /// The body ends when [`Intake::end`] is called; the number of bytes that the body may still have.
-    Told(u64),
+    UntilEnded(u64),
     /// The decoder, and limits with the number of bytes that the body may still have.
     Chunked(ChunkedDecoder, Limits),
 }
@@ -141,10 +141,10 @@ impl Intake {
 
     /// Creates both ends of the pipe for a body of at most `bytes_max` that ends when [`Intake::end`] is
     /// called; `length` is the length that the client announced.
-    pub(crate) fn until_told(length: Option<u64>, bytes_max: u64, now_ms: u64) -> (Intake, BodyStream) {
+    pub(crate) fn until_ended(length: Option<u64>, bytes_max: u64, now_ms: u64) -> (Intake, BodyStream) {
         let pipe = Arc::new(Mutex::new(Pipe::default()));
         let stream = BodyStream { pipe: pipe.clone(), length };
-        let left = Left::Told(bytes_max);
+        let left = Left::UntilEnded(bytes_max);
         (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
     }
 
@@ -191,8 +191,8 @@ impl Intake {
                 *left -= count as u64;
                 Ok((count, *left == 0))
             }
-            Left::Told(left) if *left < input.len() as u64 => Err(BODY_TOO_LARGE),
-            Left::Told(left) => {
+            Left::UntilEnded(left) if *left < input.len() as u64 => Err(BODY_TOO_LARGE),
+            Left::UntilEnded(left) => {
                 pipe.bytes.extend_from_slice(input);
                 *left -= input.len() as u64;
                 Ok((input.len(), false))

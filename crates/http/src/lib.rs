@@ -58,7 +58,7 @@ mod connection;
 mod date;
 mod deferred;
 mod exchange;
-mod held_answers;
+mod gate;
 mod http2;
 mod inherited;
 mod intake;
@@ -90,7 +90,7 @@ use std::pin::Pin;
 pub use answer::{Answer, Head, HeaderLines, InvalidField, Reply, reason};
 pub use client::{Client, Origin, UNKNOWN};
 pub use deferred::{OwnedRequest, detached};
-pub use held_answers::Gate;
+pub use gate::Gate;
 pub use inherited::Inherited;
 pub use intake::{BodyBroken, BodyStream};
 pub use limits::Limits;
@@ -101,7 +101,7 @@ pub use reject::Refused;
 pub use request::{Label, Request};
 pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
-pub use streamed::{BodySource, Filled, Given, Streamed};
+pub use streamed::{BodySource, Filled, ServiceAnswer, Streamed};
 pub use target::{DecodeError, percent_decode, query_pairs};
 pub use tls::ACME_PROTOCOL;
 pub use upgraded::{Duplex, TunnelEnd, Upgraded};
@@ -115,7 +115,7 @@ pub enum Outcome {
     /// already written is discarded.
     Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
     /// As `Later`, for an answer whose body may be streamed.
-    Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
+    Streamed(Pin<Box<dyn Future<Output = ServiceAnswer> + Send>>),
 }
 
 /// Answers requests. All workers share one instance.

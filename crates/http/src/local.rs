@@ -6,7 +6,7 @@
 //! marks. Leaves the meaning of a deadline to the code that sets it, and threads to [`crate::worker`].
 
 use crate::date::Stamp;
-use crate::held_answers::Gate;
+use crate::gate::Gate;
 use crate::limits::{Limits, READ_BYTES, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
 use crate::output::Pool;
@@ -26,12 +26,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 thread_local! {
-    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+    static LOCAL: RefCell<Option<WorkerState>> = const { RefCell::new(None) };
 }
 
 /// What every connection of a server refers to. Immutable: a change replaces the whole value.
 #[derive(Debug)]
-pub(crate) struct Shared<S> {
+pub(crate) struct ServerState<S> {
     pub(crate) service: Arc<S>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) limits: Limits,
@@ -65,9 +65,9 @@ struct Entry {
 }
 
 /// One worker's state that all of its connections share.
-pub(crate) struct Local {
+pub(crate) struct WorkerState {
     pub(crate) worker: usize,
-    /// The read buffer ([`Local::take_scratch`]); its content is never used across a return to the runtime.
+    /// The read buffer ([`WorkerState::take_scratch`]); its content is never used across a return to the runtime.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pool: Pool,
     #[expect(clippy::vec_box, reason = "a connection holds its list in a box, which is used again as well")]
@@ -83,16 +83,20 @@ pub(crate) struct Local {
     connections: Slab<Entry>,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
-    /// The server's [`Shared`], and its generation. Type-erased: only the connections know the type of the
+    /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of the
     /// service.
     shared: Arc<dyn Any + Send + Sync>,
     generation: u64,
 }
 
-impl Local {
+impl WorkerState {
     /// Makes this thread worker number `worker`.
-    pub(crate) fn install<S: Send + Sync + 'static>(worker: usize, stats: Stats, shared: &Arc<Shared<S>>) {
-        let local = Local {
+    pub(crate) fn install<S: Send + Sync + 'static>(
+        worker: usize,
+        stats: Stats,
+        shared: &Arc<ServerState<S>>,
+    ) {
+        let local = WorkerState {
             worker,
             scratch: Box::default(),
             pool: Pool::default(),
@@ -118,8 +122,8 @@ impl Local {
         LOCAL.with_borrow_mut(|place| *place = None);
     }
 
-    /// Gives connections this [`Shared`] from now on.
-    pub(crate) fn replace<S: Send + Sync + 'static>(&mut self, shared: &Arc<Shared<S>>) {
+    /// Gives connections this [`ServerState`] from now on.
+    pub(crate) fn replace<S: Send + Sync + 'static>(&mut self, shared: &Arc<ServerState<S>>) {
         (self.shared, self.generation) = (shared.clone(), shared.generation);
     }
 
@@ -128,13 +132,13 @@ impl Local {
         self.generation
     }
 
-    /// The [`Shared`] that connections use from now on.
-    pub(crate) fn shared<S: Send + Sync + 'static>(&self) -> Option<Arc<Shared<S>>> {
+    /// The [`ServerState`] that connections use from now on.
+    pub(crate) fn shared<S: Send + Sync + 'static>(&self) -> Option<Arc<ServerState<S>>> {
         self.shared.clone().downcast().ok()
     }
 
     /// Runs `f` with this thread's worker; `None` outside of a worker (a runtime that is being torn down).
-    pub(crate) fn with<R>(f: impl FnOnce(&mut Local) -> R) -> Option<R> {
+    pub(crate) fn with<R>(f: impl FnOnce(&mut WorkerState) -> R) -> Option<R> {
         LOCAL.try_with(|local| local.borrow_mut().as_mut().map(f)).ok().flatten()
     }
 
@@ -230,7 +234,7 @@ impl Local {
     }
 }
 
-/// An entry in the worker's list of wakers. Must not be dropped within [`Local::with`].
+/// An entry in the worker's list of wakers. Must not be dropped within [`WorkerState::with`].
 #[derive(Debug)]
 pub(crate) struct Registration(ConnectionKey);
 
@@ -244,7 +248,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         // The waker is dropped outside of the worker's borrow.
-        drop(Local::with(|local| local.connections.try_remove(self.0.0)));
+        drop(WorkerState::with(|local| local.connections.try_remove(self.0.0)));
     }
 }
 
@@ -262,25 +266,25 @@ impl Drop for Counted {
 }
 
 /// A future with a timeout: returns `None` when the time is over, or at the last stage of a stop.
-pub(crate) struct Timely<F> {
+pub(crate) struct WithTimeout<F> {
     future: F,
     timeout_ms: u64,
     deadline_ms: u64,
     place: Option<Registration>,
 }
 
-impl<F> Timely<F> {
-    pub(crate) fn new(timeout_ms: u64, future: F) -> Timely<F> {
-        Timely { future, timeout_ms, deadline_ms: u64::MAX, place: None }
+impl<F> WithTimeout<F> {
+    pub(crate) fn new(timeout_ms: u64, future: F) -> WithTimeout<F> {
+        WithTimeout { future, timeout_ms, deadline_ms: u64::MAX, place: None }
     }
 }
 
-impl<F: Future + Unpin> Future for Timely<F> {
+impl<F: Future + Unpin> Future for WithTimeout<F> {
     type Output = Option<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
         let me = self.get_mut();
-        let is_over = Local::with(|local| {
+        let is_over = WorkerState::with(|local| {
             if me.place.is_none() {
                 let place = local.register(cx.waker().clone());
                 me.deadline_ms = local.now_ms + me.timeout_ms;

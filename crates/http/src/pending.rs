@@ -6,7 +6,7 @@
 
 use crate::answer::Reply;
 use crate::output::SlotId;
-use crate::streamed::Given;
+use crate::streamed::ServiceAnswer;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::future::Future;
@@ -17,16 +17,16 @@ use std::task::{Context, Poll};
 /// A deferred answer of a service; resolves to `None` when its future panicked.
 pub(crate) enum Pending {
     Whole(Pin<Box<dyn Future<Output = Reply> + Send>>),
-    Streamed(Pin<Box<dyn Future<Output = Given> + Send>>),
+    Streamed(Pin<Box<dyn Future<Output = ServiceAnswer> + Send>>),
 }
 
 impl Future for Pending {
-    type Output = Option<Given>;
+    type Output = Option<ServiceAnswer>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Given>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ServiceAnswer>> {
         let pending = self.get_mut();
         let polled = catch_unwind(AssertUnwindSafe(|| match pending {
-            Pending::Whole(future) => future.as_mut().poll(cx).map(Given::Whole),
+            Pending::Whole(future) => future.as_mut().poll(cx).map(ServiceAnswer::Whole),
             Pending::Streamed(future) => future.as_mut().poll(cx),
         }));
         // A future that panicked is not polled again.
@@ -41,7 +41,7 @@ struct Placed {
 }
 
 impl Future for Placed {
-    type Output = (SlotId, Option<Given>);
+    type Output = (SlotId, Option<ServiceAnswer>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let id = self.id;
@@ -75,7 +75,7 @@ impl DeferredAnswers {
     }
 
     /// The next finished answer, with its place; `None`: no future has finished, or there are none.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<(SlotId, Option<Given>)> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<(SlotId, Option<ServiceAnswer>)> {
         if let Some(first) = &mut self.first
             && let Poll::Ready(given) = Pin::new(first).poll(cx)
         {

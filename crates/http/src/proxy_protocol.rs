@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the first bytes of a connection are.
 #[derive(Debug, PartialEq, Eq)]
-enum Begin {
+enum HeaderStart {
     /// No header.
     Other,
     /// A part of a header.
@@ -57,14 +57,14 @@ pub(crate) async fn origin(
             continue;
         };
         match begin(&bytes[..peeked.ok().filter(|count| *count > 0)?]) {
-            Begin::Other => return Some(direct),
-            Begin::Header(length, origin) => {
+            HeaderStart::Other => return Some(direct),
+            HeaderStart::Header(length, origin) => {
                 stream.read_exact(&mut bytes[..length]).await.ok()?;
                 return Some(origin.unwrap_or(direct));
             }
-            Begin::Malformed => return None,
-            Begin::Part if waited_ms >= limits.head_timeout_ms => return None,
-            Begin::Part => {
+            HeaderStart::Malformed => return None,
+            HeaderStart::Part if waited_ms >= limits.head_timeout_ms => return None,
+            HeaderStart::Part => {
                 tokio::time::sleep(PAUSE).await;
                 waited_ms += PAUSE.as_millis() as u64;
             }
@@ -72,22 +72,22 @@ pub(crate) async fn origin(
     }
 }
 
-fn begin(bytes: &[u8]) -> Begin {
+fn begin(bytes: &[u8]) -> HeaderStart {
     let begins_with = |mark: &[u8]| bytes.iter().zip(mark).all(|(byte, expected)| byte == expected);
     match bytes {
         _ if begins_with(SIGNATURE) => binary(bytes),
         _ if begins_with(b"PROXY ") => line(bytes),
-        _ => Begin::Other,
+        _ => HeaderStart::Other,
     }
 }
 
 /// Parses version 1, a line of text.
-fn line(bytes: &[u8]) -> Begin {
+fn line(bytes: &[u8]) -> HeaderStart {
     let window = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
-        return if window.len() < LINE_BYTES_MAX { Begin::Part } else { Begin::Malformed };
+        return if window.len() < LINE_BYTES_MAX { HeaderStart::Part } else { HeaderStart::Malformed };
     };
-    let Ok(text) = std::str::from_utf8(&window[..end]) else { return Begin::Malformed };
+    let Ok(text) = std::str::from_utf8(&window[..end]) else { return HeaderStart::Malformed };
     let words: Vec<_> = text.split(' ').collect();
     let source =
         match words[..] {
@@ -98,8 +98,8 @@ fn line(bytes: &[u8]) -> Begin {
                 .map(|(ip, port)| SocketAddr::new(ip.into(), port)),
             _ => None,
         };
-    source.map_or(Begin::Malformed, |peer| {
-        Begin::Header(end + 2, Some(Origin { peer, is_secure: false, is_forwarded: true }))
+    source.map_or(HeaderStart::Malformed, |peer| {
+        HeaderStart::Header(end + 2, Some(Origin { peer, is_secure: false, is_forwarded: true }))
     })
 }
 
@@ -109,20 +109,20 @@ fn named<A: std::str::FromStr>(source: &str, to: &str, port: &str, to_port: &str
 }
 
 /// Parses version 2, a binary header.
-fn binary(bytes: &[u8]) -> Begin {
-    let Some(fixed) = bytes.get(..FIXED_BYTES) else { return Begin::Part };
+fn binary(bytes: &[u8]) -> HeaderStart {
+    let Some(fixed) = bytes.get(..FIXED_BYTES) else { return HeaderStart::Part };
     let length = FIXED_BYTES + usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     if length > PROXY_HEADER_BYTES_MAX {
-        return Begin::Malformed;
+        return HeaderStart::Malformed;
     }
-    let Some(rest) = bytes.get(FIXED_BYTES..length) else { return Begin::Part };
+    let Some(rest) = bytes.get(FIXED_BYTES..length) else { return HeaderStart::Part };
     match (fixed[12], fixed[13]) {
-        (0x20, _) => Begin::Header(length, None),
+        (0x20, _) => HeaderStart::Header(length, None),
         (0x21, family) => match client(family, rest) {
-            Some(origin) => Begin::Header(length, Some(origin)),
-            None => Begin::Malformed,
+            Some(origin) => HeaderStart::Header(length, Some(origin)),
+            None => HeaderStart::Malformed,
         },
-        _ => Begin::Malformed,
+        _ => HeaderStart::Malformed,
     }
 }
 
@@ -162,9 +162,9 @@ fn came_by_tls(mut fields: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn given(length: usize, peer: &str, is_secure: bool) -> Begin {
+    fn given(length: usize, peer: &str, is_secure: bool) -> HeaderStart {
         let peer = peer.parse().expect("an address");
-        Begin::Header(length, Some(Origin { peer, is_secure, is_forwarded: true }))
+        HeaderStart::Header(length, Some(Origin { peer, is_secure, is_forwarded: true }))
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         let whole = b"PROXY TCP4 192.0.2.1 10.0.0.1 4711 80\r\nGET / HTTP/1.1\r\n";
         assert_eq!(begin(whole), given(39, "192.0.2.1:4711", false));
         for length in 1..39 {
-            assert_eq!(begin(&whole[..length]), Begin::Part, "{length}");
+            assert_eq!(begin(&whole[..length]), HeaderStart::Part, "{length}");
         }
         assert_eq!(begin(b"PROXY TCP6 2001:db8::1 ::1 1 2\r\n"), given(32, "[2001:db8::1]:1", false));
         assert_eq!(begin(b"PROXY UNKNOWN\r\n"), given(15, "0.0.0.0:0", false));
@@ -187,11 +187,11 @@ mod tests {
             "PROXY UDP4 192.0.2.1 10.0.0.1 4711 80\r\n",
             "PROXY /a HTTP/1.1\r\n",
         ] {
-            assert_eq!(begin(malformed.as_bytes()), Begin::Malformed, "{malformed:?}");
+            assert_eq!(begin(malformed.as_bytes()), HeaderStart::Malformed, "{malformed:?}");
         }
-        assert_eq!(begin(format!("PROXY UNKNOWN {}", "x".repeat(200)).as_bytes()), Begin::Malformed);
+        assert_eq!(begin(format!("PROXY UNKNOWN {}", "x".repeat(200)).as_bytes()), HeaderStart::Malformed);
         for other in ["G", "POST / HTTP/1.1\r\n", "PROPFIND / HTTP/1.1", "\r\nGET / HTTP/1.1\r\n", "proxy "] {
-            assert_eq!(begin(other.as_bytes()), Begin::Other, "{other:?}");
+            assert_eq!(begin(other.as_bytes()), HeaderStart::Other, "{other:?}");
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let whole = version_2(0x21, 0x11, &four);
         assert_eq!(begin(&whole), given(28, "192.0.2.1:4711", false));
         for length in 1..28 {
-            assert_eq!(begin(&whole[..length]), Begin::Part, "{length}");
+            assert_eq!(begin(&whole[..length]), HeaderStart::Part, "{length}");
         }
         let mut six = [0; 36];
         (six[0], six[1], six[15], six[33]) = (0x20, 0x01, 1, 9);
@@ -217,16 +217,20 @@ mod tests {
         let with = |fields: &[u8]| begin(&version_2(0x21, 0x11, &[&four, fields].concat()));
         assert_eq!(with(&[4, 0, 1, 9, 0x20, 0, 5, 1, 0, 0, 0, 0]), given(40, "192.0.2.1:4711", true));
         assert_eq!(with(&[0x20, 0, 5, 0, 0, 0, 0, 0]), given(36, "192.0.2.1:4711", false));
-        assert_eq!(with(&[0x20, 0, 6, 1, 0, 0, 0, 0]), Begin::Malformed, "a field beyond the end");
-        assert_eq!(with(&[0x20, 0]), Begin::Malformed);
-        assert_eq!(with(&[0x20, 0, 0]), Begin::Malformed);
-        assert_eq!(begin(&version_2(0x20, 0x11, &four)), Begin::Header(28, None), "about the proxy itself");
+        assert_eq!(with(&[0x20, 0, 6, 1, 0, 0, 0, 0]), HeaderStart::Malformed, "a field beyond the end");
+        assert_eq!(with(&[0x20, 0]), HeaderStart::Malformed);
+        assert_eq!(with(&[0x20, 0, 0]), HeaderStart::Malformed);
+        assert_eq!(
+            begin(&version_2(0x20, 0x11, &four)),
+            HeaderStart::Header(28, None),
+            "about the proxy itself"
+        );
         assert_eq!(begin(&version_2(0x21, 0x31, &[0; 216])), given(232, "0.0.0.0:0", false));
         assert_eq!(begin(&version_2(0x21, 0x00, &[])), given(16, "0.0.0.0:0", false));
-        assert_eq!(begin(&version_2(0x21, 0x11, &four[..11])), Begin::Malformed);
-        assert_eq!(begin(&version_2(0x11, 0x11, &four)), Begin::Malformed);
-        assert_eq!(begin(&version_2(0x22, 0x11, &four)), Begin::Malformed);
-        assert_eq!(begin(&version_2(0x21, 0x41, &four)), Begin::Malformed);
-        assert_eq!(begin(&version_2(0x21, 0x11, &[0; PROXY_HEADER_BYTES_MAX])), Begin::Malformed);
+        assert_eq!(begin(&version_2(0x21, 0x11, &four[..11])), HeaderStart::Malformed);
+        assert_eq!(begin(&version_2(0x11, 0x11, &four)), HeaderStart::Malformed);
+        assert_eq!(begin(&version_2(0x22, 0x11, &four)), HeaderStart::Malformed);
+        assert_eq!(begin(&version_2(0x21, 0x41, &four)), HeaderStart::Malformed);
+        assert_eq!(begin(&version_2(0x21, 0x11, &[0; PROXY_HEADER_BYTES_MAX])), HeaderStart::Malformed);
     }
 }

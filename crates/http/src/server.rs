@@ -6,10 +6,10 @@ use crate::acceptor::{Acceptor, Listener, listen};
 use crate::answer::{Answer, Form, Persistence};
 use crate::date::Stamp;
 use crate::exchange::respond_error;
-use crate::held_answers::Gate;
+use crate::gate::Gate;
 use crate::inherited::Inherited;
 use crate::limits::Limits;
-use crate::local::Shared;
+use crate::local::ServerState;
 use crate::networks::Networks;
 use crate::parse::Version;
 use crate::reject::Reject;
@@ -82,7 +82,7 @@ pub struct Replaceable<S> {
 #[derive(Debug)]
 pub struct Replacer<S: Service> {
     workers: Vec<UnboundedSender<Message<S>>>,
-    current: Arc<Mutex<Arc<Shared<S>>>>,
+    current: Arc<Mutex<Arc<ServerState<S>>>>,
     connections_max: Arc<AtomicUsize>,
 }
 
@@ -94,7 +94,7 @@ impl<S: Service> Clone for Replacer<S> {
 }
 
 impl<S: Service> Replacer<S> {
-    fn current(&self) -> Arc<Shared<S>> {
+    fn current(&self) -> Arc<ServerState<S>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -119,7 +119,7 @@ impl<S: Service> Replacer<S> {
             self.connections_max.store(limits.connections, Relaxed);
             let (gate, handshakes) = (current.gate.clone(), current.handshakes.clone());
             let generation = current.generation + 1;
-            *current = Arc::new(Shared { service, gate, limits, trusted, tls, handshakes, generation });
+            *current = Arc::new(ServerState { service, gate, limits, trusted, tls, handshakes, generation });
             // Under the lock, so that every worker receives two changes in the same order.
             for worker in &self.workers {
                 let (done, is_done) = oneshot::channel();
@@ -189,7 +189,7 @@ impl<S: Service> Server<S> {
         let (senders, inboxes) = (0..workers).map(|_| unbounded_channel()).unzip();
         let connections_max = Arc::new(AtomicUsize::new(limits.connections));
         let handshakes = Arc::default();
-        let shared = Shared { service, gate, limits, trusted, tls, handshakes, generation: 0 };
+        let shared = ServerState { service, gate, limits, trusted, tls, handshakes, generation: 0 };
         let current = Arc::new(Mutex::new(Arc::new(shared)));
         let replacer = Replacer { workers: senders, current, connections_max };
         Ok(Server { listeners, inboxes, replacer, stats: Stats::new(workers) })
@@ -199,7 +199,11 @@ impl<S: Service> Server<S> {
     /// runs and accepts it; a connection that neither has accepted waits in the kernel.
     ///
     /// Errors: the operating system's; a gate that was made for another number of workers.
-    pub fn beside<T: Service>(&self, service: Arc<T>, gate: Arc<Gate>) -> io::Result<Server<T>> {
+    pub fn with_service_on_same_listeners<T: Service>(
+        &self,
+        service: Arc<T>,
+        gate: Arc<Gate>,
+    ) -> io::Result<Server<T>> {
         let clone = |(listener, scheme): &Listener| Ok((listener.try_clone()?, *scheme));
         let listeners = self.listeners.iter().map(clone).collect::<io::Result<Vec<_>>>()?;
         let current = self.replacer.current();
@@ -211,9 +215,9 @@ impl<S: Service> Server<S> {
     /// A server for the same service on the same listeners.
     ///
     /// Errors: the operating system's.
-    pub fn again(&self) -> io::Result<Server<S>> {
+    pub fn on_same_listeners(&self) -> io::Result<Server<S>> {
         let current = self.replacer.current();
-        self.beside(current.service.clone(), current.gate.clone())
+        self.with_service_on_same_listeners(current.service.clone(), current.gate.clone())
     }
 
     /// Where the server listens, in the order of the options, with the assigned ports.

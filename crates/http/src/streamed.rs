@@ -56,7 +56,7 @@ impl fmt::Debug for Streamed {
 
 /// The result of [`crate::Outcome::Streamed`].
 #[derive(Debug)]
-pub enum Given {
+pub enum ServiceAnswer {
     /// A complete answer.
     Whole(Reply),
     /// A head, and the source of its body.
@@ -65,20 +65,20 @@ pub enum Given {
     Upgraded(Box<Upgraded>),
 }
 
-impl Given {
+impl ServiceAnswer {
     /// The status, 200..=599.
     pub fn status(&self) -> u16 {
         match self {
-            Given::Whole(reply) => reply.head.status(),
-            Given::Streamed(streamed) => streamed.status,
-            Given::Upgraded(_) => 101,
+            ServiceAnswer::Whole(reply) => reply.head.status(),
+            ServiceAnswer::Streamed(streamed) => streamed.status,
+            ServiceAnswer::Upgraded(_) => 101,
         }
     }
 }
 
-impl From<Reply> for Given {
-    fn from(reply: Reply) -> Given {
-        Given::Whole(reply)
+impl From<Reply> for ServiceAnswer {
+    fn from(reply: Reply) -> ServiceAnswer {
+        ServiceAnswer::Whole(reply)
     }
 }
 

@@ -100,7 +100,7 @@ impl Tls {
     }
 
     /// Whether the client only fetched a certificate.
-    pub(crate) fn speaks_nothing(&self) -> bool {
+    pub(crate) fn is_certificate_probe(&self) -> bool {
         self.session.alpn_protocol() == Some(ACME_PROTOCOL)
     }
 

@@ -7,9 +7,9 @@
 //! tunnel. Leaves the head of the 101 to [`crate::connection`], and the content to the two sides.
 
 use crate::Service;
-use crate::connection::Begun;
+use crate::connection::ContinuedConnection;
 use crate::limits::TURNS_PER_POLL;
-use crate::local::{Local, Registration, Stopping};
+use crate::local::{Registration, Stopping, WorkerState};
 use crate::transport::Transport;
 use crate::upgraded::{Duplex, TunnelEnd, Upgraded};
 use bytes::{Buf, Bytes};
@@ -111,7 +111,7 @@ impl<T: Transport> Tunnel<T> {
     /// Ready when both directions are over, when one side has failed, or when nothing moved for too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((mut scratch, stops)) =
-            Local::with(|local| (local.take_scratch(), local.stopping >= Stopping::Closing))
+            WorkerState::with(|local| (local.take_scratch(), local.stopping >= Stopping::Closing))
         else {
             return Poll::Ready(());
         };
@@ -123,7 +123,7 @@ impl<T: Transport> Tunnel<T> {
         let down = self.down.poll_move(cx, self.far.as_mut(), Pin::new(&mut self.client), &mut scratch);
         self.ending.sent_bytes = self.down.moved_bytes;
         let (up_bytes, down_bytes) = (self.up.moved_bytes - before.0, self.down.moved_bytes - before.1);
-        let is_silent = Local::with(|local| {
+        let is_silent = WorkerState::with(|local| {
             local.scratch = scratch;
             local.read_bytes += up_bytes;
             local.written_bytes += down_bytes;
@@ -146,8 +146,8 @@ impl<T: Transport> Tunnel<T> {
 }
 
 /// Passes bytes both ways until the tunnel ends.
-pub(crate) async fn serve<S: Service, T: Transport>(begun: Begun<S, T>, upgraded: Upgraded) {
-    let Begun { stream: client, counted, input, .. } = begun;
+pub(crate) async fn serve<S: Service, T: Transport>(begun: ContinuedConnection<S, T>, upgraded: Upgraded) {
+    let ContinuedConnection { stream: client, counted, input, .. } = begun;
     let Upgraded { far, silence_ms, ends, .. } = upgraded;
     let mut tunnel = Tunnel {
         client,

@@ -5,11 +5,11 @@
 
 use crate::Service;
 use crate::client::Origin;
-use crate::connection::{Begun, Connection, Next};
-use crate::held_answers::Gate;
+use crate::connection::{Connection, ContinuedConnection, NextProtocol};
+use crate::gate::Gate;
 use crate::http2;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
-use crate::local::{Counted, Local, Shared, Stopping, Timely};
+use crate::local::{Counted, ServerState, Stopping, WithTimeout, WorkerState};
 use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
 use crate::tls::Tls;
@@ -40,7 +40,7 @@ pub(crate) enum Message<S> {
     /// A new connection, already counted.
     Connection(std::net::TcpStream, SocketAddr, Scheme),
     /// Requests that begin from now on use this value; the worker then confirms by the sender.
-    Replace(Arc<Shared<S>>, oneshot::Sender<()>),
+    Replace(Arc<ServerState<S>>, oneshot::Sender<()>),
     /// Finish the requests that have arrived, then end.
     Stop,
 }
@@ -48,21 +48,21 @@ pub(crate) enum Message<S> {
 /// Serves until a stop message has arrived and every request is answered, or the stop timeout is over.
 pub(crate) fn run<S: Service>(
     worker: usize,
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     stats: &Stats,
     runtime: tokio::runtime::Runtime,
     inbox: mpsc::UnboundedReceiver<Message<S>>,
 ) {
-    Local::install(worker, stats.clone(), &shared);
+    WorkerState::install(worker, stats.clone(), &shared);
     runtime.block_on(serve(worker, shared, stats, inbox));
-    // The remaining connections are dropped here, while the thread's [`Local`] still exists.
+    // The remaining connections are dropped here, while the thread's [`WorkerState`] still exists.
     drop(runtime);
-    Local::uninstall();
+    WorkerState::uninstall();
 }
 
 async fn serve<S: Service>(
     worker: usize,
-    mut shared: Arc<Shared<S>>,
+    mut shared: Arc<ServerState<S>>,
     stats: &Stats,
     mut inbox: mpsc::UnboundedReceiver<Message<S>>,
 ) {
@@ -91,7 +91,7 @@ async fn serve<S: Service>(
                 }
             }
             Some(Message::Replace(newer, replaced)) => {
-                Local::with(|local| local.replace(&newer));
+                WorkerState::with(|local| local.replace(&newer));
                 shared = newer;
                 // The receiver is gone when the server is stopping.
                 let _told = replaced.send(());
@@ -107,10 +107,10 @@ async fn introduced<S: Service>(
     mut stream: tokio::net::TcpStream,
     direct: Origin,
     scheme: Scheme,
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     counted: Counted,
 ) {
-    let is_stopping = || Local::with(|local| local.stopping == Stopping::Ending).unwrap_or(true);
+    let is_stopping = || WorkerState::with(|local| local.stopping == Stopping::Ending).unwrap_or(true);
     if let Some(origin) = proxy_protocol::origin(&mut stream, direct, &shared.limits, is_stopping).await {
         match scheme {
             Scheme::Http => Conversation::Http1(Connection::new(stream, origin, shared, counted)).await,
@@ -123,29 +123,29 @@ async fn introduced<S: Service>(
 async fn serve_secure<S: Service>(
     stream: tokio::net::TcpStream,
     origin: Origin,
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     counted: Counted,
 ) {
     let Some(config) = shared.tls.clone() else { return };
-    let Some(under_way) = UnderWay::begin(&shared) else {
+    let Some(under_way) = HandshakeCount::begin(&shared) else {
         counted.stats.refused.fetch_add(1, Relaxed);
         return;
     };
     // Cannot fail here: rustls checked the configuration when it was built.
     let Ok(mut tls) = Tls::new(stream, config) else { return };
     let handshake = poll_fn(|cx| tls.poll_handshake(cx));
-    let shaken = Timely::new(shared.limits.head_timeout_ms, handshake).await;
+    let shaken = WithTimeout::new(shared.limits.head_timeout_ms, handshake).await;
     match shaken {
         Some(Ok(())) => drop(under_way),
         Some(Err(_)) => return read_away(tls.into_socket()).await,
         None => return,
     }
     let origin = Origin { is_secure: true, ..origin };
-    if tls.speaks_nothing() {
+    if tls.is_certificate_probe() {
         return;
     }
     if tls.speaks_http2() {
-        http2::serve(Begun { stream: tls, origin, shared, counted, input: Vec::new() }).await;
+        http2::serve(ContinuedConnection { stream: tls, origin, shared, counted, input: Vec::new() }).await;
     } else {
         Conversation::Http1(Connection::new(tls, origin, shared, counted)).await;
     }
@@ -165,7 +165,7 @@ async fn read_away(mut socket: tokio::net::TcpStream) {
         }
     };
     // If the client has disconnected, nothing is left to do.
-    let _over = Timely::new(LINGER_MS, Box::pin(reading)).await;
+    let _over = WithTimeout::new(LINGER_MS, Box::pin(reading)).await;
 }
 
 /// Serves a client that speaks HTTP/1, and the protocol that follows on its connection.
@@ -187,8 +187,8 @@ impl<S: Service, T: Transport> Future for Conversation<S, T> {
         match conversation {
             Conversation::Http1(connection) => match Pin::new(connection).poll(cx) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Next::Nothing) => Poll::Ready(()),
-                Poll::Ready(Next::Http2 | Next::Tunnel) => conversation.go_on(cx),
+                Poll::Ready(NextProtocol::Nothing) => Poll::Ready(()),
+                Poll::Ready(NextProtocol::Http2 | NextProtocol::Tunnel) => conversation.go_on(cx),
             },
             Conversation::Other(serving) => serving.as_mut().poll(cx),
         }
@@ -201,7 +201,7 @@ impl<S: Service, T: Transport> Conversation<S, T> {
     fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let before = std::mem::replace(self, Conversation::Other(Box::pin(std::future::ready(()))));
         if let Conversation::Http1(connection) = before {
-            *self = Conversation::Other(match connection.into_begun() {
+            *self = Conversation::Other(match connection.into_continued() {
                 (begun, None) => Box::pin(http2::serve(begun)),
                 (begun, Some(upgraded)) => Box::pin(tunnel::serve(begun, *upgraded)),
             });
@@ -211,18 +211,18 @@ impl<S: Service, T: Transport> Conversation<S, T> {
 }
 
 /// Counts a handshake until it is over.
-struct UnderWay(Arc<AtomicUsize>);
+struct HandshakeCount(Arc<AtomicUsize>);
 
-impl UnderWay {
+impl HandshakeCount {
     /// `None`: the maximum number of handshakes is in progress.
-    fn begin<S>(shared: &Shared<S>) -> Option<UnderWay> {
-        let under_way = UnderWay(shared.handshakes.clone());
+    fn begin<S>(shared: &ServerState<S>) -> Option<HandshakeCount> {
+        let under_way = HandshakeCount(shared.handshakes.clone());
         let before = under_way.0.fetch_add(1, Relaxed);
         (before < shared.limits.handshakes).then_some(under_way)
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for HandshakeCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -234,21 +234,21 @@ async fn stop(counters: &WorkerCounters, timeout_ms: u64) {
     // Not the worker's own list: a connection that was just handed over is entered there only when its task
     // first runs.
     let is_empty = || counters.connections.load(Relaxed) == 0;
-    Local::with(|local| local.set_stopping(Stopping::Grace));
+    WorkerState::with(|local| local.set_stopping(Stopping::Grace));
     let mut next =
         [(STOP_GRACE_MS, Stopping::Closing), (STOP_NEW_MS, Stopping::Ending)].into_iter().peekable();
     while !is_empty() && elapsed_ms() < u128::from(timeout_ms) {
         tokio::time::sleep(Duration::from_millis(5)).await;
         if let Some((_, stopping)) = next.next_if(|(at_ms, _)| elapsed_ms() >= u128::from(*at_ms)) {
-            Local::with(|local| local.set_stopping(stopping));
+            WorkerState::with(|local| local.set_stopping(stopping));
         }
-        Local::with(Local::tick);
+        WorkerState::with(WorkerState::tick);
     }
 }
 
 async fn keep_time() {
     loop {
-        Local::with(Local::tick);
+        WorkerState::with(WorkerState::tick);
         tokio::time::sleep(Duration::from_millis(TICK_MS)).await;
     }
 }
@@ -257,7 +257,7 @@ async fn keep_time() {
 async fn keep_gate(gate: Arc<Gate>, worker: usize) {
     poll_fn::<(), _>(|cx| {
         gate.waker(worker).register(cx.waker());
-        Local::with(|local| local.release(&gate));
+        WorkerState::with(|local| local.release(&gate));
         Poll::Pending
     })
     .await;

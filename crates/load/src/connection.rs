@@ -25,7 +25,7 @@ pub(crate) enum State {
 }
 
 /// An answer whose head has been read.
-struct Current {
+struct PartialAnswer {
     head: Head,
     body: Body,
     bytes: u64,
@@ -62,9 +62,9 @@ pub(crate) struct Connection {
     written: usize,
     /// The received part of an incomplete head, or of an incomplete line of a chunked body.
     rest: Vec<u8>,
-    current: Option<Current>,
+    current: Option<PartialAnswer>,
     /// The answer so far, for callbacks that read answers.
-    kept: Vec<u8>,
+    answer_bytes: Vec<u8>,
     /// Replies to the hello that are still missing; `None` before the hello was sent.
     greeting: Option<usize>,
 }
@@ -86,7 +86,7 @@ impl Connection {
             written: 0,
             rest: Vec::new(),
             current: None,
-            kept: Vec::new(),
+            answer_bytes: Vec::new(),
             greeting: None,
         }
     }
@@ -180,7 +180,7 @@ impl Connection {
         self.out.clear();
         self.written = 0;
         self.rest.clear();
-        self.kept.clear();
+        self.answer_bytes.clear();
         self.current = None;
         self.greeting = None;
     }
@@ -229,21 +229,21 @@ impl Connection {
         input: &[u8],
         at: &mut usize,
         heads: &mut HeadReader,
-        keeps: bool,
+        reads_answers: bool,
     ) -> Result<Option<Answer>, Malformed> {
         loop {
-            if self.current.is_none() && !self.begin(input, at, heads, keeps)? {
+            if self.current.is_none() && !self.begin(input, at, heads, reads_answers)? {
                 return Ok(None);
             }
             let Some(current) = &mut self.current else { return Ok(None) };
             loop {
                 match current.body.step(&input[*at..])? {
                     Step::Content(count) => {
-                        if keeps {
-                            if self.kept.len() + count > BODY_BYTES_MAX {
+                        if reads_answers {
+                            if self.answer_bytes.len() + count > BODY_BYTES_MAX {
                                 return Err(Malformed::TooLarge);
                             }
-                            self.kept.extend_from_slice(&input[*at..*at + count]);
+                            self.answer_bytes.extend_from_slice(&input[*at..*at + count]);
                         }
                         current.bytes += count as u64;
                         *at += count;
@@ -268,24 +268,25 @@ impl Connection {
         input: &[u8],
         at: &mut usize,
         heads: &mut HeadReader,
-        keeps: bool,
+        reads_answers: bool,
     ) -> Result<bool, Malformed> {
         if *at == input.len() {
             return Ok(false);
         }
         let Some(pending) = self.pending.front() else { return Err(Malformed::Unsolicited) };
         let Some(head) = heads.read(&input[*at..], pending.to_head)? else { return Ok(false) };
-        if keeps {
-            self.kept.clear();
-            self.kept.extend_from_slice(&input[*at..*at + head.head_bytes]);
+        if reads_answers {
+            self.answer_bytes.clear();
+            self.answer_bytes.extend_from_slice(&input[*at..*at + head.head_bytes]);
         }
         *at += head.head_bytes;
-        self.current = Some(Current { head, body: Body::new(head.framing), bytes: head.head_bytes as u64 });
+        self.current =
+            Some(PartialAnswer { head, body: Body::new(head.framing), bytes: head.head_bytes as u64 });
         Ok(true)
     }
 
     fn end_answer(&mut self) -> Option<Answer> {
-        let Current { head, bytes, .. } = self.current.take()?;
+        let PartialAnswer { head, bytes, .. } = self.current.take()?;
         let first = self.pending.front_mut()?;
         if head.status < 200 || first.replies_before > 0 {
             first.replies_before = first.replies_before.saturating_sub(1);
@@ -303,8 +304,8 @@ impl Connection {
     }
 
     /// The answer that [`Connection::next`] has just returned, if it was told to store the bytes.
-    pub fn kept(&self, head: &Head) -> Response<'_> {
-        let (head_bytes, body) = self.kept.split_at(head.head_bytes);
+    pub fn last_answer(&self, head: &Head) -> Response<'_> {
+        let (head_bytes, body) = self.answer_bytes.split_at(head.head_bytes);
         Response { status: head.status, head: head_bytes, body }
     }
 }

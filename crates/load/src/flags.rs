@@ -1,11 +1,11 @@
 //! The flags of `forebay load`, and the run that they describe.
 //!
-//! [`Typed`] holds the flags as typed; [`Typed::resolve`] puts plan, profile and flags together
+//! [`LoadFlags`] holds the flags as typed; [`LoadFlags::resolve`] puts plan, profile and flags together
 //! (flags win) into a [`Planned`] run. Every mistake is one sentence that names the flag or value.
 
 use crate::limits::WORKERS_MAX;
 use crate::plan::{Plan, PlannedStage, Requests};
-use crate::redis::{self, Asked, Commands, Hello};
+use crate::redis::{self, CommandFlags, Commands, Hello};
 use crate::request_source::{Work, WorkTraffic};
 use crate::schedule::{Rate, SECOND_NS, Schedule, Share, Stage};
 use crate::settings::{OnClose, Pace, Settings, Stop};
@@ -40,7 +40,7 @@ const PROFILE_TIMES: [Duration; 2] = [Duration::from_secs(15), Duration::from_se
 
 /// Flags of `forebay load`, as typed: this definition is the parser and the help.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Typed {
+pub struct LoadFlags {
     /// Where to, such as http://localhost:3000/simple or redis://localhost; a plan may have it.
     pub url: Option<String>,
     /// Connections, over all workers [default: 10].
@@ -197,7 +197,7 @@ fn flag<T>(
     typed.as_deref().map(|text| read(text).map_err(|why| format!("{name}: {why}"))).transpose()
 }
 
-impl Typed {
+impl LoadFlags {
     /// Checks all flags and turns them into a run.
     pub fn resolve(&self) -> Result<Planned, String> {
         let plan = self.plan.as_deref().map(|path| Plan::read(Path::new(path))).transpose()?;
@@ -242,7 +242,7 @@ impl Typed {
         }
         let data_bytes = flag("--data-size", &self.data_size, units::count)?.unwrap_or(DATA_BYTES);
         let key_maximum = flag("--key-maximum", &self.key_maximum, units::count)?.unwrap_or(KEY_MAXIMUM);
-        Commands::new(&Asked {
+        Commands::new(&CommandFlags {
             ratio: self.ratio.as_deref().unwrap_or(RATIO),
             data_bytes,
             key_maximum,
@@ -424,8 +424,8 @@ fn start_at(text: &str) -> Result<SystemTime, String> {
 mod tests {
     use super::*;
 
-    fn typed(change: impl FnOnce(&mut Typed)) -> Result<Settings, String> {
-        let mut typed = Typed { url: Some("http://a/".into()), ..Typed::default() };
+    fn typed(change: impl FnOnce(&mut LoadFlags)) -> Result<Settings, String> {
+        let mut typed = LoadFlags { url: Some("http://a/".into()), ..LoadFlags::default() };
         change(&mut typed);
         typed.resolve().map(|planned| planned.settings)
     }
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_ramp_comes_before_the_load() {
-        let ramped = |change: fn(&mut Typed)| {
+        let ramped = |change: fn(&mut LoadFlags)| {
             typed(|typed| {
                 (typed.rate, typed.ramp) = (Some("100".into()), Some("2s".into()));
                 change(typed);
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn mistakes_in_one_line() {
-        type Change = fn(&mut Typed);
+        type Change = fn(&mut LoadFlags);
         let cases: [(Change, &str); 12] = [
             (|typed| typed.url = Some("localhost".into()), "`localhost`"),
             (|typed| typed.url = None, "URL"),

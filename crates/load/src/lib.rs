@@ -41,7 +41,7 @@ mod transport;
 pub mod units;
 mod worker;
 
-pub use flags::{Planned, Typed, Unconnectable};
+pub use flags::{LoadFlags, Planned, Unconnectable};
 pub use latency::{Latency, PERCENTILES, Packed, percentile_of};
 pub use recorder::{Kind, Pending, Recorder};
 pub use redis::{Commands, Hello, Login, Node, RedisTraffic};

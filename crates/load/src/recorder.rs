@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-struct Lane {
+struct EndpointCounts {
     name: String,
     sent: u64,
     sent_late: u64,
@@ -71,13 +71,13 @@ struct Lane {
     latency: Latency,
 }
 
-impl Lane {
-    fn new(kind: Kind) -> Lane {
+impl EndpointCounts {
+    fn new(kind: Kind) -> EndpointCounts {
         let mut expected = [false; STATUSES];
         for (status, is) in expected.iter_mut().enumerate() {
             *is = kind.expects(status);
         }
-        Lane {
+        EndpointCounts {
             name: kind.name,
             sent: 0,
             sent_late: 0,
@@ -132,7 +132,7 @@ pub struct Recorder {
     measured_ns: u64,
     /// Answers that come later do not count for the rate.
     sending_ends_ns: u64,
-    lanes: Vec<Lane>,
+    lanes: Vec<EndpointCounts>,
     from_sent: Option<Latency>,
     bytes: Bytes,
     connects: Connects,
@@ -151,7 +151,7 @@ impl Recorder {
             model,
             measured_ns: warmup_ns,
             sending_ends_ns: u64::MAX,
-            lanes: kinds.into_iter().map(Lane::new).collect(),
+            lanes: kinds.into_iter().map(EndpointCounts::new).collect(),
             from_sent: (model == Model::Open).then(Latency::new),
             bytes: Bytes::default(),
             connects: Connects::default(),
@@ -319,7 +319,7 @@ impl Recorder {
             errors_by_kind: counts(&self.connect_errors, |place| ErrorKind::ALL[place]),
             ..Results::default()
         };
-        for endpoint in self.lanes.into_iter().map(Lane::into_endpoint) {
+        for endpoint in self.lanes.into_iter().map(EndpointCounts::into_endpoint) {
             results.add_endpoint(endpoint);
         }
         results.requests.never_sent = never_sent;

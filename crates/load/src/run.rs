@@ -6,7 +6,7 @@ use crate::schedule::SECOND_NS;
 use crate::series::Sink;
 use crate::settings::{Pace, Settings, Stop};
 use crate::traffic::Traffic;
-use crate::worker::{Part, Worker};
+use crate::worker::{Worker, WorkerPart};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +19,9 @@ pub const RATE_REACHED: f64 = 0.99;
 
 /// Stops a run from another thread, and reads its state while it runs.
 #[derive(Clone)]
-pub struct Handle(Arc<Shared>);
+pub struct Handle(Arc<RunState>);
 
-struct Shared {
+struct RunState {
     stop: AtomicBool,
     sink: OnceLock<Sink>,
     started: OnceLock<Instant>,
@@ -57,7 +57,7 @@ impl Handle {
     }
 
     fn with_gate(gate: Option<Gate>) -> Handle {
-        Handle(Arc::new(Shared {
+        Handle(Arc::new(RunState {
             stop: AtomicBool::new(false),
             sink: OnceLock::new(),
             started: OnceLock::new(),
@@ -146,25 +146,25 @@ impl Handle {
 }
 
 /// Where the workers meet.
-struct Meeting<'a> {
+struct StartBarrier<'a> {
     settings: &'a Settings,
     handle: &'a Handle,
     workers: usize,
     barrier: Barrier,
     connected: AtomicU64,
-    begin: OnceLock<Option<Begin>>,
+    begin: OnceLock<Option<StartTime>>,
 }
 
 #[derive(Clone, Copy)]
-struct Begin {
+struct StartTime {
     instant: Instant,
     unix_ms: u64,
 }
 
-impl Meeting<'_> {
+impl StartBarrier<'_> {
     /// Waits until all workers have connected. Returns the moment at which all begin; `None` when
     /// no worker has a connection, or the run was stopped.
-    fn meet(&self, connected: u64) -> Option<Begin> {
+    fn wait_for_start(&self, connected: u64) -> Option<StartTime> {
         self.connected.fetch_add(connected, Ordering::Relaxed);
         if self.barrier.wait().is_leader() {
             let is_connected = self.connected.load(Ordering::Relaxed) > 0;
@@ -192,14 +192,14 @@ impl Meeting<'_> {
     }
 }
 
-fn begin_at(start_at: Option<SystemTime>) -> Begin {
+fn begin_at(start_at: Option<SystemTime>) -> StartTime {
     let now = SystemTime::now();
     begin_after(start_at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default())
 }
 
-fn begin_after(wait: Duration) -> Begin {
+fn begin_after(wait: Duration) -> StartTime {
     let unix = (SystemTime::now() + wait).duration_since(UNIX_EPOCH).unwrap_or_default();
-    Begin { instant: Instant::now() + wait, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(0) }
+    StartTime { instant: Instant::now() + wait, unix_ms: u64::try_from(unix.as_millis()).unwrap_or(0) }
 }
 
 /// Drives the server until the end, on this thread alone, and returns the results. Fails when the
@@ -242,13 +242,13 @@ fn panicked() -> io::Error {
     io::Error::other("a worker panicked")
 }
 
-fn begin<'a>(settings: &'a Settings, handle: &'a Handle) -> io::Result<Meeting<'a>> {
+fn begin<'a>(settings: &'a Settings, handle: &'a Handle) -> io::Result<StartBarrier<'a>> {
     settings.check()?;
     let workers = settings.workers.min(settings.connections);
     raise_file_limit(settings.places() as u64 + FILES_BESIDE + workers as u64)?;
     let _ = handle.0.sink.set(Sink::new(workers)?);
     let _ = handle.0.settings.set(settings.clone());
-    Ok(Meeting {
+    Ok(StartBarrier {
         settings,
         handle,
         workers,
@@ -275,26 +275,26 @@ fn raise_file_limit(needed: u64) -> io::Result<()> {
 }
 
 /// One worker from its connections to its results.
-fn work<T: Traffic>(meeting: &Meeting<'_>, index: usize, traffic: &mut T) -> io::Result<Results> {
-    let part = Part::new(meeting.settings, index, meeting.workers);
+fn work<T: Traffic>(meeting: &StartBarrier<'_>, index: usize, traffic: &mut T) -> io::Result<Results> {
+    let part = WorkerPart::new(meeting.settings, index, meeting.workers);
     let sink = meeting.handle.0.sink.get().expect("a run begins with it").clone();
     let made = Worker::new(meeting.settings, part, traffic, sink, &meeting.handle.0.stop);
     let connected = made.and_then(|mut worker| Ok((worker.connect_all()?, worker)));
     // A failed worker still passes the barrier; the others would wait for ever without it.
-    let begin = meeting.meet(connected.as_ref().map_or(0, |(connected, _)| *connected));
+    let begin = meeting.wait_for_start(connected.as_ref().map_or(0, |(connected, _)| *connected));
     let (_, mut worker) = connected?;
     if let Some(begin) = begin {
         worker.drive(begin.instant)?;
     }
-    let (mut results, gave_up) = worker.finish(begin.is_some());
+    let (mut results, stop_reason) = worker.finish(begin.is_some());
     results.started_at_ms = begin.map_or(0, |begin| begin.unix_ms);
-    results.complete = gave_up.is_none();
-    results.partial_reason = gave_up;
+    results.complete = stop_reason.is_none();
+    results.partial_reason = stop_reason;
     Ok(results)
 }
 
 /// Merges the parts and adds the notes.
-fn conclude(meeting: &Meeting<'_>, parts: Vec<io::Result<Results>>) -> io::Result<Results> {
+fn conclude(meeting: &StartBarrier<'_>, parts: Vec<io::Result<Results>>) -> io::Result<Results> {
     let mut whole: Option<Results> = None;
     for part in parts {
         let part = part?;

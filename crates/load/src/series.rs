@@ -105,18 +105,18 @@ struct Series {
 }
 
 /// The stored complete seconds, and the first error in storing one.
-struct Kept {
+struct StoredSeconds {
     seconds: Spool<Second>,
     failure: Option<io::Error>,
 }
 
 /// A handle to a series that several threads fill.
 #[derive(Clone)]
-pub struct Sink(Arc<Shared>);
+pub struct Sink(Arc<SharedSeries>);
 
-struct Shared {
+struct SharedSeries {
     series: Mutex<Series>,
-    kept: Mutex<Kept>,
+    stored: Mutex<StoredSeconds>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -135,9 +135,9 @@ impl Sink {
             closed: Some(closed),
             spare: Vec::new(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedSeries {
             series: Mutex::new(series),
-            kept: Mutex::new(Kept { seconds: Spool::new(), failure: None }),
+            stored: Mutex::new(StoredSeconds { seconds: Spool::new(), failure: None }),
             keeper: Mutex::new(None),
         });
         let of_keeper = Arc::downgrade(&shared);
@@ -167,7 +167,7 @@ impl Sink {
     /// # Errors
     /// When they cannot be read back.
     pub fn seconds_from(&self, second: u64) -> io::Result<Vec<Second>> {
-        lock(&self.0.kept).seconds.from(usize::try_from(second).unwrap_or(usize::MAX))
+        lock(&self.0.stored).seconds.from(usize::try_from(second).unwrap_or(usize::MAX))
     }
 
     /// All seconds, without gaps; to be called when every worker is done.
@@ -185,11 +185,11 @@ impl Sink {
         if let Some(keeper) = lock(&self.0.keeper).take() {
             keeper.join().map_err(|_| io::Error::other("the thread of the series panicked"))?;
         }
-        let mut kept = lock(&self.0.kept);
-        if let Some(failure) = kept.failure.take() {
+        let mut stored = lock(&self.0.stored);
+        if let Some(failure) = stored.failure.take() {
             return Err(failure);
         }
-        let mut seconds = kept.seconds.from(0)?;
+        let mut seconds = stored.seconds.from(0)?;
         // The last second holds events after the end; without any it is not part of the run.
         if seconds.last().is_some_and(|last| last.sent + last.completed + last.errors + last.timeouts == 0) {
             seconds.pop();
@@ -203,20 +203,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedSeries {
     /// Stores a complete second, or adds late counts to a stored one. The tally's memory is reused.
     fn keep(&self, mut tally: Tally) {
-        let mut kept = lock(&self.kept);
-        if let Err(error) = kept.add(&tally) {
-            kept.failure.get_or_insert(error);
+        let mut stored = lock(&self.stored);
+        if let Err(error) = stored.add(&tally) {
+            stored.failure.get_or_insert(error);
         }
-        drop(kept);
+        drop(stored);
         tally.clear();
         lock(&self.series).spare.push(tally);
     }
 }
 
-impl Kept {
+impl StoredSeconds {
     fn add(&mut self, tally: &Tally) -> io::Result<()> {
         let own = usize::try_from(tally.second).map_err(io::Error::other)?;
         if own < self.seconds.len() {

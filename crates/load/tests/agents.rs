@@ -5,7 +5,7 @@ mod servers;
 
 use forebay_load::agent::{Agent, Controller, drive};
 use forebay_load::report::{Error, read_json};
-use forebay_load::{Handle, Latency, Planned, Results, Typed};
+use forebay_load::{Handle, Latency, LoadFlags, Planned, Results};
 use servers::{HI, each_request, serve, with_capacity};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -30,9 +30,12 @@ fn agents(folder: &Path, clocks_off_by_ns: &[i64]) -> String {
     clocks_off_by_ns.iter().enumerate().map(one).collect::<Vec<_>>().join(",")
 }
 
-fn planned(server: SocketAddr, change: impl FnOnce(&mut Typed)) -> Planned {
-    let mut typed =
-        Typed { url: Some(format!("http://{server}/")), workers: Some("1".into()), ..Typed::default() };
+fn planned(server: SocketAddr, change: impl FnOnce(&mut LoadFlags)) -> Planned {
+    let mut typed = LoadFlags {
+        url: Some(format!("http://{server}/")),
+        workers: Some("1".into()),
+        ..LoadFlags::default()
+    };
     change(&mut typed);
     typed.resolve().unwrap()
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A place in the log's files, for an operator with a hex editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePlace {
     /// A segment in the log's folder.
     pub file: PathBuf,
     /// Bytes from the start of the file.
@@ -17,7 +17,7 @@ pub struct Place {
     pub position: Position,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at byte {} (log position {})", self.file.display(), self.offset, self.position)
     }
@@ -35,9 +35,9 @@ pub enum Kind {
         pid: Option<u32>,
     },
     /// The log is damaged at a place that is not its end. Nothing was changed.
-    Corrupt(Place),
+    Corrupt(FilePlace),
     /// The files are of another version or of another log.
-    Foreign(Place),
+    Foreign(FilePlace),
     /// A file that must be there is missing.
     Missing(PathBuf),
     /// The position was released already; the oldest that the log still contains is given.
@@ -75,12 +75,12 @@ impl Error {
         Error { kind, what: format!("cannot {doing} {}", path.display()), source: Some(source) }
     }
 
-    pub(crate) fn corrupt(what: &str, place: Place) -> Error {
+    pub(crate) fn corrupt(what: &str, place: FilePlace) -> Error {
         let text = format!("{what} in {place}");
         Error::new(Kind::Corrupt(place), text)
     }
 
-    pub(crate) fn foreign(what: &str, place: Place) -> Error {
+    pub(crate) fn foreign(what: &str, place: FilePlace) -> Error {
         let text = format!("{what} in {place}");
         Error::new(Kind::Foreign(place), text)
     }

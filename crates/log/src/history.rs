@@ -6,7 +6,7 @@
 //! after the copy was made.
 
 use crate::disk::{Access, Disk};
-use crate::error::{Error, Place};
+use crate::error::{Error, FilePlace};
 use crate::format::{self, Invalid};
 use crate::limits::OPENINGS_MAX;
 use crate::position::{LogId, Opening, Position};
@@ -56,7 +56,7 @@ fn read(disk: &dyn Disk, path: &Path, log: LogId) -> Result<Vec<Opening>, Error>
     };
     let mut bytes = vec![0; file.length().map_err(unreadable)? as usize];
     let filled = read_full(&*file, &mut bytes, 0).map_err(unreadable)?;
-    let place = Place { file: path.to_owned(), offset: 0, position: Position(0) };
+    let place = FilePlace { file: path.to_owned(), offset: 0, position: Position(0) };
     format::decode_history(&bytes[..filled], log).map_err(|invalid| match invalid {
         Invalid::Damaged => Error::corrupt("the log's history is damaged, or another log's,", place),
         Invalid::Version(version) => {

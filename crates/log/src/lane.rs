@@ -34,7 +34,7 @@ struct State {
     refusal: AppendError,
     /// Why appends are refused, once the lane is stopped.
     stopped: Option<AppendError>,
-    waiting: Waiting,
+    waiting: WakeOn,
     /// Whether a caller waits for a record of the group.
     is_urgent: bool,
     /// When the group is written although no caller waits for it.
@@ -54,7 +54,7 @@ pub(crate) enum Urgency {
 
 /// The condition on which the log thread is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Waiting {
+enum WakeOn {
     /// None: the thread is awake, or was woken.
     No,
     ForAny,
@@ -64,7 +64,7 @@ enum Waiting {
 }
 
 /// Where a group is written.
-pub(crate) enum Place {
+pub(crate) enum GroupTarget {
     /// Into the active segment.
     Active,
     /// Into a new segment made from the reserve.
@@ -78,7 +78,7 @@ pub(crate) struct Taken {
     pub group: Vec<u8>,
     pub start: Position,
     pub records: u32,
-    pub place: Place,
+    pub place: GroupTarget,
     /// Whether the group that is now being filled, or one soon after it, can grow to its full size only when
     /// there is a reserve.
     pub needs_reserve: bool,
@@ -103,7 +103,7 @@ impl Lane {
                 room_bytes: remaining_bytes.min(buffer_bytes),
                 refusal: AppendError::Busy,
                 stopped: None,
-                waiting: Waiting::No,
+                waiting: WakeOn::No,
                 is_urgent: false,
                 due: None,
                 reserve: None,
@@ -138,13 +138,13 @@ impl Lane {
         self.end.store(end, Ordering::Release);
         state.is_urgent |= urgency == Urgency::Now;
         let wakes = match state.waiting {
-            Waiting::No => false,
-            Waiting::ForAny => true,
-            Waiting::ForUrgent => state.is_urgent,
-            Waiting::ForRecords(records) => state.records >= records,
+            WakeOn::No => false,
+            WakeOn::ForAny => true,
+            WakeOn::ForUrgent => state.is_urgent,
+            WakeOn::ForRecords(records) => state.records >= records,
         };
         if wakes {
-            state.waiting = Waiting::No;
+            state.waiting = WakeOn::No;
         }
         drop(state);
         if wakes {
@@ -161,19 +161,19 @@ impl Lane {
                 return state.records > 0;
             }
             if state.records == 0 {
-                state.waiting = Waiting::ForAny;
+                state.waiting = WakeOn::ForAny;
                 self.work.wait(&mut state);
             } else if state.is_urgent {
                 break;
             } else {
                 let due = *state.due.get_or_insert_with(|| Instant::now() + LATER_TIME_MAX);
-                state.waiting = Waiting::ForUrgent;
+                state.waiting = WakeOn::ForUrgent;
                 if self.work.wait_until(&mut state, due).timed_out() {
                     break;
                 }
             }
         }
-        state.waiting = Waiting::No;
+        state.waiting = WakeOn::No;
         true
     }
 
@@ -194,13 +194,13 @@ impl Lane {
             && before != Some(state.records)
         {
             before = Some(state.records);
-            state.waiting = Waiting::ForRecords(records);
+            state.waiting = WakeOn::ForRecords(records);
             let until = deadline.min(Instant::now() + pause);
             if self.work.wait_until(&mut state, until).timed_out() && until == deadline {
                 break;
             }
         }
-        state.waiting = Waiting::No;
+        state.waiting = WakeOn::No;
     }
 
     /// Takes the current group and leaves `empty` to be filled. `None` when the group has no records.
@@ -213,15 +213,15 @@ impl Lane {
         }
         let bytes = align_up(state.group.len() as u64);
         let place = if bytes <= remaining_bytes {
-            Place::Active
+            GroupTarget::Active
         } else if bytes <= capacity_bytes {
-            state.reserve.take().map_or(Place::New, Place::Reserve)
+            state.reserve.take().map_or(GroupTarget::New, GroupTarget::Reserve)
         } else {
-            Place::New
+            GroupTarget::New
         };
         let after = match &place {
-            Place::Active => remaining_bytes - bytes,
-            Place::Reserve(_) | Place::New => capacity_bytes.saturating_sub(bytes),
+            GroupTarget::Active => remaining_bytes - bytes,
+            GroupTarget::Reserve(_) | GroupTarget::New => capacity_bytes.saturating_sub(bytes),
         };
         // The reserve is requested while the group that is being filled can still grow to its full size, so
         // that no record is refused meanwhile.

@@ -46,7 +46,7 @@ mod window;
 mod writer;
 
 pub use disk::{Access, Disk, DiskFile, DiskLock, Locked, RealDisk};
-pub use error::{AppendError, Error, Kind, Place};
+pub use error::{AppendError, Error, FilePlace, Kind};
 pub use limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MIN,
 };

@@ -15,7 +15,7 @@ use crate::reader::{self, Reader};
 use crate::recovery::{self, Recovery, Verify};
 use crate::segment::{Segments, discard};
 use crate::segment_reserve;
-use crate::shared::Shared;
+use crate::shared::LogShared;
 use crate::writer;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ pub struct Log {
 }
 
 struct Inner {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     durability: Durability,
     keep: Duration,
     limit_bytes: u64,
@@ -146,7 +146,7 @@ impl Log {
             options.buffer_bytes as u64,
             options.limit_bytes,
         );
-        let shared = Arc::new(Shared::new(
+        let shared = Arc::new(LogShared::new(
             disk,
             folder,
             opened.identity,
@@ -155,7 +155,7 @@ impl Log {
             options.segment_bytes - SEGMENT_HEADER_BYTES,
             end,
         ));
-        shared.wanted.ask();
+        shared.reserve_request.ask();
         let for_reserve = shared.clone();
         let reserve = spawn("log-reserve", &shared, move || segment_reserve::run(&for_reserve))?;
         let for_writer = shared.clone();
@@ -165,7 +165,7 @@ impl Log {
         let writer = match writer {
             Ok(writer) => writer,
             Err(error) => {
-                shared.wanted.stop();
+                shared.reserve_request.stop();
                 return Err(error);
             }
         };
@@ -366,7 +366,7 @@ impl Log {
     pub fn wait_durable(&self, beyond: Position, timeout: Duration) -> Position {
         let shared = &self.inner.shared;
         let deadline = Instant::now().checked_add(timeout);
-        shared.wait_until(|| shared.durable() > beyond || shared.wanted.is_stopped(), deadline);
+        shared.wait_until(|| shared.durable() > beyond || shared.reserve_request.is_stopped(), deadline);
         shared.durable()
     }
 
@@ -403,7 +403,11 @@ fn poisoned(error: &Error) -> Error {
     Error::new(Kind::Poisoned, format!("the log is poisoned: {error}"))
 }
 
-fn spawn(name: &str, shared: &Shared, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+fn spawn(
+    name: &str,
+    shared: &LogShared,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(body)
@@ -418,7 +422,7 @@ impl Inner {
         };
         shared.lane.stop(AppendError::Closed);
         // Before the threads are joined: a group that waits for disk space must not hold up closing.
-        shared.wanted.stop();
+        shared.reserve_request.stop();
         let panicked = running.writer.join().is_err() | running.reserve.join().is_err();
         shared.wake_waiters();
         if let Some(blank) = shared.lane.take_reserve() {

@@ -2,7 +2,7 @@
 //! rename, so that a crash leaves the old one or the new one.
 
 use crate::disk::{Access, Disk};
-use crate::error::{Error, Kind, Place};
+use crate::error::{Error, FilePlace, Kind};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::MANIFEST_BYTES;
 use crate::position::Position;
@@ -30,7 +30,7 @@ pub(crate) fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<(Identity, P
             Err(error) => return Err(Error::io("read", &path, error)),
         }
     }
-    let place = Place { file: path, offset: 0, position: Position(0) };
+    let place = FilePlace { file: path, offset: 0, position: Position(0) };
     match format::decode_manifest(&bytes[..length]) {
         Ok(manifest) => Ok(Some(manifest)),
         Err(Invalid::Damaged) => Err(Error::corrupt("the log's manifest is damaged", place)),

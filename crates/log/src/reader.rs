@@ -6,19 +6,19 @@
 
 use crate::buffer::{Buffer, Buffers};
 use crate::disk::{Access, DiskFile};
-use crate::error::{Error, Kind, Place};
+use crate::error::{Error, FilePlace, Kind};
 use crate::format::{self, GroupHeader};
 use crate::limits::{GROUP_HEADER_BYTES, SECTOR_BYTES};
 use crate::position::Position;
 use crate::segment::Segment;
-use crate::shared::Shared;
+use crate::shared::LogShared;
 use crate::window::{Window, read_full};
 use std::io;
 use std::sync::Arc;
 
 /// Reads durable records in order. It has one open file, and does not prevent a release.
 pub struct Reader {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     segment: Arc<Segment>,
     file: Arc<dyn DiskFile>,
     /// Start of the next group.
@@ -40,7 +40,7 @@ pub struct Batch {
 }
 
 impl Reader {
-    pub(crate) fn new(shared: Arc<Shared>, from: Position) -> Result<Reader, Error> {
+    pub(crate) fn new(shared: Arc<LogShared>, from: Position) -> Result<Reader, Error> {
         let durable = shared.durable();
         if from > durable {
             return Err(not_a_boundary(from));
@@ -221,12 +221,12 @@ impl Reader {
     fn damaged_at(&self, position: Position) -> Error {
         Error::corrupt(
             "a durable group is damaged",
-            Place { file: self.segment.path.clone(), offset: self.segment.offset_of(position), position },
+            FilePlace { file: self.segment.path.clone(), offset: self.segment.offset_of(position), position },
         )
     }
 }
 
-fn open_segment(shared: &Shared, position: Position) -> Result<(Arc<Segment>, Arc<dyn DiskFile>), Error> {
+fn open_segment(shared: &LogShared, position: Position) -> Result<(Arc<Segment>, Arc<dyn DiskFile>), Error> {
     let Some((segment, _)) = shared.segments.find(position) else {
         return Err(released(shared));
     };
@@ -240,7 +240,7 @@ fn open_segment(shared: &Shared, position: Position) -> Result<(Arc<Segment>, Ar
     }
 }
 
-pub(crate) fn released(shared: &Shared) -> Error {
+pub(crate) fn released(shared: &LogShared) -> Error {
     let first = shared.segments.first();
     Error::new(Kind::Released { first }, format!("the position was released; the oldest held is {first}"))
 }

@@ -5,7 +5,7 @@
 //! found valid.
 
 use crate::disk::{Access, Disk, DiskFile};
-use crate::error::{Error, Kind, Place, is_full};
+use crate::error::{Error, FilePlace, Kind, is_full};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::{SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up};
 use crate::manifest;
@@ -284,7 +284,7 @@ impl Opening<'_> {
         next: Option<&Segment>,
         window: &mut Window<'_>,
     ) -> Result<bool, Error> {
-        let place = Place { file: segment.path.clone(), offset: 0, position: segment.start };
+        let place = FilePlace { file: segment.path.clone(), offset: 0, position: segment.start };
         let bytes =
             window.get(0, SEGMENT_HEADER_BYTES as usize).map_err(self.error("read", &segment.path))?;
         match bytes.map(format::decode_segment) {
@@ -316,7 +316,7 @@ impl Opening<'_> {
         let offset = segment.offset_of(end);
         let mut at_least = Position(end.0 + 1);
         let mut from = offset;
-        let mut place = Place { file: segment.path.clone(), offset, position: end };
+        let mut place = FilePlace { file: segment.path.clone(), offset, position: end };
         if end == segment.start {
             // With a damaged header even the first group, which starts at `end`, counts as behind the damage.
             let header =
@@ -344,7 +344,7 @@ impl Opening<'_> {
     fn gap(&self, segment: &Segment, end: Position, next: &Segment) -> Error {
         Error::corrupt(
             &format!("valid groups end before the next segment, {}, starts:", segment::file_name(next.start)),
-            Place { file: segment.path.clone(), offset: segment.offset_of(end), position: end },
+            FilePlace { file: segment.path.clone(), offset: segment.offset_of(end), position: end },
         )
     }
 

@@ -144,7 +144,7 @@ pub(crate) fn activate(
 
 /// A released segment that still exists.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ReleasedSegment {
     pub start: Position,
     /// The position at which the next segment starts.
     pub end: Position,
@@ -226,11 +226,11 @@ impl Segments {
     }
 
     /// Removes the oldest segment from the list if it is released and `may_go` returns true.
-    pub fn take_kept(&self, may_go: impl FnOnce(Kept) -> bool) -> Option<Arc<Segment>> {
+    pub fn take_kept(&self, may_go: impl FnOnce(ReleasedSegment) -> bool) -> Option<Arc<Segment>> {
         let mut list = self.list.lock();
         let since = *list.kept_since.front()?;
         // A released segment is never the last, so another follows.
-        let kept = Kept { start: list.segments[0].start, end: list.segments[1].start, since };
+        let kept = ReleasedSegment { start: list.segments[0].start, end: list.segments[1].start, since };
         if !may_go(kept) {
             return None;
         }

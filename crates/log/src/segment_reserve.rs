@@ -8,15 +8,15 @@
 use crate::error::{Error, is_full};
 use crate::limits::{PAGE_BYTES, RESERVE_CHUNK_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::{Blank, NEW_SUFFIX, discard, make_blank};
-use crate::shared::Shared;
+use crate::shared::LogShared;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Allocates a blank without zeroing it, which is quick. On a full disk it first deletes released segments.
-pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank> {
+pub(crate) fn allocate(shared: &LogShared, capacity_bytes: u64) -> io::Result<Blank> {
     loop {
-        let number = shared.wanted.blanks.fetch_add(1, Ordering::Relaxed);
+        let number = shared.reserve_request.blanks.fetch_add(1, Ordering::Relaxed);
         let path = shared.folder.join(format!("blank-{number}{NEW_SUFFIX}"));
         match make_blank(&*shared.disk, path, capacity_bytes) {
             Err(error) if is_full(&error) && shared.delete_oldest_kept() => {}
@@ -26,29 +26,29 @@ pub(crate) fn allocate(shared: &Shared, capacity_bytes: u64) -> io::Result<Blank
 }
 
 /// Makes a blank the lane's reserve, and deletes the one that it replaces.
-pub(crate) fn offer(shared: &Shared, blank: Blank) {
+pub(crate) fn offer(shared: &LogShared, blank: Blank) {
     if let Some(replaced) = shared.lane.offer_reserve(blank) {
         discard(&*shared.disk, &replaced.path);
     }
 }
 
 /// The reserve thread.
-pub(crate) fn run(shared: &Arc<Shared>) {
-    while shared.wanted.wait() {
+pub(crate) fn run(shared: &Arc<LogShared>) {
+    while shared.reserve_request.wait() {
         match zeroed(shared) {
             Ok(Some(blank)) => offer(shared, blank),
             Ok(None) => return,
             // The file system does not reserve blocks: the disk was full when the zeros were written.
-            Err(error) if is_full(&error) && shared.delete_oldest_kept() => shared.wanted.ask(),
+            Err(error) if is_full(&error) && shared.delete_oldest_kept() => shared.reserve_request.ask(),
             Err(error) if is_full(&error) => {
                 if shared.lane.has_reserve() {
                     continue;
                 }
                 shared.lane.refuse_full();
-                if !shared.wanted.pause() {
+                if !shared.reserve_request.pause() {
                     return;
                 }
-                shared.wanted.ask();
+                shared.reserve_request.ask();
             }
             Err(error) => {
                 shared.poison(Error::io("reserve a segment in", &shared.folder, error));
@@ -59,7 +59,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 }
 
 /// Allocates and zeroes a blank; `None` when the log is closed meanwhile.
-fn zeroed(shared: &Shared) -> io::Result<Option<Blank>> {
+fn zeroed(shared: &LogShared) -> io::Result<Option<Blank>> {
     let blank = allocate(shared, shared.capacity_bytes)?;
     let zeros = vec![0; RESERVE_CHUNK_BYTES + PAGE_BYTES];
     // Aligned, so that it is written to the disk without a copy.
@@ -69,7 +69,7 @@ fn zeroed(shared: &Shared) -> io::Result<Option<Blank>> {
     while offset < end {
         let length = (end - offset).min(RESERVE_CHUNK_BYTES as u64) as usize;
         let written = blank.file.write_all_at(&zeros[..length], offset).and_then(|()| blank.file.sync());
-        if written.is_err() || shared.wanted.is_stopped() {
+        if written.is_err() || shared.reserve_request.is_stopped() {
             discard(&*shared.disk, &blank.path);
             written?;
             return Ok(None);

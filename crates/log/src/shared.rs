@@ -6,7 +6,7 @@ use crate::error::{AppendError, Error};
 use crate::format::Identity;
 use crate::lane::Lane;
 use crate::position::Position;
-use crate::segment::{Kept, Segments};
+use crate::segment::{ReleasedSegment, Segments};
 use crate::segment_request::ReserveRequest;
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ use std::time::Instant;
 pub(crate) type DurableHook = Box<dyn Fn(Position) + Send + Sync>;
 pub(crate) type PoisonHook = Box<dyn Fn(&Error) + Send + Sync>;
 
-pub(crate) struct Shared {
+pub(crate) struct LogShared {
     pub disk: Arc<dyn Disk>,
     pub folder: PathBuf,
     pub identity: Identity,
     pub lane: Lane,
     pub segments: Segments,
-    pub wanted: ReserveRequest,
+    pub reserve_request: ReserveRequest,
     /// Bytes for groups in a segment of ordinary length.
     pub capacity_bytes: u64,
     durable: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     on_poisoned: Mutex<Option<PoisonHook>>,
 }
 
-impl Shared {
+impl LogShared {
     pub fn new(
         disk: Arc<dyn Disk>,
         folder: PathBuf,
@@ -45,14 +45,14 @@ impl Shared {
         segments: Segments,
         capacity_bytes: u64,
         durable: Position,
-    ) -> Shared {
-        Shared {
+    ) -> LogShared {
+        LogShared {
             disk,
             folder,
             identity,
             lane,
             segments,
-            wanted: ReserveRequest::default(),
+            reserve_request: ReserveRequest::default(),
             capacity_bytes,
             durable: AtomicU64::new(durable.0),
             turn: Mutex::new(()),
@@ -101,7 +101,7 @@ impl Shared {
     }
 
     /// Deletes released segments, oldest first, while `may_go` returns true.
-    pub fn delete_kept(&self, may_go: impl Fn(Kept) -> bool) -> Result<(), Error> {
+    pub fn delete_kept(&self, may_go: impl Fn(ReleasedSegment) -> bool) -> Result<(), Error> {
         while let Some(segment) = self.segments.take_kept(&may_go) {
             self.disk.remove(&segment.path).map_err(|error| Error::io("delete", &segment.path, error))?;
         }

@@ -6,18 +6,18 @@
 
 use crate::error::{Error, Kind, is_full};
 use crate::format;
-use crate::lane::{Place, Taken};
+use crate::lane::{GroupTarget, Taken};
 use crate::limits::{GATHER_FROM_RECORDS, GATHER_PAUSE, GATHER_RECORDS_MAX, GATHER_TIME_MAX, align_up};
 use crate::position::Position;
 use crate::segment::{self, Active, Blank};
 use crate::segment_reserve;
-use crate::shared::Shared;
+use crate::shared::LogShared;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Poisons the log when the thread panics (in a hook, for example), because callers would otherwise wait
 /// forever.
-struct PoisonOnPanic<'a>(&'a Shared);
+struct PoisonOnPanic<'a>(&'a LogShared);
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
@@ -28,7 +28,7 @@ impl Drop for PoisonOnPanic<'_> {
 }
 
 /// Runs until the lane is stopped and empty, or the log is poisoned.
-pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize) {
+pub(crate) fn run(shared: &Arc<LogShared>, mut active: Active, buffer_bytes: usize) {
     let _guard = PoisonOnPanic(shared);
     let mut buffer = Vec::with_capacity(buffer_bytes);
     // Records to expect at once: one from each writer whose record was just made durable, and those that
@@ -69,20 +69,20 @@ pub(crate) fn run(shared: &Arc<Shared>, mut active: Active, buffer_bytes: usize)
 ///
 /// The thread is woken once, when all expected records have arrived. To wake it at the first record and then
 /// check every 100 µs made the server switch threads almost twice as often.
-fn gather(shared: &Shared, expected: u32) {
+fn gather(shared: &LogShared, expected: u32) {
     if expected >= GATHER_FROM_RECORDS {
         shared.lane.gather(expected.min(GATHER_RECORDS_MAX), GATHER_PAUSE, Instant::now() + GATHER_TIME_MAX);
     }
 }
 
 /// Makes one group durable; returns the position behind it.
-fn commit(shared: &Shared, active: &mut Active, taken: &mut Taken) -> Result<Position, Error> {
+fn commit(shared: &LogShared, active: &mut Active, taken: &mut Taken) -> Result<Position, Error> {
     let group = &mut taken.group;
     format::seal_group(group, shared.identity, taken.start, taken.records);
-    match std::mem::replace(&mut taken.place, Place::Active) {
-        Place::Active => {}
-        Place::Reserve(blank) => change_segment(shared, active, blank, taken.start)?,
-        Place::New => {
+    match std::mem::replace(&mut taken.place, GroupTarget::Active) {
+        GroupTarget::Active => {}
+        GroupTarget::Reserve(blank) => change_segment(shared, active, blank, taken.start)?,
+        GroupTarget::New => {
             let blank = wait_for_space(shared, group.len() as u64)?;
             change_segment(shared, active, blank, taken.start)?;
         }
@@ -94,17 +94,22 @@ fn commit(shared: &Shared, active: &mut Active, taken: &mut Taken) -> Result<Pos
     Ok(Position(taken.start.0 + group.len() as u64))
 }
 
-fn change_segment(shared: &Shared, active: &mut Active, blank: Blank, start: Position) -> Result<(), Error> {
+fn change_segment(
+    shared: &LogShared,
+    active: &mut Active,
+    blank: Blank,
+    start: Position,
+) -> Result<(), Error> {
     *active = segment::activate(&*shared.disk, &shared.folder, blank, shared.identity, start)
         .map_err(|error| Error::io("begin a segment in", &shared.folder, error))?;
     shared.segments.push(active.segment.clone());
-    shared.wanted.ask();
+    shared.reserve_request.ask();
     Ok(())
 }
 
 /// Allocates a segment without zeroing it, because the reserve thread is behind. On a full disk appends are
 /// refused; the log is not poisoned.
-fn reserve_now(shared: &Shared) -> Result<(), Error> {
+fn reserve_now(shared: &LogShared) -> Result<(), Error> {
     if shared.lane.has_reserve() {
         return Ok(());
     }
@@ -112,7 +117,7 @@ fn reserve_now(shared: &Shared) -> Result<(), Error> {
         Ok(blank) => segment_reserve::offer(shared, blank),
         Err(error) if is_full(&error) => {
             shared.lane.refuse_full();
-            shared.wanted.ask();
+            shared.reserve_request.ask();
         }
         Err(error) => return Err(Error::io("reserve a segment in", &shared.folder, error)),
     }
@@ -121,14 +126,14 @@ fn reserve_now(shared: &Shared) -> Result<(), Error> {
 
 /// Allocates space for a group when there is no reserve, or the group is larger than a segment. On a full
 /// disk the group waits, unacknowledged, until there is space or the log is closed.
-fn wait_for_space(shared: &Shared, group_bytes: u64) -> Result<Blank, Error> {
+fn wait_for_space(shared: &LogShared, group_bytes: u64) -> Result<Blank, Error> {
     let capacity_bytes = shared.capacity_bytes.max(align_up(group_bytes));
     loop {
         match segment_reserve::allocate(shared, capacity_bytes) {
             Ok(blank) => return Ok(blank),
             Err(error) if is_full(&error) => {
                 shared.lane.refuse_full();
-                if !shared.wanted.pause() {
+                if !shared.reserve_request.pause() {
                     return Err(Error::io("begin a segment in", &shared.folder, error));
                 }
             }

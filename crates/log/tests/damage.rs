@@ -2,7 +2,7 @@
 
 mod support;
 
-use forebay_log::{AppendError, Error, Kind, Log, Options, Place, Position, Recovery, Verify};
+use forebay_log::{AppendError, Error, FilePlace, Kind, Log, Options, Position, Recovery, Verify};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -304,7 +304,7 @@ fn damage_after_opening_is_not_delivered() {
     let Err(error) = read_all(&log) else {
         panic!("delivered");
     };
-    let place = Place { file: group.file.clone(), offset: group.offset, position: group.start };
+    let place = FilePlace { file: group.file.clone(), offset: group.offset, position: group.start };
     assert_eq!(*error.kind(), Kind::Corrupt(place));
 }
 

@@ -10,7 +10,7 @@ const GIB: f64 = 1_073_741_824.0;
 
 /// A part of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Resource {
     /// Its processors.
     Cpu,
     /// The bandwidth of its network card.
@@ -19,12 +19,12 @@ pub enum Part {
     Memory,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Part::Cpu => "CPU",
-            Part::Network => "network",
-            Part::Memory => "memory",
+            Resource::Cpu => "CPU",
+            Resource::Network => "network",
+            Resource::Memory => "memory",
         })
     }
 }
@@ -37,7 +37,7 @@ pub struct Fleet<'a> {
     /// Number of machines, spare ones included.
     pub count: f64,
     /// How many machines each part alone would need, the most first: the first part runs out first.
-    pub by_part: [(Part, f64); 3],
+    pub by_part: [(Resource, f64); 3],
     /// Cost of all machines.
     pub dollars_a_month: f64,
     /// Cost of all answers, if they leave the provider; `None`: the file has no price.
@@ -49,9 +49,9 @@ pub struct Fleet<'a> {
 /// The fleet of this kind of machine for the wanted load.
 pub fn of<'a>(wanted: &Wanted, machine: &'a Machine, prices: &Prices) -> Fleet<'a> {
     let mut by_part = [
-        (Part::Cpu, wanted.busy_cores() / (machine.cores * wanted.utilisation)),
-        (Part::Network, wanted.network_bits_per_s() / (machine.network_gbit * 1e9 * wanted.utilisation)),
-        (Part::Memory, wanted.memory_bytes() / (machine.memory_gib * GIB * (1.0 - MEMORY_IDLE))),
+        (Resource::Cpu, wanted.busy_cores() / (machine.cores * wanted.utilisation)),
+        (Resource::Network, wanted.network_bits_per_s() / (machine.network_gbit * 1e9 * wanted.utilisation)),
+        (Resource::Memory, wanted.memory_bytes() / (machine.memory_gib * GIB * (1.0 - MEMORY_IDLE))),
     ];
     by_part.sort_by(|one, other| other.1.total_cmp(&one.1));
     let count = by_part[0].1.ceil().max(1.0) + f64::from(wanted.spare);

@@ -19,7 +19,7 @@ pub struct Measured {
     /// Whether the server's workers could have done more than the rate of the run.
     has_idle_workers: bool,
     /// Why the figures do not show the server's capacity, if the report says so.
-    pub doubt: Option<String>,
+    pub unreliable_because: Option<String>,
 }
 
 impl Measured {
@@ -38,7 +38,7 @@ impl Measured {
         }
         let unexpected = number("/requests/unexpected")?;
         let limit = report.pointer("/verdict/limit").and_then(Value::as_str).unwrap_or_default();
-        let doubt = if unexpected >= completed {
+        let unreliable_because = if unexpected >= completed {
             Some("no answer of the run was one that it expected".to_owned())
         } else {
             let why = report.pointer("/verdict/why").and_then(Value::as_str).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Measured {
             joules_a_million: machines.servers_watts().map(|watts| watts / rate_per_s * 1e6),
             tester,
             has_idle_workers,
-            doubt,
+            unreliable_because,
         })
     }
 
@@ -159,7 +159,7 @@ mod tests {
             joules_a_million: None,
             tester: None,
             has_idle_workers: false,
-            doubt: None,
+            unreliable_because: None,
         };
         assert_eq!(read(REPORT), expected);
     }
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn a_run_that_proves_nothing_is_doubted() {
         let tester = REPORT.replace("server_cpu", "tester_cpu");
-        assert!(read(&tester).doubt.is_some_and(|why| why.contains("full")));
+        assert!(read(&tester).unreliable_because.is_some_and(|why| why.contains("full")));
         let unexpected = REPORT.replace("\"unexpected\":0", "\"unexpected\":100000");
-        assert!(read(&unexpected).doubt.is_some());
+        assert!(read(&unexpected).unreliable_because.is_some());
         let unwatched = REPORT.replace("\"server\"", "\"other\"");
         assert_eq!(read(&unwatched).cpu_us, None);
         assert!(Measured::read("{}").expect_err("no report").contains("/requests/completed"));

@@ -122,13 +122,13 @@ fn entries<T>(
     table: &DeTable<'_>,
     name: &str,
     keys: usize,
-    read: impl Fn(Entry<'_>) -> Result<T, String>,
+    read: impl Fn(PriceTable<'_>) -> Result<T, String>,
 ) -> Result<Vec<T>, String> {
     let Some(DeValue::Array(array)) = table.get(name).map(toml::Spanned::get_ref) else {
         return Err(format!("there is no [[{name}]]"));
     };
     let entry = |value: &toml::Spanned<DeValue<'_>>| match value.get_ref() {
-        DeValue::Table(table) if table.len() == keys => read(Entry(table)),
+        DeValue::Table(table) if table.len() == keys => read(PriceTable(table)),
         DeValue::Table(table) => Err(format!("a [[{name}]] has {} keys, not {keys}", table.len())),
         _ => Err(format!("{name} must be tables, each [[{name}]]")),
     };
@@ -136,9 +136,9 @@ fn entries<T>(
 }
 
 /// One table of the file.
-struct Entry<'a>(&'a DeTable<'a>);
+struct PriceTable<'a>(&'a DeTable<'a>);
 
-impl Entry<'_> {
+impl PriceTable<'_> {
     fn text(&self, key: &str) -> Result<String, String> {
         match self.0.get(key).map(toml::Spanned::get_ref) {
             Some(DeValue::String(text)) => Ok(text.to_string()),

@@ -1,6 +1,6 @@
 //! A plan as text of 80 columns, with the calculation that led to it.
 
-use crate::fleet::{self, Fleet, Part};
+use crate::fleet::{self, Fleet, Resource};
 use crate::odds;
 use crate::prices::Prices;
 use crate::scaling::Law;
@@ -182,7 +182,7 @@ fn notes(fleets: &[Fleet<'_>], prices: &Prices) -> String {
     if fleets.first().is_some_and(|fleet| fleet.count > 1.0) {
         text.push_str("more than one machine serves one table only with the memory tier on Redis or\nValkey, whose machines count through memory and copies alone here\n");
     }
-    if fleets.first().is_some_and(|fleet| fleet.by_part[0].0 == Part::Network) {
+    if fleets.first().is_some_and(|fleet| fleet.by_part[0].0 == Resource::Network) {
         text.push_str("the network is the limit: compression or smaller answers save machines, a\nfaster program does not\n");
     }
     text
@@ -284,9 +284,9 @@ mod tests {
         let prices = Prices::read(None).expect("the built-in prices");
         let large = prices.machine.iter().find(|machine| machine.cores == 192.0).expect("192 cores");
         let fleet = fleet::of(&CODES, large, &prices);
-        let cpu = fleet.by_part.iter().find(|(part, _)| *part == Part::Cpu).expect("CPU");
+        let cpu = fleet.by_part.iter().find(|(part, _)| *part == Resource::Cpu).expect("CPU");
         assert!((cpu.1 - 1.0).abs() < 0.001, "{cpu:?}");
-        assert_eq!(fleet.by_part[0].0, Part::Network, "its network runs out first");
+        assert_eq!(fleet.by_part[0].0, Resource::Network, "its network runs out first");
         // 260 Gb/s over 50 Gb/s at 70 %.
         assert_eq!(fleet.count, 8.0);
         assert_eq!((fleet.dollars_a_month * 100.0).round() / 100.0, 8.0 * large.dollars_a_month);
@@ -313,7 +313,7 @@ mod tests {
         assert!((wanted.memory_bytes() - wanted.rows() * 1_000.0).abs() < 1.0);
         let prices = Prices::read(None).expect("the built-in prices");
         for fleet in fleet::all(&wanted, &prices) {
-            assert_eq!(fleet.by_part[0].0, Part::Memory, "{fleet:?}");
+            assert_eq!(fleet.by_part[0].0, Resource::Memory, "{fleet:?}");
             assert_eq!(fleet.count, fleet.by_part[0].1.ceil() + 1.0, "{fleet:?}");
         }
     }

@@ -4,11 +4,11 @@
 //! Promises that a body is never truncated without an error: a body that breaks off ends with an error. The
 //! connection returns to its pool with the last byte of a body, and never after an incomplete body.
 
-use crate::body::{Cut, Upload};
+use crate::body::{Upload, UploadError};
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
 use crate::forward::strip_hop_by_hop;
-use crate::head::{Head, Left};
+use crate::head::{Head, RemainingBody};
 use crate::in_flight::InFlight;
 use crate::limits::READ_BYTES;
 use crate::link::Link;
@@ -36,7 +36,7 @@ pub struct Answer {
 }
 
 /// An answer whose head has been parsed but not checked.
-pub(crate) struct Arrived {
+pub(crate) struct UncheckedAnswer {
     pub(crate) head: Head,
     pub(crate) link: Box<Link>,
     pub(crate) in_flight: InFlight,
@@ -44,7 +44,7 @@ pub(crate) struct Arrived {
     pub(crate) upload: Option<Box<Upload>>,
 }
 
-impl Arrived {
+impl UncheckedAnswer {
     /// Refuses an answer that cannot be trusted. Its connection is closed, because the following bytes may
     /// belong to the refused answer.
     pub(crate) fn refuse(self, what: &str) -> Error {
@@ -62,14 +62,14 @@ impl Arrived {
             Ok(framing) => framing,
             Err(what) => return Err(self.refuse(what)),
         };
-        let Arrived { head, link, in_flight, upload } = self;
-        let keeps = head.keeps_connection() && !matches!(left, Left::UntilClosed);
-        let is_delimited = !matches!(left, Left::UntilClosed);
+        let UncheckedAnswer { head, link, in_flight, upload } = self;
+        let keeps = head.keeps_connection() && !matches!(left, RemainingBody::UntilClosed);
+        let is_delimited = !matches!(left, RemainingBody::UntilClosed);
         let mut headers = head.fields;
         strip_hop_by_hop(&mut headers);
         in_flight.succeeded();
-        let is_over = matches!(left, Left::Nothing);
-        let rest = Rest { link, left, keeps, in_flight, upload };
+        let is_over = matches!(left, RemainingBody::Nothing);
+        let rest = BodyReader { link, left, keeps, in_flight, upload };
         let mut body = AnswerBody { rest: Some(rest), silence, waits_since: None };
         if is_over {
             body.end();
@@ -79,9 +79,9 @@ impl Arrived {
 }
 
 /// The source of the rest of a body.
-struct Rest {
+struct BodyReader {
     link: Box<Link>,
-    left: Left,
+    left: RemainingBody,
     /// Whether the connection accepts another request after the body.
     keeps: bool,
     in_flight: InFlight,
@@ -91,7 +91,7 @@ struct Rest {
 /// The body of an upstream's answer.
 pub struct AnswerBody {
     /// `None`: the body has ended.
-    rest: Option<Rest>,
+    rest: Option<BodyReader>,
     /// The longest time without a byte from the upstream.
     silence: Duration,
     /// The time since which the task has waited for the upstream.
@@ -149,7 +149,7 @@ impl AnswerBody {
 
     /// The complete body has arrived.
     fn end(&mut self) {
-        let Some(Rest { mut link, keeps, in_flight, upload, .. }) = self.rest.take() else { return };
+        let Some(BodyReader { mut link, keeps, in_flight, upload, .. }) = self.rest.take() else { return };
         let is_clean = keeps && link.unread().is_empty();
         match upload {
             None if is_clean => in_flight.keep(link),
@@ -179,18 +179,18 @@ enum Progress {
     Last,
 }
 
-impl Rest {
+impl BodyReader {
     fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<Progress, Error>> {
         if let Some(upload) = &mut self.upload {
             match upload.poll(cx, &mut self.link) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => self.upload = None,
-                Poll::Ready(Err(Cut::ByClient)) => {
+                Poll::Ready(Err(UploadError::ByClient)) => {
                     let unknown = || Error::new(Kind::ClientBody, "the client's body is not whole");
                     return Poll::Ready(Err(upload.take_broken().unwrap_or_else(unknown)));
                 }
                 // The upstream has answered without reading the complete body.
-                Poll::Ready(Err(Cut::ByUpstream(_))) => (self.upload, self.keeps) = (None, false),
+                Poll::Ready(Err(UploadError::ByUpstream(_))) => (self.upload, self.keeps) = (None, false),
             }
         }
         let broken = |error: io::Error| {
@@ -199,8 +199,8 @@ impl Rest {
         let cut_off = || broken(io::ErrorKind::UnexpectedEof.into());
         let link = &mut *self.link;
         match &mut self.left {
-            Left::Nothing => return Poll::Ready(Ok(Progress::Last)),
-            Left::Bytes(left) => {
+            RemainingBody::Nothing => return Poll::Ready(Ok(Progress::Last)),
+            RemainingBody::Bytes(left) => {
                 let mut count = take_unread(link, out, *left);
                 if count == 0 {
                     count = ready!(link.poll_read_into(cx, out, *left)).map_err(broken)?;
@@ -213,7 +213,7 @@ impl Rest {
                     return Poll::Ready(Ok(Progress::More));
                 }
             }
-            Left::Chunked(chunks) => loop {
+            RemainingBody::Chunked(chunks) => loop {
                 let before = out.len();
                 let used = chunks.decode(link.unread(), out).map_err(|_| {
                     Error::new(
@@ -232,7 +232,7 @@ impl Rest {
                     return Poll::Ready(Err(cut_off()));
                 }
             },
-            Left::UntilClosed => {
+            RemainingBody::UntilClosed => {
                 let read = match take_unread(link, out, u64::MAX) {
                     0 => ready!(link.poll_read_into(cx, out, READ_BYTES as u64)).map_err(broken)?,
                     count => count,

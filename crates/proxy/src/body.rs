@@ -39,7 +39,7 @@ impl fmt::Debug for RequestBody {
 
 /// A client's body for one or more attempts.
 #[derive(Clone)]
-pub(crate) enum Supply {
+pub(crate) enum UploadSource {
     Whole(Bytes),
     Arriving(Arc<Mutex<Arriving>>),
 }
@@ -57,11 +57,11 @@ pub(crate) struct Arriving {
     broken: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-impl Supply {
-    pub(crate) fn new(body: RequestBody) -> Supply {
+impl UploadSource {
+    pub(crate) fn new(body: RequestBody) -> UploadSource {
         match body {
-            RequestBody::Whole(bytes) => Supply::Whole(bytes),
-            RequestBody::Arriving(length, source) => Supply::Arriving(Arc::new(Mutex::new(Arriving {
+            RequestBody::Whole(bytes) => UploadSource::Whole(bytes),
+            RequestBody::Arriving(length, source) => UploadSource::Arriving(Arc::new(Mutex::new(Arriving {
                 source,
                 length,
                 sent_bytes: 0,
@@ -76,8 +76,8 @@ impl Supply {
     /// Whether nothing was taken from the body, so that it can be sent, or sent again.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
-            Supply::Whole(_) => true,
-            Supply::Arriving(arriving) => !arriving.lock().is_started,
+            UploadSource::Whole(_) => true,
+            UploadSource::Arriving(arriving) => !arriving.lock().is_started,
         }
     }
 
@@ -85,8 +85,8 @@ impl Supply {
     /// now.
     fn upstream_waited_since(&self, began: Instant) -> Instant {
         match self {
-            Supply::Whole(_) => began,
-            Supply::Arriving(arriving) => match &*arriving.lock() {
+            UploadSource::Whole(_) => began,
+            UploadSource::Arriving(arriving) => match &*arriving.lock() {
                 arriving if arriving.awaits_client => Instant::now(),
                 arriving => arriving.moved_at.max(began),
             },
@@ -95,7 +95,7 @@ impl Supply {
 
     /// The error that broke off the client's body, if one did.
     pub(crate) fn take_broken(&self) -> Option<Error> {
-        let Supply::Arriving(arriving) = self else { return None };
+        let UploadSource::Arriving(arriving) = self else { return None };
         let broken = arriving.lock().broken.take()?;
         Some(Error::new(Kind::ClientBody, "the client's body is not whole").caused_by(broken))
     }
@@ -103,15 +103,15 @@ impl Supply {
 
 /// The body of one attempt.
 pub(crate) struct Upload {
-    supply: Supply,
+    supply: UploadSource,
     /// Whether the complete body is in the link's output.
     is_whole: bool,
 }
 
 /// Why an upload stopped early.
 #[derive(Debug)]
-pub(crate) enum Cut {
-    /// The client's body broke off; its [`Supply`] stores the error.
+pub(crate) enum UploadError {
+    /// The client's body broke off; its [`UploadSource`] stores the error.
     ByClient,
     /// The upstream takes no more bytes.
     ByUpstream(io::Error),
@@ -120,11 +120,11 @@ pub(crate) enum Cut {
 impl Upload {
     /// Completes a head with the fields that delimit the body; a complete body is appended at once.
     /// `expects_body`: the method requires a length, even for an empty body.
-    pub(crate) fn begin(supply: &Supply, expects_body: bool, out: &mut Vec<u8>) -> Upload {
+    pub(crate) fn begin(supply: &UploadSource, expects_body: bool, out: &mut Vec<u8>) -> Upload {
         let length = match supply {
-            Supply::Whole(bytes) if bytes.is_empty() && !expects_body => None,
-            Supply::Whole(bytes) => Some(bytes.len() as u64),
-            Supply::Arriving(arriving) => {
+            UploadSource::Whole(bytes) if bytes.is_empty() && !expects_body => None,
+            UploadSource::Whole(bytes) => Some(bytes.len() as u64),
+            UploadSource::Arriving(arriving) => {
                 let length = arriving.lock().length;
                 if length.is_none() {
                     out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -138,7 +138,7 @@ impl Upload {
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(b"\r\n");
-        let whole = if let Supply::Whole(bytes) = supply { Some(bytes) } else { None };
+        let whole = if let UploadSource::Whole(bytes) = supply { Some(bytes) } else { None };
         if let Some(bytes) = whole.filter(|bytes| !bytes.is_empty()) {
             out.extend_from_slice(bytes);
         }
@@ -150,17 +150,17 @@ impl Upload {
         self.supply.upstream_waited_since(began) + patience
     }
 
-    /// See [`Supply::take_broken`].
+    /// See [`UploadSource::take_broken`].
     pub(crate) fn take_broken(&self) -> Option<Error> {
         self.supply.take_broken()
     }
 
     /// Sends the body to its end.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) -> Poll<Result<(), Cut>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) -> Poll<Result<(), UploadError>> {
         loop {
-            ready!(link.poll_flush(cx)).map_err(Cut::ByUpstream)?;
+            ready!(link.poll_flush(cx)).map_err(UploadError::ByUpstream)?;
             let arriving = match &self.supply {
-                Supply::Arriving(arriving) if !self.is_whole => arriving,
+                UploadSource::Arriving(arriving) if !self.is_whole => arriving,
                 _ => return Poll::Ready(Ok(())),
             };
             self.is_whole = ready!(arriving.lock().poll_next(cx, &mut link.output))?;
@@ -170,7 +170,7 @@ impl Upload {
 
 impl Arriving {
     /// Writes the next piece, or what ends the body; returns true at the end.
-    fn poll_next(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<bool, Cut>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Result<bool, UploadError>> {
         self.is_started = true;
         self.moved_at = Instant::now();
         let polled = self.source.as_mut().poll_next(cx);
@@ -205,9 +205,9 @@ impl Arriving {
         })
     }
 
-    fn cut(&mut self, why: impl Into<Box<dyn StdError + Send + Sync>>) -> Result<bool, Cut> {
+    fn cut(&mut self, why: impl Into<Box<dyn StdError + Send + Sync>>) -> Result<bool, UploadError> {
         self.broken = Some(why.into());
-        Err(Cut::ByClient)
+        Err(UploadError::ByClient)
     }
 }
 
@@ -227,11 +227,11 @@ mod tests {
 
     /// The bytes sent after a head, and whether the body is complete.
     fn sent(body: RequestBody, expects_body: bool) -> (String, bool) {
-        let (supply, mut out) = (Supply::new(body), Vec::new());
+        let (supply, mut out) = (UploadSource::new(body), Vec::new());
         let upload = Upload::begin(&supply, expects_body, &mut out);
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut is_whole = upload.is_whole;
-        while let (Supply::Arriving(arriving), false) = (&supply, is_whole) {
+        while let (UploadSource::Arriving(arriving), false) = (&supply, is_whole) {
             let mut piece = Vec::new();
             let Poll::Ready(Ok(is_last)) = arriving.lock().poll_next(&mut cx, &mut piece) else { break };
             out.extend(piece);

@@ -94,7 +94,7 @@ pub(crate) fn takes_protocol(fields: &Fields, asked: &[u8]) -> bool {
 
 /// What an upstream is told in addition to the client's fields.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told<'a> {
+pub(crate) struct ForwardingContext<'a> {
     pub(crate) sender: Sender,
     pub(crate) trust: Trust,
     /// The host that replaces the host in the client's request.
@@ -104,7 +104,7 @@ pub(crate) struct Told<'a> {
 }
 
 /// Writes the client's fields as the upstream must receive them.
-pub(crate) fn write_fields(fields: &Fields, told: Told<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_fields(fields: &Fields, told: ForwardingContext<'_>, out: &mut Vec<u8>) {
     let asked = fields.get("host");
     let host = told.host.map(str::as_bytes).or(asked).unwrap_or(told.own_host.as_bytes());
     write_field(out, b"host: ", host);
@@ -236,7 +236,7 @@ mod tests {
     /// The fields that an upstream receives, in alphabetical order.
     fn lines(fields: &Fields, sender: Sender, trust: Trust, host: Option<&str>) -> Vec<String> {
         let mut out = Vec::new();
-        write_fields(fields, Told { sender, trust, host, own_host: "own" }, &mut out);
+        write_fields(fields, ForwardingContext { sender, trust, host, own_host: "own" }, &mut out);
         let text = String::from_utf8(out).expect("ASCII");
         assert!(text.ends_with("\r\n") && !text.contains("\r\n\r\n"), "{text:?}");
         let mut lines: Vec<_> = text.trim_end().split("\r\n").map(str::to_owned).collect();

@@ -19,7 +19,7 @@ pub(crate) struct Head {
 
 /// The undelivered rest of a body.
 #[derive(Debug)]
-pub(crate) enum Left {
+pub(crate) enum RemainingBody {
     Nothing,
     Bytes(u64),
     Chunked(Chunks),
@@ -59,17 +59,17 @@ impl Head {
     }
 
     /// How the body is delimited, and its announced length.
-    pub(crate) fn framing(&self, method: &Method) -> Result<(Left, Option<u64>), &'static str> {
+    pub(crate) fn framing(&self, method: &Method) -> Result<(RemainingBody, Option<u64>), &'static str> {
         let framed = framed(&self.fields)?;
         if framed == Framed::Chunked && self.is_http10 {
             return Err("has a Transfer-Encoding in HTTP/1.0");
         }
         let left = match framed {
-            _ if *method == Method::HEAD || matches!(self.status, 204 | 304) => Left::Nothing,
-            Framed::Length(0) => Left::Nothing,
-            Framed::Length(length) => Left::Bytes(length),
-            Framed::Chunked => Left::Chunked(Chunks::new()),
-            Framed::Unsaid => Left::UntilClosed,
+            _ if *method == Method::HEAD || matches!(self.status, 204 | 304) => RemainingBody::Nothing,
+            Framed::Length(0) => RemainingBody::Nothing,
+            Framed::Length(length) => RemainingBody::Bytes(length),
+            Framed::Chunked => RemainingBody::Chunked(Chunks::new()),
+            Framed::Unsaid => RemainingBody::UntilClosed,
         };
         let length = if let Framed::Length(length) = framed { Some(length) } else { None };
         Ok((left, length))

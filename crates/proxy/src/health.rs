@@ -1,12 +1,12 @@
 //! Chooses the upstream for a request: a healthy one, the least busy first.
 //!
 //! An upstream is suspended after [`FAILURES_MAX`] consecutive failures (of connecting, or of getting an
-//! answer; an answer with any status is a success), and after [`OUT`] one request tries it again. When all
+//! answer; an answer with any status is a success), and after [`SUSPENSION`] one request tries it again. When all
 //! are suspended, they are used as if none was: otherwise failures of one URL would suspend all upstreams,
 //! and a sole upstream has no substitute. With health checks, an upstream that fails its check is not used
 //! until it passes one.
 
-use crate::limits::{FAILURES_MAX, OUT};
+use crate::limits::{FAILURES_MAX, SUSPENSION};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -16,25 +16,28 @@ pub(crate) struct Health {
     pub(crate) in_flight: AtomicUsize,
     failures: AtomicU32,
     /// The end of its suspension, in milliseconds since the start; 0: not suspended.
-    out_until_ms: AtomicU64,
+    suspended_until_ms: AtomicU64,
     fails_checks: AtomicBool,
 }
 
 impl Health {
     /// Whether failures have suspended it.
-    fn is_out(&self) -> bool {
-        self.out_until_ms.load(Relaxed) > 0
+    fn is_suspended(&self) -> bool {
+        self.suspended_until_ms.load(Relaxed) > 0
     }
 
     /// Whether a request may use it now. After a suspension, one of several concurrent requests may.
     fn admits(&self, now_ms: u64) -> bool {
-        let out_until_ms = self.out_until_ms.load(Relaxed);
-        if out_until_ms == 0 {
+        let suspended_until_ms = self.suspended_until_ms.load(Relaxed);
+        if suspended_until_ms == 0 {
             return true;
         }
-        let again_ms = now_ms + OUT.as_millis() as u64;
-        now_ms >= out_until_ms
-            && self.out_until_ms.compare_exchange(out_until_ms, again_ms, Relaxed, Relaxed).is_ok()
+        let again_ms = now_ms + SUSPENSION.as_millis() as u64;
+        now_ms >= suspended_until_ms
+            && self
+                .suspended_until_ms
+                .compare_exchange(suspended_until_ms, again_ms, Relaxed, Relaxed)
+                .is_ok()
     }
 
     /// Records an answer.
@@ -42,14 +45,14 @@ impl Health {
         // Stored only when it changes something: all workers share this cache line.
         if self.failures.load(Relaxed) > 0 {
             self.failures.store(0, Relaxed);
-            self.out_until_ms.store(0, Relaxed);
+            self.suspended_until_ms.store(0, Relaxed);
         }
     }
 
     /// Records a failure.
     pub(crate) fn failed(&self, now_ms: u64) {
         if self.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
-            self.out_until_ms.store(now_ms + OUT.as_millis() as u64, Relaxed);
+            self.suspended_until_ms.store(now_ms + SUSPENSION.as_millis() as u64, Relaxed);
         }
     }
 
@@ -85,7 +88,7 @@ impl Balance {
 
     /// [`Balance::now_ms`] when [`Balance::pick`] needs it, that is while an upstream is suspended; else 0.
     pub(crate) fn pick_ms(&self) -> u64 {
-        if self.upstreams.iter().any(Health::is_out) { self.now_ms() } else { 0 }
+        if self.upstreams.iter().any(Health::is_suspended) { self.now_ms() } else { 0 }
     }
 
     /// The least busy healthy upstream that is not among `tried`; equals take turns. `None`: there is none.
@@ -103,7 +106,7 @@ impl Balance {
         order.retain(|index| passes_checks(&self.upstreams[*index]));
         match order.iter().find(|index| self.upstreams[**index].admits(now_ms)) {
             Some(index) => Some(*index),
-            None if self.upstreams.iter().all(|one| one.is_out() || !passes_checks(one)) => {
+            None if self.upstreams.iter().all(|one| one.is_suspended() || !passes_checks(one)) => {
                 order.first().copied()
             }
             None => None,

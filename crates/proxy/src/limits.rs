@@ -27,7 +27,7 @@ pub(crate) const IDLE_SWEEPS_MAX: u32 = 6;
 pub(crate) const FAILURES_MAX: u32 = 3;
 /// How long an upstream is suspended before one request tries it again: short compared with a restart, long
 /// compared with a request.
-pub(crate) const OUT: Duration = Duration::from_secs(5);
+pub(crate) const SUSPENSION: Duration = Duration::from_secs(5);
 /// The interval between two health checks, and the longest duration of one.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(5);
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,11 +1,11 @@
 //! One group of upstreams: from a client's request to an answer that may be passed on.
 
-use crate::answer::{Answer, Arrived};
-use crate::body::{Cut, RequestBody, Supply, Upload};
+use crate::answer::{Answer, UncheckedAnswer};
+use crate::body::{RequestBody, Upload, UploadError, UploadSource};
 use crate::connect::{ConnectError, Connector, Roots, TlsError, Upstream, client_config};
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
-use crate::forward::{Sender, Told, Trust, write_fields};
+use crate::forward::{ForwardingContext, Sender, Trust, write_fields};
 use crate::head::Head;
 use crate::health::Balance;
 use crate::in_flight::InFlight;
@@ -104,9 +104,9 @@ impl Proxy {
         worker: usize,
         request: &mut Request,
         protocols: Option<&[u8]>,
-    ) -> Result<Arrived, Error> {
+    ) -> Result<UncheckedAnswer, Error> {
         let Request { method, target, headers, sender, body } = request;
-        let supply = Supply::new(std::mem::replace(body, RequestBody::Whole(Default::default())));
+        let supply = UploadSource::new(std::mem::replace(body, RequestBody::Whole(Default::default())));
         let outgoing = Outgoing { method, target, headers, sender: *sender, protocols, supply };
         let mut tried = Vec::new();
         loop {
@@ -134,38 +134,43 @@ impl Proxy {
         })
     }
 
-    fn may_try_again(&self, failed: &Failed, outgoing: &Outgoing<'_>, attempts: usize) -> bool {
+    fn may_try_again(&self, failed: &FailedAttempt, outgoing: &Outgoing<'_>, attempts: usize) -> bool {
         if attempts > self.settings.retries as usize || failed.error.kind() != Kind::Unreachable {
             return false;
         }
         outgoing.supply.is_whole() && (failed.is_unsent || outgoing.method.is_idempotent())
     }
 
-    async fn attempt(&self, worker: usize, index: usize, outgoing: &Outgoing<'_>) -> Result<Arrived, Failed> {
+    async fn attempt(
+        &self,
+        worker: usize,
+        index: usize,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<UncheckedAnswer, FailedAttempt> {
         let in_flight = InFlight::begin(&self.balance, &self.pools, worker, index);
         let supply = &outgoing.supply;
-        let sent = self.ask(worker, index, outgoing).await;
+        let sent = self.send_to(worker, index, outgoing).await;
         if let Some(error) = supply.take_broken() {
             // The client's body broke off, so the upstream did not fail, whatever its result.
-            return Err(Failed { error, is_unsent: false });
+            return Err(FailedAttempt { error, is_unsent: false });
         }
         match sent {
-            Ok((head, link, upload)) => Ok(Arrived { head, link, in_flight, upload }),
+            Ok((head, link, upload)) => Ok(UncheckedAnswer { head, link, in_flight, upload }),
             Err(fault) => {
                 in_flight.failed();
-                Err(Failed::by(&self.settings.upstreams[index], fault))
+                Err(FailedAttempt::by(&self.settings.upstreams[index], fault))
             }
         }
     }
 
     /// Sends a request to one upstream, on an idle connection or a new one. A connection that was closed
     /// before anything was sent is replaced.
-    async fn ask(
+    async fn send_to(
         &self,
         worker: usize,
         index: usize,
         outgoing: &Outgoing<'_>,
-    ) -> Result<(Head, Box<Link>, Option<Box<Upload>>), Fault> {
+    ) -> Result<(Head, Box<Link>, Option<Box<Upload>>), AttemptFault> {
         let upstream = &self.settings.upstreams[index];
         let (began, patience) = (Instant::now(), self.settings.answer_timeout);
         loop {
@@ -173,7 +178,7 @@ impl Proxy {
                 Some(link) => (link, false),
                 None => {
                     let connecting = timeout_at(began + patience, self.connector.connect(upstream)).await;
-                    (connecting.map_err(|_| Fault::Late)?.map_err(Fault::Connect)?, true)
+                    (connecting.map_err(|_| AttemptFault::Late)?.map_err(AttemptFault::Connect)?, true)
                 }
             };
             let mut upload = outgoing.write(upstream, &self.settings, &mut link.output);
@@ -181,7 +186,7 @@ impl Proxy {
                 Ok((head, upload_is_done)) => {
                     return Ok((head, link, (!upload_is_done).then(|| Box::new(upload))));
                 }
-                Err(Fault::Link(_)) if !is_new && !link.has_sent => {}
+                Err(AttemptFault::Link(_)) if !is_new && !link.has_sent => {}
                 Err(fault) => return Err(fault),
             }
         }
@@ -206,8 +211,11 @@ impl Proxy {
         let Ok(mut link) = self.connector.connect(upstream).await else { return false };
         let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", upstream.authority);
         link.output.extend_from_slice(head.as_bytes());
-        let mut nothing =
-            Upload::begin(&Supply::new(RequestBody::Whole(Default::default())), false, &mut link.output);
+        let mut nothing = Upload::begin(
+            &UploadSource::new(RequestBody::Whole(Default::default())),
+            false,
+            &mut link.output,
+        );
         let answered = answer(&mut link, &mut nothing, Instant::now(), CHECK_TIMEOUT).await;
         answered.is_ok_and(|(head, _)| (200..=399).contains(&head.status))
     }
@@ -221,7 +229,7 @@ struct Outgoing<'a> {
     sender: Sender,
     /// The value of its Upgrade field.
     protocols: Option<&'a [u8]>,
-    supply: Supply,
+    supply: UploadSource,
 }
 
 impl Outgoing<'_> {
@@ -232,7 +240,11 @@ impl Outgoing<'_> {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         let own_host = upstream.authority.as_str();
         let host = if settings.keeps_host { None } else { Some(own_host) };
-        write_fields(self.headers, Told { sender: self.sender, trust: settings.trust, host, own_host }, out);
+        write_fields(
+            self.headers,
+            ForwardingContext { sender: self.sender, trust: settings.trust, host, own_host },
+            out,
+        );
         if let Some(protocols) = self.protocols {
             for part in [b"connection: Upgrade\r\nupgrade: ", protocols, b"\r\n"] {
                 out.extend_from_slice(part);
@@ -250,7 +262,7 @@ async fn answer(
     upload: &mut Upload,
     began: Instant,
     patience: Duration,
-) -> Result<(Head, bool), Fault> {
+) -> Result<(Head, bool), AttemptFault> {
     let mut is_sent = false;
     let mut refused = None;
     std::future::poll_fn(|cx| {
@@ -258,62 +270,64 @@ async fn answer(
             match upload.poll(cx, link) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => is_sent = true,
-                Poll::Ready(Err(Cut::ByClient)) => return Poll::Ready(Err(Fault::Client)),
-                Poll::Ready(Err(Cut::ByUpstream(error))) if !link.has_sent => {
-                    return Poll::Ready(Err(Fault::Link(NoHead::Io(error))));
+                Poll::Ready(Err(UploadError::ByClient)) => return Poll::Ready(Err(AttemptFault::Client)),
+                Poll::Ready(Err(UploadError::ByUpstream(error))) if !link.has_sent => {
+                    return Poll::Ready(Err(AttemptFault::Link(NoHead::Io(error))));
                 }
                 // The upstream may have answered without reading the complete request.
-                Poll::Ready(Err(Cut::ByUpstream(error))) => refused = Some(error),
+                Poll::Ready(Err(UploadError::ByUpstream(error))) => refused = Some(error),
             }
         }
         if let Poll::Ready(read) = link.poll_head(cx) {
             return Poll::Ready(match read {
                 Ok(head) => Ok((head, is_sent)),
-                Err(NoHead::Io(error)) => Err(Fault::Link(NoHead::Io(refused.take().unwrap_or(error)))),
-                Err(fault) => Err(Fault::Link(fault)),
+                Err(NoHead::Io(error)) => {
+                    Err(AttemptFault::Link(NoHead::Io(refused.take().unwrap_or(error))))
+                }
+                Err(fault) => Err(AttemptFault::Link(fault)),
             });
         }
         ready!(link.timer.poll(cx, || upload.late_at(began, patience)));
-        Poll::Ready(Err(Fault::Late))
+        Poll::Ready(Err(AttemptFault::Late))
     })
     .await
 }
 
 /// Why an attempt failed.
-enum Fault {
+enum AttemptFault {
     Connect(ConnectError),
     Link(NoHead),
-    /// The client's body broke off; its [`Supply`] stores the error.
+    /// The client's body broke off; its [`UploadSource`] stores the error.
     Client,
     /// The upstream did not answer in time.
     Late,
 }
 
 /// A failed attempt.
-struct Failed {
+struct FailedAttempt {
     error: Error,
     /// Whether the upstream has received no part of the request.
     is_unsent: bool,
 }
 
-impl Failed {
-    fn by(upstream: &Upstream, fault: Fault) -> Failed {
+impl FailedAttempt {
+    fn by(upstream: &Upstream, fault: AttemptFault) -> FailedAttempt {
         let unreachable = || Error::new(Kind::Unreachable, format!("{upstream} cannot be reached"));
         let bad = || Error::new(Kind::BadAnswer, format!("{upstream} gave no answer that can be passed on"));
-        let is_unsent = matches!(fault, Fault::Connect(_));
+        let is_unsent = matches!(fault, AttemptFault::Connect(_));
         let error = match fault {
-            Fault::Connect(error) if is_time_out(&*error) => {
+            AttemptFault::Connect(error) if is_time_out(&*error) => {
                 let what = format!("{upstream} did not take the connection in time");
                 Error::new(Kind::TimedOut, what).caused_by(error)
             }
-            Fault::Connect(error) => unreachable().caused_by(error),
-            Fault::Link(NoHead::Io(error)) => unreachable().caused_by(error),
-            Fault::Link(NoHead::Malformed(error)) => bad().caused_by(error),
-            Fault::Link(NoHead::TooLong) => bad().caused_by("its head is too long"),
-            Fault::Client => Error::new(Kind::ClientBody, "the client's body is not whole"),
-            Fault::Late => Error::new(Kind::TimedOut, "the upstream did not answer in time"),
+            AttemptFault::Connect(error) => unreachable().caused_by(error),
+            AttemptFault::Link(NoHead::Io(error)) => unreachable().caused_by(error),
+            AttemptFault::Link(NoHead::Malformed(error)) => bad().caused_by(error),
+            AttemptFault::Link(NoHead::TooLong) => bad().caused_by("its head is too long"),
+            AttemptFault::Client => Error::new(Kind::ClientBody, "the client's body is not whole"),
+            AttemptFault::Late => Error::new(Kind::TimedOut, "the upstream did not answer in time"),
         };
-        Failed { error, is_unsent }
+        FailedAttempt { error, is_unsent }
     }
 }
 

@@ -5,7 +5,7 @@
 //! is passed on like the answer to any request. Leaves moving bytes to the caller.
 //! answer is passed on as that of any request. Leaves moving bytes to the caller.
 
-use crate::answer::{Answer, Arrived};
+use crate::answer::{Answer, UncheckedAnswer};
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
 use crate::forward::{passable_protocols, strip_hop_by_hop, takes_protocol};
@@ -63,7 +63,7 @@ impl Proxy {
         if arrived.upload.is_some() {
             return Err(arrived.refuse("changes the protocol in the middle of a request"));
         }
-        let Arrived { head, link, in_flight, .. } = arrived;
+        let UncheckedAnswer { head, link, in_flight, .. } = arrived;
         in_flight.succeeded();
         let mut headers = head.fields;
         let taken = headers.get("upgrade").map(<[u8]>::to_vec);

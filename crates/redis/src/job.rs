@@ -41,13 +41,13 @@ pub(crate) enum Outcome {
     Done(Value),
     Failed(Error),
     /// The request may be sent again: it was not executed, or it only reads.
-    Again(Job, Why),
+    Again(Job, RetryReason),
 }
 
 /// Why a request is sent again, and what must happen first. The error is returned when the deadline has
 /// passed.
 #[derive(Debug)]
-pub(crate) enum Why {
+pub(crate) enum RetryReason {
     /// The slot has moved to another node.
     Moved(Slot, Address, Error),
     /// Only this request must go to another node.
@@ -60,14 +60,14 @@ pub(crate) enum Why {
     Stale(Error),
 }
 
-impl Why {
+impl RetryReason {
     pub(crate) fn error(self) -> Error {
         match self {
-            Why::Moved(_, _, error)
-            | Why::Ask(_, error)
-            | Why::Full(error)
-            | Why::Wait(error)
-            | Why::Stale(error) => error,
+            RetryReason::Moved(_, _, error)
+            | RetryReason::Ask(_, error)
+            | RetryReason::Full(error)
+            | RetryReason::Wait(error)
+            | RetryReason::Stale(error) => error,
         }
     }
 }
@@ -78,7 +78,7 @@ pub(crate) enum Meaning {
     Failed(Error),
     NoScript,
     /// The request was not executed.
-    Nothing(Why),
+    Nothing(RetryReason),
 }
 
 impl Body {
@@ -119,13 +119,15 @@ pub(crate) fn meaning(value: Value, from: &Address) -> Meaning {
         code @ ("MOVED" | "ASK") => {
             let moved = code == "MOVED";
             match redirection(error.message(), from) {
-                Some((slot, address)) if moved => Meaning::Nothing(Why::Moved(slot, address, nothing(error))),
-                Some((_, address)) => Meaning::Nothing(Why::Ask(address, nothing(error))),
-                None => Meaning::Nothing(Why::Stale(nothing(error))),
+                Some((slot, address)) if moved => {
+                    Meaning::Nothing(RetryReason::Moved(slot, address, nothing(error)))
+                }
+                Some((_, address)) => Meaning::Nothing(RetryReason::Ask(address, nothing(error))),
+                None => Meaning::Nothing(RetryReason::Stale(nothing(error))),
             }
         }
-        "TRYAGAIN" | "LOADING" | "MASTERDOWN" | "BUSY" => Meaning::Nothing(Why::Wait(nothing(error))),
-        "READONLY" | "CLUSTERDOWN" => Meaning::Nothing(Why::Stale(nothing(error))),
+        "TRYAGAIN" | "LOADING" | "MASTERDOWN" | "BUSY" => Meaning::Nothing(RetryReason::Wait(nothing(error))),
+        "READONLY" | "CLUSTERDOWN" => Meaning::Nothing(RetryReason::Stale(nothing(error))),
         "NOAUTH" | "NOPERM" | "WRONGPASS" => Meaning::Failed(error.into_kind(Kind::Auth)),
         _ => Meaning::Failed(error),
     }

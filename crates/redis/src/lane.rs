@@ -9,7 +9,7 @@ use crate::addresses::Address;
 use crate::connection::{Connection, Purpose, checked, identify};
 use crate::error::{Error, Kind};
 use crate::facts::{Need, Role, Server, Version, require};
-use crate::job::{Meaning, Outcome, Request, Why, meaning};
+use crate::job::{Meaning, Outcome, Request, RetryReason, meaning};
 use crate::limits;
 use crate::options::{Durability, Replicas};
 use crate::topology_refresh::Inner;
@@ -37,7 +37,7 @@ enum Confirm {
 const EPOCH: &str = "EPOCH";
 
 /// A connection, and the settings that follow from the facts of its node.
-struct Open {
+struct ReadyConnection {
     connection: Connection,
     /// `ARGV[1]` of scripts.
     epoch: Vec<u8>,
@@ -46,7 +46,7 @@ struct Open {
     confirm: Confirm,
     used: Instant,
     /// A script has refused the epoch: the role of the node may have changed during this connection.
-    is_doubted: bool,
+    has_refused_epoch: bool,
 }
 
 /// The task of one lane.
@@ -55,7 +55,7 @@ pub(crate) struct Lane {
     address: Address,
     purpose: Purpose,
     queue: mpsc::Receiver<Request>,
-    open: Option<Open>,
+    open: Option<ReadyConnection>,
     output: Vec<u8>,
     /// Whether the last batch lacked replicas: the next batch is sent only when enough replicas are in step.
     is_short: bool,
@@ -137,12 +137,12 @@ impl Lane {
     }
 
     /// Returns the connection, opened or checked again if needed.
-    async fn ready(&mut self) -> Result<Open, Error> {
+    async fn ready(&mut self) -> Result<ReadyConnection, Error> {
         if let Some(mut open) = self.open.take()
             && open.connection.wire.is_usable().await
         {
             let idle = open.used.elapsed() >= Duration::from_millis(limits::EPOCH_IDLE_MS);
-            if !(self.is_short || open.is_doubted || (idle && self.purpose == Purpose::Write)) {
+            if !(self.is_short || open.has_refused_epoch || (idle && self.purpose == Purpose::Write)) {
                 return Ok(open);
             }
             let facts = timeout(
@@ -170,7 +170,7 @@ impl Lane {
     }
 
     /// Checks that this node fits the lane's purpose, and derives how its batches are confirmed.
-    fn judge(&mut self, connection: Connection) -> Result<Open, Error> {
+    fn judge(&mut self, connection: Connection) -> Result<ReadyConnection, Error> {
         let facts = &connection.facts;
         let mut confirm = Confirm::Nothing;
         if self.purpose == Purpose::Write {
@@ -194,7 +194,14 @@ impl Lane {
             && facts.server != Server::Dragonfly
             && facts.compatible >= Version(7, 0, 0);
         let verb: &[u8] = if read_only { b"EVALSHA_RO" } else { b"EVALSHA" };
-        Ok(Open { connection, epoch, verb, confirm, used: Instant::now(), is_doubted: false })
+        Ok(ReadyConnection {
+            connection,
+            epoch,
+            verb,
+            confirm,
+            used: Instant::now(),
+            has_refused_epoch: false,
+        })
     }
 
     fn confirm(&self, connection: &Connection) -> Result<Confirm, Error> {
@@ -215,7 +222,7 @@ impl Lane {
     }
 
     /// Packs the requests that fit into one batch, and their confirmation.
-    fn pack(&mut self, open: &Open, waiting: &mut VecDeque<Request>, load: bool) -> Batch {
+    fn pack(&mut self, open: &ReadyConnection, waiting: &mut VecDeque<Request>, load: bool) -> Batch {
         self.output.clear();
         let mut batch = Batch::default();
         if load {
@@ -253,7 +260,7 @@ impl Lane {
 
     /// Sends one batch and replies to its requests. Returns those whose script must be loaded first;
     /// `None` when the connection was lost.
-    async fn exchange(&mut self, open: &mut Open, mut batch: Batch) -> Option<VecDeque<Request>> {
+    async fn exchange(&mut self, open: &mut ReadyConnection, mut batch: Batch) -> Option<VecDeque<Request>> {
         let limit = Duration::from_millis(self.client.options.response_timeout_ms);
         let wire = &mut open.connection.wire;
         let sent = timeout(limit, wire.send(&self.output)).await.unwrap_or_else(|_| Err(late(limit)));
@@ -325,7 +332,7 @@ impl Lane {
                 }
                 Purpose::Read => {
                     let stale = Error::not_sent(message.clone()).with_source(same_error(error));
-                    retry(request, Why::Stale(stale));
+                    retry(request, RetryReason::Stale(stale));
                 }
             }
         }
@@ -333,7 +340,12 @@ impl Lane {
 }
 
 /// Reads the answers of a batch; unconfirmed requests stay in it. Returns the answer to the confirmation.
-async fn receive(open: &mut Open, batch: &mut Batch, from: &Address, limit: Duration) -> io::Result<Value> {
+async fn receive(
+    open: &mut ReadyConnection,
+    batch: &mut Batch,
+    from: &Address,
+    limit: Duration,
+) -> io::Result<Value> {
     let wire = &mut open.connection.wire;
     for _ in 0..batch.loads {
         // A script that could not be loaded causes NOSCRIPT again.
@@ -349,7 +361,7 @@ async fn receive(open: &mut Open, batch: &mut Batch, from: &Address, limit: Dura
             Meaning::Done(value) if open.confirm == Confirm::Nothing => reply(request, Outcome::Done(value)),
             Meaning::Done(value) => batch.held.push((request, value)),
             Meaning::Failed(error) => {
-                open.is_doubted |= error.code() == Some(EPOCH);
+                open.has_refused_epoch |= error.code() == Some(EPOCH);
                 reply(request, Outcome::Failed(error));
             }
             Meaning::NoScript => batch.unloaded.push_back(request),
@@ -393,12 +405,12 @@ fn nothing_sent(requests: impl IntoIterator<Item = Request>, error: &Error) {
     for request in requests {
         match error.kind() {
             Kind::Auth | Kind::Unsupported | Kind::Url => reply(request, Outcome::Failed(error.clone())),
-            _ => retry(request, Why::Stale(error.clone().into_kind(Kind::NotSent))),
+            _ => retry(request, RetryReason::Stale(error.clone().into_kind(Kind::NotSent))),
         }
     }
 }
 
-fn retry(request: Request, why: Why) {
+fn retry(request: Request, why: RetryReason) {
     let Request { job, reply, .. } = request;
     // The caller may have dropped its future.
     drop(reply.send(Outcome::Again(job, why)));

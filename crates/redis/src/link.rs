@@ -7,7 +7,7 @@ use crate::addresses::Address;
 use crate::client::Client;
 use crate::connection::Purpose;
 use crate::error::Error;
-use crate::job::{Body, Job, Outcome, Request, Why};
+use crate::job::{Body, Job, Outcome, Request, RetryReason};
 use crate::lane::Lane;
 use crate::limits;
 use crate::map::Map;
@@ -173,8 +173,8 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
         };
         job = Job { asking: false, ..job_left };
         let (error, look) = match why {
-            Why::Full(error) => return Err(error),
-            Why::Moved(slot, address, error) if redirects < limits::REDIRECTS => {
+            RetryReason::Full(error) => return Err(error),
+            RetryReason::Moved(slot, address, error) if redirects < limits::REDIRECTS => {
                 redirects += 1;
                 let is_known = client.moved(slot, &address);
                 target = Some(address);
@@ -183,13 +183,13 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
                 }
                 (error, true)
             }
-            Why::Ask(address, _) if redirects < limits::REDIRECTS => {
+            RetryReason::Ask(address, _) if redirects < limits::REDIRECTS => {
                 redirects += 1;
                 target = Some(address);
                 job.asking = true;
                 continue;
             }
-            Why::Wait(error) => (error, false),
+            RetryReason::Wait(error) => (error, false),
             why => (why.error(), true),
         };
         if target.is_none() {
@@ -218,13 +218,13 @@ impl Shared {
         target: Option<Address>,
         job: Job,
         deadline: Instant,
-    ) -> Result<oneshot::Receiver<Outcome>, Box<(Job, Why)>> {
+    ) -> Result<oneshot::Receiver<Outcome>, Box<(Job, RetryReason)>> {
         let (reply, outcome) = oneshot::channel();
         let mut state = self.state.lock();
         state.renew(&self.client);
         let Some(address) = target.or_else(|| state.address(slot, purpose, read_from)) else {
             let error = Error::not_sent(format!("no node of the cluster has slot {}", slot.0));
-            return Err(Box::new((job, Why::Stale(error))));
+            return Err(Box::new((job, RetryReason::Stale(error))));
         };
         let mut request = Request { job, reply, deadline };
         let key = (address, purpose);
@@ -259,8 +259,8 @@ impl Shared {
     }
 }
 
-fn full(address: &Address) -> Why {
-    Why::Full(Error::not_sent(format!("too many requests wait for Redis at {address}")))
+fn full(address: &Address) -> RetryReason {
+    RetryReason::Full(Error::not_sent(format!("too many requests wait for Redis at {address}")))
 }
 
 async fn refresh_regularly(link: Weak<Shared>) {

@@ -195,7 +195,7 @@ impl Admin {
                 Ok(self.ask(|tier| async move { tier.drain_state().await }))
             }
             (Method::Get | Method::Head, "/dead-letters") => {
-                Ok(self.ask(|tier| async move { tier.letters().await }))
+                Ok(self.ask(|tier| async move { tier.list_dead_letters().await }))
             }
             (Method::Get | Method::Head, "/jobs") => {
                 let (jobs, scheduled) = (self.jobs.states(), self.schedule.states());
@@ -244,7 +244,7 @@ impl Admin {
             stats: self.stats.clone(),
             tier: self.tier.clone(),
             conditions: self.conditions.clone(),
-            spans: self.reloader.ground.span_counts.clone(),
+            spans: self.reloader.environment.span_counts.clone(),
             cache: self.cache.counts(),
         }
     }

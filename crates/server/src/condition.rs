@@ -8,7 +8,7 @@ pub enum State {
     /// The log takes no more writes, and its pending writes are not acknowledged.
     LogFailed,
     /// Redis or Valkey does not respond.
-    TierAway,
+    TierUnreachable,
     /// Shards of the tier are being repaired after a failover of their server.
     Repair,
     /// A server of the tier accepts no more rows, or may evict rows that are not drained.
@@ -30,13 +30,13 @@ pub enum State {
     /// The database has refused changes since the start.
     DeadLetters,
     /// The database is unreachable.
-    DatabaseAway,
+    DatabaseUnreachable,
     /// A start would have to read the tables from the database.
     CheckpointFailed,
     /// Changes that others commit do not reach memory.
     NotFollowing,
     /// Each server counts by itself the rates that all should count together.
-    RatesApart,
+    RatesNotShared,
     /// The ACME directory has not issued a certificate that is due.
     CertificateDue,
     /// Rows that others wrote have values that a hot table cannot hold.
@@ -49,7 +49,7 @@ impl State {
         match self {
             State::Loading => "loading",
             State::LogFailed => "log failed",
-            State::TierAway => "tier away",
+            State::TierUnreachable => "tier away",
             State::Repair => "repair",
             State::TierFull => "tier full",
             State::DrainFenced => "drain fenced",
@@ -60,10 +60,10 @@ impl State {
             State::TableStopped => "table stopped",
             State::ChangesHeld => "changes held",
             State::DeadLetters => "dead letters",
-            State::DatabaseAway => "database away",
+            State::DatabaseUnreachable => "database away",
             State::CheckpointFailed => "checkpoint failed",
             State::NotFollowing => "not following",
-            State::RatesApart => "rates apart",
+            State::RatesNotShared => "rates apart",
             State::CertificateDue => "certificate due",
             State::RowsNotHeld => "rows not held",
         }
@@ -82,10 +82,10 @@ impl State {
                 | TableStopped
                 | ChangesHeld
                 | DeadLetters
-                | DatabaseAway
+                | DatabaseUnreachable
                 | CheckpointFailed
                 | NotFollowing
-                | RatesApart
+                | RatesNotShared
                 | CertificateDue
                 | RowsNotHeld
         )

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A condition, and when it was first seen.
-struct Lasting {
+struct OngoingCondition {
     condition: Condition,
     since: Timestamp,
     began: Instant,
@@ -41,7 +41,7 @@ pub struct Conditions {
     tier: Arc<Tier>,
     notices: Notices,
     /// Locked while the tier is queried, so that an older result does not replace a newer one.
-    lasting: Mutex<Vec<Lasting>>,
+    lasting: Mutex<Vec<OngoingCondition>>,
 }
 
 impl Conditions {
@@ -95,7 +95,7 @@ impl Conditions {
         lasting.iter().map(|of| (of.condition.state.word(), of.condition.table.clone())).collect()
     }
 
-    async fn renew(&self, lasting: &mut Vec<Lasting>) {
+    async fn renew(&self, lasting: &mut Vec<OngoingCondition>) {
         let mut found = self.tier.conditions().await;
         found.extend_from_slice(&self.notices.0.lock());
         lasting.retain(|old| {
@@ -111,7 +111,11 @@ impl Conditions {
                 Some(old) => old.condition = new,
                 None => {
                     warn!("{}: {}: {}", new.state.status(), new.name(), new.why);
-                    lasting.push(Lasting { condition: new, since: Timestamp::now(), began: Instant::now() });
+                    lasting.push(OngoingCondition {
+                        condition: new,
+                        since: Timestamp::now(),
+                        began: Instant::now(),
+                    });
                 }
             }
         }

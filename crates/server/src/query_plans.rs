@@ -32,32 +32,32 @@ const SLOW_US: u64 = 1_000;
 
 /// All statements of a server.
 #[derive(Clone, Default)]
-pub struct QueryPlans(Arc<Mutex<Known>>);
+pub struct QueryPlans(Arc<Mutex<PlanQueue>>);
 
 #[derive(Default)]
-struct Known {
+struct PlanQueue {
     /// Statements that are not checked yet.
-    new: Vec<Named>,
-    served: Vec<Weak<Timed>>,
+    new: Vec<NamedStatement>,
+    served: Vec<Weak<StatementTiming>>,
 }
 
 /// A statement, and the name of the endpoint or job that runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Named {
+struct NamedStatement {
     name: String,
     sql: String,
 }
 
 /// The durations of a statement.
-pub struct Timed {
-    named: Named,
+pub struct StatementTiming {
+    named: NamedStatement,
     calls: AtomicU64,
     total_us: AtomicU64,
     /// The mean of its fastest period, in microseconds; 0: none yet.
     best_us: AtomicU64,
 }
 
-impl Timed {
+impl StatementTiming {
     /// Counts a run that has ended.
     pub fn add(&self, took: Duration) {
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -83,13 +83,13 @@ impl Timed {
 impl QueryPlans {
     /// Adds a statement that no client waits for.
     pub fn add(&self, name: String, sql: &str) {
-        self.0.lock().new.push(Named { name, sql: sql.to_owned() });
+        self.0.lock().new.push(NamedStatement { name, sql: sql.to_owned() });
     }
 
     /// Adds a statement that clients wait for.
-    pub fn add_timed(&self, name: String, sql: &str) -> Arc<Timed> {
-        let named = Named { name, sql: sql.to_owned() };
-        let timed = Timed {
+    pub fn add_timed(&self, name: String, sql: &str) -> Arc<StatementTiming> {
+        let named = NamedStatement { name, sql: sql.to_owned() };
+        let timed = StatementTiming {
             named: named.clone(),
             calls: AtomicU64::new(0),
             total_us: AtomicU64::new(0),
@@ -127,7 +127,7 @@ impl QueryPlans {
             let mut turned = HashSet::new();
             for timed in served {
                 let Some((before, now)) = timed.jumped() else { continue };
-                let Named { name, sql } = &timed.named;
+                let NamedStatement { name, sql } = &timed.named;
                 // A statement whose plan cannot be read now is checked after the next period.
                 let Ok(growing) = store.growing(sql, Planning::AsItIs).await else { continue };
                 if let Some(first) = growing.first()
@@ -144,18 +144,18 @@ impl QueryPlans {
 /// The statements of a config whose cost grows with a table: a line for each, of endpoints and jobs.
 pub async fn of_config(config: &Config, store: &Store) -> Vec<String> {
     let dialect = config.database.dialect();
-    let of_endpoint = |endpoint: &model::Endpoint| -> Vec<Named> {
+    let of_endpoint = |endpoint: &model::Endpoint| -> Vec<NamedStatement> {
         let name = format!("{} {}", endpoint.method.name(), endpoint.route);
         let statement = |action: &model::Action| match action {
             model::Action::Sql(sql) => sql.statements.in_dialect(dialect).map(str::to_owned),
             _ => None,
         };
         let statements = endpoint.action.each().iter().filter_map(statement);
-        statements.map(|sql| Named { name: name.clone(), sql: plain(&sql) }).collect()
+        statements.map(|sql| NamedStatement { name: name.clone(), sql: plain(&sql) }).collect()
     };
     let of_job = |job: &model::Job| {
         let sql = job.statements.in_dialect(dialect)?.to_owned();
-        Some(Named { name: format!("job {}", job.name), sql })
+        Some(NamedStatement { name: format!("job {}", job.name), sql })
     };
     let statements =
         config.endpoints.iter().flat_map(of_endpoint).chain(config.jobs.iter().filter_map(of_job));

@@ -9,9 +9,9 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// What to wait for after a write by SQL: the followed tables, if there are any.
 #[derive(Clone)]
-pub struct Seen(pub Option<Following>);
+pub struct WriteVisibility(pub Option<Following>);
 
-impl Seen {
+impl WriteVisibility {
     /// Resolves when everything committed so far is in memory, or after a second.
     pub async fn wait(&self) {
         if let Some(following) = &self.0 {

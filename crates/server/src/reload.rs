@@ -5,7 +5,7 @@
 //! after a reload was answered get the new one; a file that cannot be used, or that changes what only a start
 //! can change, changes nothing. One reload runs at a time.
 
-use crate::compile::{self, CachedRoutes, Ground};
+use crate::compile::{self, CachedRoutes, CompileEnvironment};
 use crate::condition::State;
 use crate::open;
 use crate::request_log;
@@ -57,19 +57,19 @@ pub fn wants_shared_cache(config: &Config) -> bool {
 
 /// Replaces the serving config with new ones.
 pub struct Reloader {
-    pub(crate) ground: Ground,
+    pub(crate) environment: CompileEnvironment,
     /// The config that the server was started with: tables and caches were opened for it.
     started: Config,
     read: Option<ReadConfig>,
     replacer: Replacer<Routes>,
     /// The serving config and its routes.
-    now: Mutex<Now>,
+    now: Mutex<ServingConfig>,
     cached_routes: CachedRoutes,
     /// Locked while a reload runs; the task that watches the certificate files.
     watching: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Now {
+struct ServingConfig {
     config: Config,
     routes: Arc<Routes>,
 }
@@ -78,17 +78,17 @@ impl Reloader {
     /// For a server that serves these routes. Watches the certificate files for changes since `seen`, which
     /// was taken before they were read.
     pub fn new(
-        ground: Ground,
+        environment: CompileEnvironment,
         started: &Config,
-        seen: tls::Seen,
+        seen: tls::FileStates,
         read: Option<ReadConfig>,
         (routes, cached_routes): (Arc<Routes>, CachedRoutes),
         replacer: Replacer<Routes>,
     ) -> Arc<Reloader> {
-        let watching = watch_certificates(started, seen, &replacer, &ground);
-        let now = Mutex::new(Now { config: started.clone(), routes });
+        let watching = watch_certificates(started, seen, &replacer, &environment);
+        let now = Mutex::new(ServingConfig { config: started.clone(), routes });
         let (started, watching) = (started.clone(), tokio::sync::Mutex::new(watching));
-        Arc::new(Reloader { ground, started, read, replacer, now, cached_routes, watching })
+        Arc::new(Reloader { environment, started, read, replacer, now, cached_routes, watching })
     }
 
     /// The serving routes.
@@ -123,7 +123,7 @@ impl Reloader {
         limits.check()?;
         let seen = seen(&config)?;
         let tls = self.certificates(&config)?;
-        let routes = self.ground.routes(&config).await.map_err(|error| error.to_string())?;
+        let routes = self.environment.routes(&config).await.map_err(|error| error.to_string())?;
         // From here on nothing fails.
         if let Some(watching) = watching.take() {
             watching.abort();
@@ -131,7 +131,7 @@ impl Reloader {
             let _aborted = watching.await;
         }
         self.cached_routes.add(&config.endpoints);
-        self.ground.proxies.start(&self.ground.runtime);
+        self.environment.proxies.start(&self.environment.runtime);
         let (service, trusted) = (routes.clone(), trusted(&config));
         self.replacer
             .replace(move |serving| {
@@ -142,12 +142,12 @@ impl Reloader {
             })
             .await?;
         request_log::configure(&config.log);
-        *watching = watch_certificates(&config, seen, &self.replacer, &self.ground);
+        *watching = watch_certificates(&config, seen, &self.replacer, &self.environment);
         let count = config.endpoints.len();
-        if let Err(error) = self.ground.keep(&config) {
+        if let Err(error) = self.environment.keep(&config) {
             warn!("a start without the database is not prepared for the new config: {error}");
         }
-        *self.now.lock() = Now { config, routes };
+        *self.now.lock() = ServingConfig { config, routes };
         Ok(count)
     }
 
@@ -178,7 +178,7 @@ impl Reloader {
         let Some(tls) = config.server.tls.as_ref().filter(|_| config.server.speaks_https()) else {
             return Ok(None);
         };
-        let loaded = tls::load(tls, &self.ground.challenges)
+        let loaded = tls::load(tls, &self.environment.challenges)
             .map_err(|what| format!("{}:{}: {what}", config.source, tls.line))?;
         let is_another = {
             let now = self.now.lock();
@@ -204,7 +204,7 @@ impl Reloader {
 
     /// [`Reloader::reload`] on a blocking thread, because it reads files.
     pub async fn reload_apart(self: Arc<Reloader>) -> Result<usize, String> {
-        let runtime = self.ground.runtime.clone();
+        let runtime = self.environment.runtime.clone();
         let reloading = tokio::task::spawn_blocking(move || runtime.block_on(self.reload()));
         reloading.await.map_err(|error| format!("the reload broke off: {error}"))?
     }
@@ -214,8 +214,8 @@ impl Reloader {
 ///
 /// # Errors
 /// A sentence: the file for a certificate from ACME cannot be written.
-pub fn seen(config: &Config) -> Result<tls::Seen, String> {
-    let Some(tls) = &config.server.tls else { return Ok(tls::Seen::new()) };
+pub fn seen(config: &Config) -> Result<tls::FileStates, String> {
+    let Some(tls) = &config.server.tls else { return Ok(tls::FileStates::new()) };
     tls.acme.as_ref().map_or(Ok(()), tls::prepare)?;
     Ok(tls::look(tls))
 }
@@ -223,15 +223,15 @@ pub fn seen(config: &Config) -> Result<tls::Seen, String> {
 /// Watches the certificates and puts changed ones in use, until the task is aborted.
 fn watch_certificates(
     config: &Config,
-    seen: tls::Seen,
+    seen: tls::FileStates,
     replacer: &Replacer<Routes>,
-    ground: &Ground,
+    environment: &CompileEnvironment,
 ) -> Option<JoinHandle<()>> {
     let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
-    let (replacer, challenges) = (replacer.clone(), ground.challenges.clone());
-    let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), ground.notices.clone()));
+    let (replacer, challenges) = (replacer.clone(), environment.challenges.clone());
+    let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), environment.notices.clone()));
     // A config without ACME orders no certificate; with ACME, the next attempt reports a failure again.
-    ground.notices.set(State::CertificateDue, None);
+    environment.notices.set(State::CertificateDue, None);
     let watch = tls::watch(tls, challenges, seen, move |changed| {
         let replacer = replacer.clone();
         async move {
@@ -239,7 +239,7 @@ fn watch_certificates(
             replaced.expect("the limits are those that were checked");
         }
     });
-    Some(ground.runtime.spawn(async move {
+    Some(environment.runtime.spawn(async move {
         match keep {
             Some(keep) => drop(tokio::join!(keep, watch)),
             None => watch.await,

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 use crate::spans::{Ended, RequestSpan, Spans, chooses};
 use forebay_config::model::{self, LogFormat, LogLevel};
 use forebay_http::{
-    Answer, BodySource, Filled, Given, HeaderLines, Label, Method, Outcome, Refused, Reply, Request,
+    Answer, BodySource, Filled, HeaderLines, Label, Method, Outcome, Refused, Reply, Request, ServiceAnswer,
 };
 use forebay_terminal::{Event, Format, Level, Value, enqueue};
 use futures_util::FutureExt;
@@ -64,7 +64,7 @@ pub struct Logged {
     pub label: Arc<Label>,
     /// Header lines for its answer.
     pub lines: Vec<u8>,
-    entry: Option<Entry>,
+    entry: Option<RequestRecord>,
 }
 
 impl RequestLog {
@@ -99,7 +99,7 @@ impl RequestLog {
         let label = Arc::new(Label { id, traceparent, ..Label::default() });
         let above = if chooses(self.share) { Some(Duration::ZERO) } else { self.slow };
         let has_entry = above.is_some() || span.is_some();
-        let entry = has_entry.then(|| Entry::begin(request, label.clone(), above, span));
+        let entry = has_entry.then(|| RequestRecord::begin(request, label.clone(), above, span));
         Logged { label, lines, entry }
     }
 
@@ -173,13 +173,13 @@ impl Logged {
                 let given = AssertUnwindSafe(work).catch_unwind().await;
                 let mut given = given.unwrap_or_else(|_| broken_off().into());
                 match &mut given {
-                    Given::Whole(reply) => {
+                    ServiceAnswer::Whole(reply) => {
                         reply.extra.extend_from_slice(&lines);
                         if let Some(entry) = &mut entry {
                             entry.note_whole(reply.head.status(), reply.body.len());
                         }
                     }
-                    Given::Streamed(streamed) => {
+                    ServiceAnswer::Streamed(streamed) => {
                         streamed.lines.extend_from_slice(&lines);
                         if let Some(mut entry) = entry {
                             entry.status = Some(streamed.status);
@@ -188,7 +188,7 @@ impl Logged {
                             streamed.body = streamed.body.take().map(counted);
                         }
                     }
-                    Given::Upgraded(upgraded) => {
+                    ServiceAnswer::Upgraded(upgraded) => {
                         upgraded.lines.extend_from_slice(&lines);
                         if let Some(mut entry) = entry {
                             entry.status = Some(101);
@@ -209,7 +209,7 @@ fn broken_off() -> Reply {
 
 /// The line and the span of one request. Both end when this is dropped, even if the client disconnects before
 /// the answer.
-struct Entry {
+struct RequestRecord {
     /// Requests that took less get no line; `None`: no line is written.
     above: Option<Duration>,
     span: Option<RequestSpan>,
@@ -228,15 +228,15 @@ struct Entry {
     body_bytes: u64,
 }
 
-impl Entry {
+impl RequestRecord {
     fn begin(
         request: &Request<'_>,
         label: Arc<Label>,
         above: Option<Duration>,
         span: Option<RequestSpan>,
-    ) -> Entry {
+    ) -> RequestRecord {
         let trace = span.as_ref().map(RequestSpan::trace).or_else(|| trace_of(request));
-        Entry {
+        RequestRecord {
             above,
             span,
             label,
@@ -264,7 +264,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         if let Some(span) = self.span.take() {
@@ -279,7 +279,7 @@ impl Drop for Entry {
     }
 }
 
-impl Entry {
+impl RequestRecord {
     fn write_line(&self, took: Duration) {
         let client = self.client.to_string();
         let route = self.route.as_ref().map(|counters| counters.route.as_str());
@@ -304,7 +304,7 @@ impl Entry {
 /// A body whose bytes are counted as they are sent.
 struct CountedBody {
     body: Pin<Box<dyn BodySource>>,
-    entry: Entry,
+    entry: RequestRecord,
 }
 
 impl BodySource for CountedBody {
@@ -335,7 +335,7 @@ mod tests {
             let reply = match detached(|answer| logged.answered(&route, work(), answer)).0 {
                 Outcome::Later(reply) => futures_executor::block_on(reply),
                 Outcome::Streamed(given) => match futures_executor::block_on(given) {
-                    Given::Whole(reply) => reply,
+                    ServiceAnswer::Whole(reply) => reply,
                     _ => panic!("it is whole"),
                 },
                 Outcome::Done => panic!("it is deferred"),

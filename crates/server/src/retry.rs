@@ -42,15 +42,15 @@ impl Transient for HotError {
 
 /// Why a call has not succeeded yet. Clones share the reason.
 #[derive(Clone)]
-pub(crate) struct Trouble(Arc<watch::Sender<Option<String>>>);
+pub(crate) struct RetryReason(Arc<watch::Sender<Option<String>>>);
 
-impl Default for Trouble {
-    fn default() -> Trouble {
-        Trouble(Arc::new(watch::Sender::new(None)))
+impl Default for RetryReason {
+    fn default() -> RetryReason {
+        RetryReason(Arc::new(watch::Sender::new(None)))
     }
 }
 
-impl Trouble {
+impl RetryReason {
     /// The reason, while a call fails.
     pub fn why(&self) -> Option<String> {
         self.0.borrow().clone()
@@ -79,8 +79,8 @@ impl Trouble {
 
 /// Repeats a call until it succeeds or fails in a way that a retry does not help. `doing` names the work that
 /// waits, for messages.
-pub(crate) async fn until_answered<T, E: Transient, F: Future<Output = Result<T, E>>>(
-    trouble: &Trouble,
+pub(crate) async fn retry_while_unavailable<T, E: Transient, F: Future<Output = Result<T, E>>>(
+    trouble: &RetryReason,
     doing: &str,
     mut ask: impl FnMut() -> F,
 ) -> Result<T, E> {

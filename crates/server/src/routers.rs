@@ -11,7 +11,7 @@ pub const METHODS: [Method; 5] = [Method::Get, Method::Post, Method::Put, Method
 
 /// An endpoint in a router.
 #[derive(Clone)]
-pub struct Place {
+pub struct RoutedEndpoint {
     pub endpoint: Arc<Endpoint>,
     /// The name of the `{rest...}` parameter, where the path has no rest.
     pub empty_rest: Option<String>,
@@ -21,14 +21,14 @@ pub struct Place {
 /// Endpoints by method and path.
 #[derive(Default)]
 pub struct Routers {
-    pub by_method: [Router<Place>; METHODS.len()],
+    pub by_method: [Router<RoutedEndpoint>; METHODS.len()],
     /// Endpoints for every method without an endpoint of its own.
-    pub any: Router<Place>,
+    pub any: Router<RoutedEndpoint>,
 }
 
 impl Routers {
     /// The router of a method; that for any method if it has none of its own.
-    pub fn of(&mut self, method: Method) -> &mut Router<Place> {
+    pub fn of(&mut self, method: Method) -> &mut Router<RoutedEndpoint> {
         match METHODS.iter().position(|known| *known == method) {
             Some(index) => &mut self.by_method[index],
             None => &mut self.any,
@@ -37,7 +37,7 @@ impl Routers {
 
     /// The router to try before `any`; `None`: no endpoint takes this method.
     #[inline(always)]
-    pub fn first(&self, method: Method) -> Option<&Router<Place>> {
+    pub fn first(&self, method: Method) -> Option<&Router<RoutedEndpoint>> {
         match method {
             Method::Get | Method::Head => Some(&self.by_method[0]),
             // TRACE would echo the request, and CONNECT is for a forward proxy.
@@ -50,7 +50,7 @@ impl Routers {
     }
 
     /// The endpoint of a method and path.
-    pub fn place(&self, method: Method, path: &str) -> Option<&Place> {
+    pub fn place(&self, method: Method, path: &str) -> Option<&RoutedEndpoint> {
         let found = self.first(method)?.at(path).or_else(|_| self.any.at(path));
         found.ok().map(|found| found.value)
     }

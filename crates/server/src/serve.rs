@@ -3,13 +3,13 @@
 use crate::admin::{Admin, AdminService};
 use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
-use crate::compile::{self, CachedRoutes, Ground, Proxies};
+use crate::compile::{self, CachedRoutes, CompileEnvironment, Proxies};
 use crate::conditions::{Conditions, Notices};
 use crate::duties::Duties;
 use crate::ending::{Ending, Replaced};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{self, Away, Watched};
+use crate::open::{self, Watched, WhenUnreachable};
 use crate::problem::Problem;
 use crate::query_plans::QueryPlans;
 use crate::reload::{self, ReadConfig, Reloader};
@@ -96,28 +96,34 @@ fn serve_in_place(
     let challenges = tls::Challenges::default();
     let mut starting = Starting::bind(config, http_options(config, &challenges)?, &options.inherited)?;
     // Tables and caches are the same for all processes on a tier.
-    let opening = open::open_telling(whole, options.new_database, Away::Wait, starting.trouble.clone());
+    let opening =
+        open::open_telling(whole, options.new_database, WhenUnreachable::Wait, starting.trouble.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(Vec::new()) };
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(whole, &opened.deployment, &gate, &runtime)?;
-    let (ground, tier) = ground(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
-    let (enforced, known, store) = (ground.enforced.clone(), ground.known.clone(), ground.store.clone());
+    let (environment, tier) =
+        environment(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
+    let (enforced, known, store) =
+        (environment.enforced.clone(), environment.known.clone(), environment.store.clone());
     let cached_routes = CachedRoutes::default();
     cached_routes.add(&config.endpoints);
-    let listener = listener(config, &ground, &cached_routes)?;
-    let compiling = compile_all(config, &ground, duties);
+    let listener = listener(config, &environment, &cached_routes)?;
+    let compiling = compile_all(config, &environment, duties);
     let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
     let Some((routes, schedule)) = compiled else { return Ok(Vec::new()) };
-    let Some(()) = starting.block_on(&runtime, &mut stop, tier.succeed())? else { return Ok(Vec::new()) };
+    let Some(()) = starting.block_on(&runtime, &mut stop, tier.take_over_tables())? else {
+        return Ok(Vec::new());
+    };
     let server = starting.main(routes.clone(), gate)?;
     schedule.start(runtime.handle(), duties.jobs.then(|| tier.lease()).as_ref());
     let tier = Arc::new(tier);
-    let conditions = Arc::new(Conditions::new(tier.clone(), ground.notices.clone()));
-    ground.proxies.start(runtime.handle());
-    let (jobs, uncounted, plans) = (ground.jobs.clone(), ground.uncounted.clone(), ground.plans.clone());
-    let statements = ground.statements.clone();
+    let conditions = Arc::new(Conditions::new(tier.clone(), environment.notices.clone()));
+    environment.proxies.start(runtime.handle());
+    let (jobs, uncounted, plans) =
+        (environment.jobs.clone(), environment.uncounted.clone(), environment.plans.clone());
+    let statements = environment.statements.clone();
     let served = (routes, cached_routes.clone());
-    let reloader = Reloader::new(ground, config, seen, options.read, served, server.replacer());
+    let reloader = Reloader::new(environment, config, seen, options.read, served, server.replacer());
     let admin = Admin {
         tier: tier.clone(),
         conditions: conditions.clone(),
@@ -204,13 +210,13 @@ fn open_cache(
 /// The routes and the scheduled jobs.
 async fn compile_all(
     config: &Config,
-    ground: &Ground,
+    environment: &CompileEnvironment,
     duties: Duties,
 ) -> Result<(Arc<Routes>, Schedule), StartError> {
-    let compiled = (ground.routes(config).await?, ground.schedule(config).await?);
+    let compiled = (environment.routes(config).await?, environment.schedule(config).await?);
     // A worker reads too little of the database for a server that starts on the same folder.
     if duties.clients {
-        ground.keep(config)?;
+        environment.keep(config)?;
     }
     Ok(compiled)
 }
@@ -246,16 +252,16 @@ fn drain_settings(config: &Config, duties: Duties) -> Settings {
 }
 
 /// What the endpoints of this config, and of later ones, are compiled against; and the tier.
-fn ground(
+fn environment(
     opened: open::Opened,
     handlers: Handlers,
     cache: &Cache<Problem>,
     workers: usize,
     runtime: &Runtime,
     challenges: tls::Challenges,
-) -> (Ground, Tier) {
+) -> (CompileEnvironment, Tier) {
     let open::Opened { store, tier, schemas, enforced, known, deployment } = opened;
-    let ground = Ground {
+    let environment = CompileEnvironment {
         store,
         schemas,
         tables: tier.tables(),
@@ -277,14 +283,19 @@ fn ground(
         following: tier.following(),
         plans: QueryPlans::default(),
     };
-    (ground, tier)
+    (environment, tier)
 }
 
 /// The receiver that drops cached answers when followed tables change.
-fn listener(config: &Config, ground: &Ground, cached: &CachedRoutes) -> Result<Listener, StartError> {
-    let changes = compile::changes(config, &ground.schemas, &ground.cache, cached, &ground.runtime)
-        .map_err(|errors| compile::in_file(config, &errors))?;
-    let names: Vec<String> = ground
+fn listener(
+    config: &Config,
+    environment: &CompileEnvironment,
+    cached: &CachedRoutes,
+) -> Result<Listener, StartError> {
+    let changes =
+        compile::changes(config, &environment.schemas, &environment.cache, cached, &environment.runtime)
+            .map_err(|errors| compile::in_file(config, &errors))?;
+    let names: Vec<String> = environment
         .following
         .iter()
         .flat_map(|following| following.tables())

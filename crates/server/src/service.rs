@@ -6,15 +6,15 @@
 use crate::counters::RouteCounters;
 use crate::endpoint::answer_headers::{AnswerHeaders, NO_CONTENT};
 use crate::endpoint::answer_sink::respond_problem;
-use crate::endpoint::cached_proxy::Fronted;
+use crate::endpoint::cached_proxy::CachedProxy;
 use crate::endpoint::params::Params;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
-use crate::routers::{METHODS, Place, Routers, rest_of, router_syntax};
+use crate::routers::{METHODS, RoutedEndpoint, Routers, rest_of, router_syntax};
 use forebay_database::Store;
 use forebay_http::{
-    Answer, CanonicalPath, Given, Method, Outcome, Refused, Reply, Request, Service, canonical_path,
+    Answer, CanonicalPath, Method, Outcome, Refused, Reply, Request, Service, ServiceAnswer, canonical_path,
 };
 use matchit::Match;
 use smallvec::SmallVec;
@@ -59,8 +59,8 @@ struct Added {
 }
 
 impl Added {
-    fn place(&self, empty_rest: Option<String>) -> Place {
-        Place { endpoint: self.endpoint.clone(), empty_rest, counters: self.counters.clone() }
+    fn place(&self, empty_rest: Option<String>) -> RoutedEndpoint {
+        RoutedEndpoint { endpoint: self.endpoint.clone(), empty_rest, counters: self.counters.clone() }
     }
 }
 
@@ -255,7 +255,7 @@ impl Routes {
     #[inline(always)]
     fn found<'s>(
         &self,
-        found: &Match<'_, '_, &'s Place>,
+        found: &Match<'_, '_, &'s RoutedEndpoint>,
         request: &Request<'_>,
         oddities: Oddities,
         counters: &mut &'s Arc<RouteCounters>,
@@ -276,7 +276,7 @@ impl Routes {
     fn enter_with(
         &self,
         answer_headers: &AnswerHeaders,
-        found: &Match<'_, '_, &Place>,
+        found: &Match<'_, '_, &RoutedEndpoint>,
         request: &Request<'_>,
         oddities: Oddities,
         answer: &mut Answer<'_>,
@@ -289,17 +289,17 @@ impl Routes {
     #[inline(always)]
     fn enter(
         &self,
-        found: &Match<'_, '_, &Place>,
+        found: &Match<'_, '_, &RoutedEndpoint>,
         request: &Request<'_>,
         oddities: Oddities,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        let Place { endpoint, empty_rest, .. } = found.value;
+        let RoutedEndpoint { endpoint, empty_rest, .. } = found.value;
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
         let mut other = None;
-        if matches!(endpoint.mode, Mode::Passed(_) | Mode::Fronted(_)) {
+        if matches!(endpoint.mode, Mode::PassThrough(_) | Mode::CachedProxy(_)) {
             if oddities.control {
                 return Err(Problem::new(400, "the path has a control character"));
             }
@@ -346,7 +346,7 @@ impl Routes {
         let asked = asked.filter(|_| request.header("Origin").is_some());
         let Some(method) = asked.and_then(|name| std::str::from_utf8(name).ok()) else { return false };
         let found = self.routers.place(Method::from_name(method), request.path());
-        let Some(Place { endpoint, counters: of_route, .. }) = found else { return false };
+        let Some(RoutedEndpoint { endpoint, counters: of_route, .. }) = found else { return false };
         let Some(answer_headers) = &endpoint.answer_headers else { return false };
         let Some(lines) = answer_headers.preflight(request, &self.allowed(request.path())) else {
             return false;
@@ -370,13 +370,13 @@ impl Routes {
         }
         let read = request.path().to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/");
         let form = canonical_path(&read, self.merge_slashes).ok()?;
-        let Place { endpoint: found, .. } = self.folded.place(request.method(), &form.path)?;
+        let RoutedEndpoint { endpoint: found, .. } = self.folded.place(request.method(), &form.path)?;
         Some(found).filter(|other| !Arc::ptr_eq(other, endpoint) && other.guard.is_some())
     }
 }
 
 /// A deferred answer that is counted when it is ready.
-struct Timed<T> {
+struct CountedAnswer<T> {
     work: Pin<Box<dyn Future<Output = T> + Send>>,
     status: fn(&T) -> u16,
     counters: Arc<RouteCounters>,
@@ -384,7 +384,7 @@ struct Timed<T> {
     began: Instant,
 }
 
-impl<T> Future for Timed<T> {
+impl<T> Future for CountedAnswer<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -420,11 +420,23 @@ impl Routes {
             }
             Outcome::Later(work) => {
                 let (counters, status) = (counters.clone(), |reply: &Reply| reply.head.status());
-                Outcome::Later(Box::pin(Timed { work, status, counters, worker, began: Instant::now() }))
+                Outcome::Later(Box::pin(CountedAnswer {
+                    work,
+                    status,
+                    counters,
+                    worker,
+                    began: Instant::now(),
+                }))
             }
             Outcome::Streamed(work) => {
-                let (counters, status) = (counters.clone(), Given::status);
-                Outcome::Streamed(Box::pin(Timed { work, status, counters, worker, began: Instant::now() }))
+                let (counters, status) = (counters.clone(), ServiceAnswer::status);
+                Outcome::Streamed(Box::pin(CountedAnswer {
+                    work,
+                    status,
+                    counters,
+                    worker,
+                    began: Instant::now(),
+                }))
             }
         }
     }
@@ -458,7 +470,9 @@ impl Service for Routes {
             false => Cow::Owned(self.path(request).ok()?.path),
         };
         match &self.routers.place(request.method(), &path)?.endpoint.mode {
-            Mode::Passed(passed) | Mode::Fronted(Fronted { passed, .. }) => Some(passed.proxy.body_bytes_max),
+            Mode::PassThrough(passed) | Mode::CachedProxy(CachedProxy { passed, .. }) => {
+                Some(passed.proxy.body_bytes_max)
+            }
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use crate::conditions::shown;
 use crate::dashboard;
 use crate::endpoint::answer_sink::respond_problem;
 use crate::problem::{Problem, write_problem};
-use crate::retry::Trouble;
+use crate::retry::RetryReason;
 use crate::start_error::StartError;
 use crate::supervisor;
 use forebay_config::Config;
@@ -33,9 +33,9 @@ const ADMIN_CONNECTIONS: usize = 256;
 /// A start with open listeners.
 pub(crate) struct Starting {
     main: Server<Refusing>,
-    admin: Server<Waiting>,
-    status: Option<Server<Waiting>>,
-    pub trouble: Trouble,
+    admin: Server<StartingAdmin>,
+    status: Option<Server<StartingAdmin>>,
+    pub trouble: RetryReason,
     /// All listeners answer until these are dropped.
     answering: Vec<oneshot::Sender<()>>,
     /// Whether the addresses were printed.
@@ -51,11 +51,11 @@ impl Starting {
             let (limits, trusted) = (limits.clone(), trusted.clone());
             Options { listen: vec![address.into()], workers: 1, limits, trusted, tls: None }
         };
-        let trouble = Trouble::default();
+        let trouble = RetryReason::default();
         let tables = config.tables.iter().filter(|table| table.hot).map(|table| table.name.clone());
         let (tables, since): (Vec<_>, _) = (tables.collect(), Timestamp::now());
         let waiting = |access: Access, address: SocketAddr| {
-            let waiting = Waiting { access, trouble: trouble.clone(), tables: tables.clone(), since };
+            let waiting = StartingAdmin { access, trouble: trouble.clone(), tables: tables.clone(), since };
             let (options, gate) = (listen_at(address), Gate::new(1));
             Server::bind_with(options, inherited, Arc::new(waiting), gate).map_err(StartError::from)
         };
@@ -155,24 +155,27 @@ impl Starting {
 
     /// The main listeners, for the endpoints.
     pub fn main<S: Service>(&self, service: Arc<S>, gate: Arc<Gate>) -> Result<Server<S>, StartError> {
-        self.main.beside(service, gate).map_err(StartError::from)
+        self.main.with_service_on_same_listeners(service, gate).map_err(StartError::from)
     }
 
     /// The admin listener, with the service that needs a tier.
     pub fn admin<S: Service>(&self, service: Arc<S>) -> Result<Server<S>, StartError> {
-        self.admin.beside(service, Gate::new(1)).map_err(StartError::from)
+        self.admin.with_service_on_same_listeners(service, Gate::new(1)).map_err(StartError::from)
     }
 
     /// The status listener, if there is one.
     pub fn status<S: Service>(&self, service: Arc<S>) -> Result<Option<Server<S>>, StartError> {
         let status = self.status.as_ref();
-        status.map(|status| status.beside(service, Gate::new(1))).transpose().map_err(StartError::from)
+        status
+            .map(|status| status.with_service_on_same_listeners(service, Gate::new(1)))
+            .transpose()
+            .map_err(StartError::from)
     }
 }
 
 /// Answers until the sender is dropped; requests that have arrived by then are still answered.
 fn answering<S: Service>(server: &Server<S>) -> Result<oneshot::Sender<()>, StartError> {
-    let server = server.again().map_err(StartError::from)?;
+    let server = server.on_same_listeners().map_err(StartError::from)?;
     let (stop, stopped) = oneshot::channel();
     let run = move || {
         if let Err(error) = server.run(stopped) {
@@ -198,15 +201,15 @@ impl Service for Refusing {
 }
 
 /// The admin service of a start that waits.
-struct Waiting {
+struct StartingAdmin {
     access: Access,
-    trouble: Trouble,
+    trouble: RetryReason,
     /// The hot tables.
     tables: Vec<String>,
     since: Timestamp,
 }
 
-impl Waiting {
+impl StartingAdmin {
     fn conditions(&self) -> Vec<Condition> {
         let why = self.trouble.why().unwrap_or_else(|| "the database is being asked".into());
         let loading = Condition::new(State::Loading, why);
@@ -217,7 +220,7 @@ impl Waiting {
     }
 }
 
-impl Service for Waiting {
+impl Service for StartingAdmin {
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
         let refused = self.access.check(request).err();
         if refused.is_none() && dashboard::answer(request, answer) {

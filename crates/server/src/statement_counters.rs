@@ -65,7 +65,7 @@ fn one_line(sql: &str) -> String {
 
 impl StatementCounters {
     /// Counts a run with these parameters; the run ends when the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, values: &[Value]) -> Run {
+    pub(crate) fn begin(self: &Arc<Self>, values: &[Value]) -> RunningStatement {
         self.begun.fetch_add(1, Relaxed);
         let mut hasher = self.hasher.build_hasher();
         values.iter().for_each(|value| hash(value, &mut hasher));
@@ -76,7 +76,7 @@ impl StatementCounters {
         if *runs > 1 {
             self.identical.fetch_add(1, Relaxed);
         }
-        Run { counters: self.clone(), began: Instant::now(), parameters }
+        RunningStatement { counters: self.clone(), began: Instant::now(), parameters }
     }
 
     /// Runs in flight with the same parameters as an earlier run that is in flight too.
@@ -99,13 +99,13 @@ impl StatementCounters {
 
 /// One run of a statement.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct RunningStatement {
     counters: Arc<StatementCounters>,
     began: Instant,
     parameters: u64,
 }
 
-impl Drop for Run {
+impl Drop for RunningStatement {
     fn drop(&mut self) {
         self.counters.ended_ns.fetch_add(self.began.elapsed().as_nanos() as u64, Relaxed);
         self.counters.ended.fetch_add(1, Relaxed);

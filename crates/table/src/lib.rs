@@ -32,8 +32,8 @@ mod spec;
 pub use call_outcome::{Called, HotResult, completed};
 pub use catalogue::Catalogue;
 pub use embedded::{
-    Again, Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Outcome, Poll, Read,
-    Replayed, Saved, Table, Tables, WriteError,
+    Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Outcome, Poll, Read,
+    Replayed, RereadRow, Saved, Table, Tables, WriteError,
 };
 pub use error::{Error, HotError, HotKind, Kind};
 pub use hot::{Cursor, HotTable, HotTables, KeyPage};

@@ -46,7 +46,7 @@ impl LiveRules {
         }
         let rules = self.rules.read();
         for (column, value) in values {
-            let judged = rules.judge(column, std::mem::replace(value, Value::Null));
+            let judged = rules.as_stored(column, std::mem::replace(value, Value::Null));
             *value = judged.map_err(|invalid| (column, invalid))?;
         }
         Ok(())

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use forebay_log::Position;
 use forebay_table::{
-    Again, Called, Counters, Fetched, HotKind, HotTable, Others, Read, TableSpec, WriteError,
+    Called, Counters, Fetched, HotKind, HotTable, Others, Read, RereadRow, TableSpec, WriteError,
 };
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value};
 use std::fs;
@@ -299,11 +299,11 @@ fn refused_changes_stay_refused() {
     opened.tables.load_checkpoint();
     opened.tables.replay(Position(0)).unwrap();
     opened.table.set_loaded();
-    opened.tables.undo_unheard(|_| position).unwrap();
+    opened.tables.undo_unsettled(|_| position).unwrap();
     opened.tables.drained(position);
-    let again = opened.tables.take_again();
+    let again = opened.tables.take_rereads();
     assert_eq!(again.len(), 10, "three that the log tells, and all of unknown outcome");
-    for Again { from, table, key, .. } in again {
+    for RereadRow { from, table, key, .. } in again {
         assert!(from <= position);
         let gone = matches!(key, Value::Bigint(10 | 11));
         let fetched = block_on(table.fetch(key)).unwrap();

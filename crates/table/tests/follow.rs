@@ -17,8 +17,8 @@ use common::*;
 use database::Database;
 use forebay_log::{Log, Position};
 use forebay_table::{
-    Again, BoxFuture, Called, Counters, HotError, HotKind, HotResult, HotTable, Image, LogRecord, Others,
-    Outcome, Poll, Read, Table, TableSpec, Tables, WriteError, is_intent,
+    BoxFuture, Called, Counters, HotError, HotKind, HotResult, HotTable, Image, LogRecord, Others, Outcome,
+    Poll, Read, RereadRow, Table, TableSpec, Tables, WriteError, is_intent,
 };
 use forebay_value::{KeyKind, Row, RowRef, Schema, Value, ValueRef};
 use proptest::prelude::*;
@@ -242,7 +242,7 @@ struct World<'a> {
     /// Intents without an outcome.
     pending: BTreeMap<Position, (i64, Own)>,
     /// Rows that memory dropped, and of which no image has been applied since.
-    again: Vec<Again>,
+    again: Vec<RereadRow>,
     /// The database's state of intents of unknown outcome, until an image contains it.
     undecided: BTreeMap<i64, (Value, Position)>,
     /// Rows of which memory may not know the unique value before an image of this position is applied: the

@@ -4,7 +4,7 @@
 //!
 //! - [`Spec`]: the request; [`Topology`] its shape, [`Flavour`] the server software
 //! - [`Local`]: the running topology: [`Local::up`], [`Local::url`], [`Local::kill`],
-//!   [`Local::start`], [`Local::pause`], [`Local::cont`], [`Local::reshard`], [`Local::halt`],
+//!   [`Local::start`], [`Local::pause`], [`Local::resume_node`], [`Local::reshard`], [`Local::halt`],
 //!   [`Local::resume`], [`Local::down`]; taken down when dropped, unless it is detached
 //! - [`down`]: takes down what an earlier process left in a folder
 //!

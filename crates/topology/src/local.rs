@@ -216,7 +216,7 @@ impl Local {
     /// Starts a killed node on its existing data, and waits until it serves. A running node is not changed.
     ///
     /// # Errors
-    /// When the node is stopped by a signal: use [`Local::cont`].
+    /// When the node is stopped by a signal: use [`Local::resume_node`].
     pub fn start(&self, name: &str) -> Result<()> {
         self.start_in(name, &[])
     }
@@ -254,7 +254,7 @@ impl Local {
     }
 
     /// Sends SIGCONT.
-    pub fn cont(&self, name: &str) -> Result<()> {
+    pub fn resume_node(&self, name: &str) -> Result<()> {
         self.signal_living(name, Signal::CONT)
     }
 

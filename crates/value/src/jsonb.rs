@@ -36,12 +36,12 @@ pub fn compact(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(is_space) {
         return text.into();
     }
-    let mut kept = Vec::with_capacity(text.len());
+    let mut as_jsonb = Vec::with_capacity(text.len());
     let mut in_string = false;
     let mut is_escaped = false;
     for byte in text.bytes() {
         if in_string || !is_space(byte) {
-            kept.push(byte);
+            as_jsonb.push(byte);
         }
         match byte {
             b'"' if !is_escaped => in_string = !in_string,
@@ -49,7 +49,7 @@ pub fn compact(text: &str) -> Cow<'_, str> {
         }
         is_escaped = in_string && byte == b'\\' && !is_escaped;
     }
-    String::from_utf8(kept).expect("only ASCII was left out").into()
+    String::from_utf8(as_jsonb).expect("only ASCII was left out").into()
 }
 
 fn each_outside_strings(text: &str, mut see: impl FnMut(u8)) {
@@ -68,7 +68,7 @@ fn each_outside_strings(text: &str, mut see: impl FnMut(u8)) {
 ///
 /// # Errors
 /// When `jsonb` cannot store it: a NUL or half a surrogate pair in a string, a number with too many digits.
-pub fn kept(text: &str) -> Result<String, Invalid> {
+pub fn as_jsonb(text: &str) -> Result<String, Invalid> {
     check_depth(text)?;
     let mut reader = Reader { text, at: 0 };
     let mut out = String::with_capacity(text.len());
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<&str, &str>) {
-        let got = kept(text).map_err(|invalid| invalid.to_string());
+        let got = as_jsonb(text).map_err(|invalid| invalid.to_string());
         match (got, expected) {
             (Err(what), Err(part)) => assert!(what.contains(part), "{text}: {what}"),
             (got, expected) => assert_eq!(got, expected.map(str::to_owned).map_err(str::to_owned), "{text}"),

@@ -54,7 +54,7 @@ impl Bound {
     ///
     /// # Errors
     /// When the database would refuse it.
-    pub fn judge(&self, value: Value) -> Result<Value, Invalid> {
+    pub fn as_stored(&self, value: Value) -> Result<Value, Invalid> {
         Ok(match (self, value) {
             (Bound::Range { min, max }, Value::Bigint(number)) if !(*min..=*max).contains(&number) => {
                 return Err(Invalid::beyond(format!("a whole number from {min} to {max}")));
@@ -90,7 +90,7 @@ impl Bound {
                 // The shortest digits that identify the value, as the database returns it.
                 Value::Double(narrow.to_string().parse().unwrap_or(f64::from(narrow)))
             }
-            (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::kept(&text)?.into()),
+            (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::as_jsonb(&text)?.into()),
             (Bound::Date, Value::Text(text)) => Value::Text(date(text)?),
             (Bound::Time, Value::Text(text)) => Value::Text(time_of_day(&text)?),
             (Bound::Instant(digits), Value::Timestamp(at)) => Value::Timestamp(to_digits(at, *digits)),
@@ -186,11 +186,11 @@ pub struct Rule {
 }
 
 impl Rule {
-    fn judge(&self, value: Value) -> Result<Value, Invalid> {
+    fn as_stored(&self, value: Value) -> Result<Value, Invalid> {
         let value = match (&self.bound, value) {
             (_, Value::Null) if self.not_null => return Err(Invalid::null()),
             (_, Value::Null) => return Ok(Value::Null),
-            (Some(bound), value) => bound.judge(value)?,
+            (Some(bound), value) => bound.as_stored(value)?,
             (None, value) => value,
         };
         match self.checks.iter().find(|check| !check.condition.keeps(&value)) {
@@ -232,16 +232,16 @@ impl Rules {
     ///
     /// # Errors
     /// When the database would refuse it.
-    pub fn judge(&self, column: usize, value: Value) -> Result<Value, Invalid> {
+    pub fn as_stored(&self, column: usize, value: Value) -> Result<Value, Invalid> {
         match self.0.get(column) {
-            Some(Some(rule)) => rule.judge(value),
+            Some(Some(rule)) => rule.as_stored(value),
             _ => Ok(value),
         }
     }
 
     /// Whether a column accepts a whole number.
     pub fn allows(&self, column: usize, number: i64) -> bool {
-        self.judge(column, Value::Bigint(number)).is_ok()
+        self.as_stored(column, Value::Bigint(number)).is_ok()
     }
 
     /// Whether a column may refuse a whole number.
@@ -270,7 +270,7 @@ mod tests {
 
     #[track_caller]
     fn check(bound: Bound, value: Value, expected: Result<Value, &str>) {
-        let got = bound.judge(value.clone()).map_err(|invalid| invalid.to_string());
+        let got = bound.as_stored(value.clone()).map_err(|invalid| invalid.to_string());
         assert_eq!(got, expected.map_err(str::to_owned), "{value:?} by {bound:?}");
     }
 
@@ -346,9 +346,9 @@ mod tests {
         assert!(rules(bounded(false, Bound::Chars(9))).is_empty());
         let narrower = rules(bounded(true, Bound::Chars(7)));
         assert!(!narrower.is_empty());
-        assert_eq!(narrower.judge(2, Value::Null), Err(Invalid::null()));
-        assert_eq!(narrower.judge(2, text("1234567 ")), Ok(text("1234567")));
-        assert!(narrower.judge(2, text("12345678")).is_err());
+        assert_eq!(narrower.as_stored(2, Value::Null), Err(Invalid::null()));
+        assert_eq!(narrower.as_stored(2, text("1234567 ")), Ok(text("1234567")));
+        assert!(narrower.as_stored(2, text("12345678")).is_err());
         assert!(narrower.allows(1, i64::MAX), "the type judges it");
     }
 }

@@ -30,7 +30,7 @@ const END_HEADERS: u8 = 4;
 
 /// The counts of a load. Any answer other than 200 has panicked.
 #[derive(Default, Debug)]
-pub(super) struct Told {
+pub(super) struct LoadCounts {
     /// Requests, each of which was answered 200.
     pub(super) answered: u64,
     /// Connections that the server has ended, each by GOAWAY and close_notify.
@@ -44,7 +44,7 @@ pub(super) fn load(
     path: &str,
     rate_per_s: u64,
     seconds: u64,
-) -> Told {
+) -> LoadCounts {
     let connections = 8;
     let run = |place: u64| {
         let rate_per_s = rate_per_s / connections + u64::from(place < rate_per_s % connections);
@@ -53,7 +53,7 @@ pub(super) fn load(
         thread::Builder::new().name(format!("http2-{place}")).spawn(ask).expect("a thread")
     };
     let threads: Vec<_> = (0..connections).map(run).collect();
-    let mut all = Told::default();
+    let mut all = LoadCounts::default();
     for thread in threads {
         let told = thread.join().expect("every request was answered well");
         all.answered += told.answered;
@@ -69,8 +69,8 @@ fn request(path: &str) -> Vec<u8> {
     [&[0x83, 0x87, 0x04][..], &text(path), &[0x01], &text("localhost")].concat()
 }
 
-fn ask(open: impl Fn() -> Connection, block: &[u8], rate_per_s: u64, seconds: u64) -> Told {
-    let (mut told, mut sent, began) = (Told::default(), 0, Instant::now());
+fn ask(open: impl Fn() -> Connection, block: &[u8], rate_per_s: u64, seconds: u64) -> LoadCounts {
+    let (mut told, mut sent, began) = (LoadCounts::default(), 0, Instant::now());
     let mut connection = open();
     let all = rate_per_s * seconds;
     while sent < all {

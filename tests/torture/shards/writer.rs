@@ -32,7 +32,7 @@ pub type Rows = BTreeMap<(&'static str, String), Value>;
 
 /// The rows of a client, by its answers.
 #[derive(Default)]
-pub struct Told {
+pub struct WriterRecord {
     pub rows: Rows,
     /// Rows that may exist or not.
     pub doubtful: BTreeSet<(&'static str, String)>,
@@ -45,7 +45,7 @@ pub struct Writer {
     random: StdRng,
     /// Whether what a read shows cannot be lost.
     is_read_sure: bool,
-    told: Told,
+    told: WriterRecord,
     emails: Vec<String>,
     /// Emails that were ever in use.
     emails_made: usize,
@@ -70,7 +70,7 @@ impl Writer {
             servers,
             random,
             is_read_sure,
-            told: Told::default(),
+            told: WriterRecord::default(),
             emails: Vec::new(),
             emails_made: 0,
             pinned: BTreeSet::new(),
@@ -80,7 +80,7 @@ impl Writer {
         writer
     }
 
-    pub fn run(mut self) -> Result<Told, String> {
+    pub fn run(mut self) -> Result<WriterRecord, String> {
         for _ in 0..OPS {
             self.one()?;
         }

@@ -7,8 +7,8 @@ use super::cache::CacheSettings;
 use super::database::Database;
 use super::drain::DrainSettings;
 use super::durability::AnsweredWhen;
-use super::endpoint::{Endpoint, Known, Placed};
-use super::group::Shared;
+use super::endpoint::{Endpoint, EndpointContext, Placed};
+use super::group::GroupPlaces;
 use super::job::Job;
 use super::log::Log;
 use super::memory::Memory;
@@ -121,7 +121,7 @@ impl Config {
 
 /// Reads a file. The endpoints are returned separately, with their places, until they have been checked
 /// against each other.
-pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config, Vec<Placed>) {
+pub(crate) fn read(root: Cursor<'_>, shared: &[GroupPlaces], source: &str) -> (Config, Vec<Placed>) {
     let top = root.section(&TOP);
     let database = database::read(top.get("database"));
     let memory = memory::read(top.get("memory"));
@@ -130,7 +130,7 @@ pub(crate) fn read(root: Cursor<'_>, shared: &[Shared], source: &str) -> (Config
     let (server, guard) = server::read(top.get("server"), &auths, &memory.data_dir);
     let (guard, answer_headers) = (guard.as_ref(), &server.answer_headers);
     let cache = cache::read(top.get("cache"), &memory, &database);
-    let known = Known {
+    let known = EndpointContext {
         tables: &tables,
         auths: &auths,
         guard,

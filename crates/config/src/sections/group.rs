@@ -47,17 +47,17 @@ pub(crate) const UPSTREAM: Section = Section {
 };
 
 /// A `[group.NAME]` or `[upstream.NAME]`, as typed.
-struct Named<'a> {
+struct NamedGroup<'a> {
     name: &'a str,
     node: &'a Node,
 }
 
 /// The places of the group values in an endpoint, each with the name of the group for messages.
-pub(crate) type Shared = Vec<(At, String)>;
+pub(crate) type GroupPlaces = Vec<(At, String)>;
 
 /// Copies the groups and upstreams that endpoints name into the endpoints. Returns the copied places for
 /// each endpoint.
-pub(crate) fn expand(root: &mut Node, mistakes: &Mistakes<'_>) -> Vec<Shared> {
+pub(crate) fn expand(root: &mut Node, mistakes: &Mistakes<'_>) -> Vec<GroupPlaces> {
     let (groups, upstreams) = (root.get("group").cloned(), root.get("upstream").cloned());
     let groups = named("group", groups.as_ref(), &GROUP, mistakes);
     let upstreams = named("upstream", upstreams.as_ref(), &UPSTREAM, mistakes);
@@ -69,7 +69,7 @@ pub(crate) fn expand(root: &mut Node, mistakes: &Mistakes<'_>) -> Vec<Shared> {
     let endpoints = top.iter_mut().find(|entry| entry.key == "endpoint").map(|entry| &mut entry.node.data);
     let Some(Data::Array(endpoints)) = endpoints else { return Vec::new() };
     let expand = |endpoint: &mut Node| {
-        let mut shared = Shared::new();
+        let mut shared = GroupPlaces::new();
         if let Data::Table(entries) = &mut endpoint.data {
             if let Some((_, group)) = taken("group", entries, &groups, mistakes) {
                 take_group(entries, group, &mut shared, mistakes);
@@ -89,7 +89,7 @@ fn named<'a>(
     node: Option<&'a Node>,
     section: &'static Section,
     mistakes: &Mistakes<'_>,
-) -> Vec<Named<'a>> {
+) -> Vec<NamedGroup<'a>> {
     let Some(node) = node else { return Vec::new() };
     let Data::Table(entries) = &node.data else {
         mistakes.add(node.at, format!("{kind}: write [{kind}.NAME], a table for each"));
@@ -98,16 +98,16 @@ fn named<'a>(
     for Entry { node, .. } in entries {
         Cursor { node, mistakes }.section(section);
     }
-    entries.iter().map(|Entry { key, node, .. }| Named { name: key, node }).collect()
+    entries.iter().map(|Entry { key, node, .. }| NamedGroup { name: key, node }).collect()
 }
 
 /// Removes a key from an endpoint; returns the place of the key and the group or upstream that it names.
 fn taken<'n, 'a>(
     kind: &str,
     entries: &mut Vec<Entry>,
-    known: &'n [Named<'a>],
+    known: &'n [NamedGroup<'a>],
     mistakes: &Mistakes<'_>,
-) -> Option<(At, &'n Named<'a>)> {
+) -> Option<(At, &'n NamedGroup<'a>)> {
     let index = entries.iter().position(|entry| entry.key == kind)?;
     let Entry { node, at, .. } = entries.remove(index);
     let Data::Text(name) = &node.data else {
@@ -125,7 +125,12 @@ fn taken<'n, 'a>(
 }
 
 /// Copies every key of the group that the endpoint lacks, and puts the group's prefix before the route.
-fn take_group(entries: &mut Vec<Entry>, group: &Named<'_>, shared: &mut Shared, mistakes: &Mistakes<'_>) {
+fn take_group(
+    entries: &mut Vec<Entry>,
+    group: &NamedGroup<'_>,
+    shared: &mut GroupPlaces,
+    mistakes: &Mistakes<'_>,
+) {
     let Data::Table(common) = &group.node.data else { return };
     let mut is_get = true;
     if let Some(Data::Text(route)) =
@@ -173,9 +178,9 @@ fn put_before(prefix: &str, route: &mut String) {
 /// Copies the keys of an upstream: `proxy`, time-outs and retries.
 fn take_upstream(
     entries: &mut Vec<Entry>,
-    upstream: &Named<'_>,
+    upstream: &NamedGroup<'_>,
     at: At,
-    shared: &mut Shared,
+    shared: &mut GroupPlaces,
     mistakes: &Mistakes<'_>,
 ) {
     let Data::Table(common) = &upstream.node.data else { return };
@@ -194,7 +199,7 @@ fn take_upstream(
 }
 
 /// Records the places of a value that comes from a group.
-fn mark(node: &Node, name: &str, shared: &mut Shared) {
+fn mark(node: &Node, name: &str, shared: &mut GroupPlaces) {
     shared.push((node.at, name.to_owned()));
     match &node.data {
         Data::Array(items) => items.iter().for_each(|item| mark(item, name, shared)),

@@ -13,7 +13,7 @@ use super::batch_outcome::Done;
 use super::dead_letters::{outstanding, supersede};
 use super::positions::{check_moved, moving, settled, taken_over};
 use super::session::Session;
-use super::skipped::Doubts;
+use super::skipped::BatchEffects;
 use super::sql::quoted;
 use super::{
     Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one, one_flight,
@@ -22,8 +22,8 @@ use super::{
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
 use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
-use crate::unwritten_letters::{Letters, of_letters};
-use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Op};
+use crate::unwritten_dead_letters::{Letters, of_letters};
+use crate::{Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Op};
 use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,7 +35,7 @@ impl Postgres {
     pub(crate) async fn apply(
         &self,
         batch: Batch,
-        elsewhere: Option<Arc<dyn KeepLetters>>,
+        elsewhere: Option<Arc<dyn DeadLetterStorage>>,
     ) -> Result<Applied, Error> {
         self.job(|bulk| async move { apply(&bulk, &batch, elsewhere).await }).await
     }
@@ -104,7 +104,7 @@ async fn given_back(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Re
 async fn apply(
     bulk: &Bulk,
     batch: &Batch,
-    elsewhere: Option<Arc<dyn KeepLetters>>,
+    elsewhere: Option<Arc<dyn DeadLetterStorage>>,
 ) -> Result<Applied, Error> {
     let began = Instant::now();
     let mut letters = Letters { outstanding: Outstanding::none(), broken: None, elsewhere };
@@ -160,9 +160,9 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         // A refusal at the commit names no change.
         further += "; SET CONSTRAINTS ALL IMMEDIATE";
     }
-    let Doubts { may_skip, may_fly } = skipped::doubts(session, batch).await?;
+    let BatchEffects { may_skip, may_commit_early } = skipped::batch_effects(session, batch).await?;
     let mut begun = begin_changes(session, batch, &further, letters).await;
-    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && may_fly {
+    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && may_commit_early {
         if let Some(flown) = one_flight::apply(session, batch).await? {
             *done = flown;
             return Ok(());

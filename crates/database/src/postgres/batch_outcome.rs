@@ -42,7 +42,7 @@ impl Done {
     }
 
     /// Records that this change was refused and is a dead letter, in the database or elsewhere.
-    pub(super) fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
+    pub(super) fn dead_lettered(&mut self, batch: &Batch, change: &Change, is_written: bool) {
         self.dead += 1;
         self.not_applied.insert(change.position);
         self.unwritten += u64::from(!is_written);

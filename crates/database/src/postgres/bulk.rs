@@ -7,7 +7,7 @@
 //! (PostgreSQL's documentation of COPY, "Binary Format".) While the server processes one part, the next is
 //! encoded.
 
-use super::as_wanted;
+use super::already_applied;
 use super::codec::Codec;
 use super::errors;
 use super::session::{Session, column_list};
@@ -119,7 +119,7 @@ pub(super) async fn put(
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     match session.execute_counted(&merge).await? {
         changed if changed < rows.len() as u64 => {
-            Ok(changed.max(as_wanted::as_staged(session, schema, &stage, &all, true).await?))
+            Ok(changed.max(already_applied::as_staged(session, schema, &stage, &all, true).await?))
         }
         changed => Ok(changed),
     }
@@ -146,7 +146,7 @@ pub(super) async fn update(
         format!("UPDATE {table} AS t SET {} FROM {stage} AS s WHERE t.{key} = s.{key}", sets.join(", "));
     match session.execute_counted(&sql).await? {
         changed if changed < changes.len() as u64 => {
-            Ok(changed.max(as_wanted::as_staged(session, schema, &stage, &of, false).await?))
+            Ok(changed.max(already_applied::as_staged(session, schema, &stage, &of, false).await?))
         }
         changed => Ok(changed),
     }

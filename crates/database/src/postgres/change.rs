@@ -2,7 +2,7 @@
 
 use super::errors;
 use super::session::{Failure, Prepared, Session, fly};
-use super::skipped::{self, Unmet};
+use super::skipped::{self, UnmetRows};
 use super::table::{ChangeSql, increment_sql, update_sql};
 use crate::{Change, Error, Kind, Op, Rows};
 use forebay_value::{Schema, Value};
@@ -206,7 +206,7 @@ pub(super) async fn run_all(
     };
     let unmet = session.answer(all).await.map_err(|deaf| (0, deaf))??;
     match skipped::judge(session, schemas, changes, &unmet).await.map_err(|error| (0, error))? {
-        Unmet::Missing(missing) => Ok(missing),
-        Unmet::Doubtful(index) => Err((index, skipped::reason())),
+        UnmetRows::Missing(missing) => Ok(missing),
+        UnmetRows::Doubtful(index) => Err((index, skipped::reason())),
     }
 }

@@ -24,7 +24,7 @@ impl Postgres {
         .await
     }
 
-    pub(crate) async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
+    pub(crate) async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
         let opening = Value::Text(opening.into());
         self.job(|bulk| async move {
             bulk.sessions.lease().await?.run(GIVE_BACK, &[log_text(log), opening]).await.map(drop)

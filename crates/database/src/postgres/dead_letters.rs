@@ -3,7 +3,7 @@
 //!
 //! `crate::dead_letter` describes the contents of a dead letter and when it may be replayed. What must stay
 //! true: a dead letter can be written whatever the row contains and whatever the database's encoding; one
-//! that the database does not accept at all is stored elsewhere (`crate::unwritten_letters`) before the
+//! that the database does not accept at all is stored elsewhere (`crate::unwritten_dead_letters`) before the
 //! transaction is committed.
 
 use super::positions::{integer, log_id, log_text, time};
@@ -11,10 +11,10 @@ use super::session::Session;
 use super::sql::quoted;
 use super::table::{columns, number, row_from_values, text};
 use super::{Postgres, change, errors, held_changes, skipped};
-use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
+use crate::dead_letter::{EncodedChange, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::{BULK_ANSWER_MS, LETTERS_LOOKED_AT};
-use crate::unwritten_letters::Letters;
-use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows, UnwrittenLetter};
+use crate::unwritten_dead_letters::Letters;
+use crate::{Batch, Change, DeadLetter, Error, Kind, Op, Rows, UnwrittenDeadLetter};
 use forebay_value::{Row, Schema, Timestamp, Value};
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Postgres {
         Ok(rows.map_or(0, |rows| number(&rows, 0, 0).unsigned_abs()))
     }
 
-    pub(crate) async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
+    pub(crate) async fn write_letters(&self, letters: Vec<UnwrittenDeadLetter>) -> Result<(), Error> {
         self.job(|bulk| async move {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             bulk.make_drain_tables(&mut session).await?;
@@ -110,7 +110,7 @@ impl Postgres {
     }
 }
 
-async fn write_unwritten(session: &mut Session, letters: &[UnwrittenLetter]) -> Result<(), Error> {
+async fn write_unwritten(session: &mut Session, letters: &[UnwrittenDeadLetter]) -> Result<(), Error> {
     for letter in letters {
         let text = |text: &str| Value::Text(text.into());
         let place = [log_text(letter.log), Value::Bigint(letter.position.cast_signed())];
@@ -238,7 +238,7 @@ pub(super) async fn write(
     if crate::planted_bugs::is("letter-cannot-be-written") {
         return Err(Error::no_letter(index, &schema.name, error, error));
     }
-    let kept = Kept::of(schema, &change.op);
+    let kept = EncodedChange::of(schema, &change.op);
     session.execute("SAVEPOINT letter").await?;
     let seen = match row_of(session, schema, &change.op.key(schema).to_owned(), "").await {
         Ok(row) => Some(image(schema, row.as_ref())),
@@ -263,7 +263,7 @@ async fn insert(
     session: &mut Session,
     batch: &Batch,
     index: usize,
-    kept: &Kept,
+    kept: &EncodedChange,
     seen: Option<&[u8]>,
     error: &Error,
 ) -> Result<Option<Error>, Error> {

@@ -13,7 +13,7 @@ use tokio_postgres::error::{DbError, Severity};
 /// Maps the client library's error for a read, or for a statement of a transaction that is not committed yet.
 pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
-        return Said::of(db).into_error().with_source(error);
+        return ServerError::of(db).into_error().with_source(error);
     }
     if let Some(refused) = refused(&error) {
         let refused = refused.clone();
@@ -85,7 +85,7 @@ impl std::error::Error for Refused {}
 
 /// The server's error: the fields of its message, or those that an exception handler received.
 #[derive(Default)]
-pub(super) struct Said<'a> {
+pub(super) struct ServerError<'a> {
     pub(super) code: &'a str,
     pub(super) message: &'a str,
     pub(super) detail: Option<&'a str>,
@@ -95,9 +95,9 @@ pub(super) struct Said<'a> {
     pub(super) routine: &'a str,
 }
 
-impl<'a> Said<'a> {
-    fn of(db: &'a DbError) -> Said<'a> {
-        Said {
+impl<'a> ServerError<'a> {
+    fn of(db: &'a DbError) -> ServerError<'a> {
+        ServerError {
             code: db.code().code(),
             message: db.message(),
             detail: db.detail(),
@@ -116,7 +116,7 @@ impl<'a> Said<'a> {
     }
 }
 
-fn kind(said: &Said<'_>) -> (Kind, String) {
+fn kind(said: &ServerError<'_>) -> (Kind, String) {
     let mut message = said.message.to_owned();
     if let Some(detail) = said.detail.filter(|_| said.code.starts_with("23")) {
         message = format!("{message}: {detail}");
@@ -173,7 +173,7 @@ fn of_code(code: &str, routine: &str) -> Kind {
 
 /// The column at fault: named by the server, by the key in the error's detail, or by PostgreSQL's default
 /// name for a constraint of one column.
-fn column(said: &Said<'_>) -> Option<String> {
+fn column(said: &ServerError<'_>) -> Option<String> {
     if let Some(column) = said.column {
         return Some(column.to_owned());
     }

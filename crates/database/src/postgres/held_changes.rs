@@ -5,8 +5,8 @@ use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::table::text;
 use super::{Postgres, errors};
-use crate::dead_letter::{Kept, plain};
-use crate::unwritten_letters::{Letters, of_letters};
+use crate::dead_letter::{EncodedChange, plain};
+use crate::unwritten_dead_letters::{Letters, of_letters};
 use crate::{Batch, Change, DeadLetter, Error, Held, HeldId, Rows};
 use forebay_value::{Timestamp, Value};
 
@@ -109,7 +109,7 @@ pub(super) async fn hold(
     if let Some(broken) = &letters.broken {
         return Err(Error::no_letter(index, &schema.name, reason, broken.message()));
     }
-    let kept = Kept::of(schema, &change.op);
+    let kept = EncodedChange::of(schema, &change.op);
     // A database with another encoding than UTF-8 cannot store all characters.
     let text = |text: &str| Value::Text(plain(text, true).into());
     let values = [

@@ -7,9 +7,9 @@
 //! are tried in order, a transient error refuses no row, and a row that is skipped without an error is
 //! refused.
 
-use super::as_wanted;
+use super::already_applied;
 use super::bulk;
-use super::errors::{self, Said};
+use super::errors::{self, ServerError};
 use super::session::Session;
 use super::skipped;
 use super::sql::{literal, quoted};
@@ -58,7 +58,7 @@ pub(super) async fn insert_each(
 
 impl Caught {
     fn into_error(self) -> Error {
-        let said = Said {
+        let said = ServerError {
             code: &self.code,
             message: &self.message,
             detail: known(&self.detail),
@@ -83,7 +83,8 @@ fn try_each(schema: &Schema, stage: &str) -> String {
     let insert = insert_into(schema, &format!("VALUES ({})", values.collect::<Vec<_>>().join(", ")));
     let columns = columns(schema);
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
-    let (elsewhere, skipped) = (as_wanted::elsewhere(&literal(&table)), literal(skipped::reason().message()));
+    let (elsewhere, skipped) =
+        (already_applied::elsewhere(&literal(&table)), literal(skipped::reason().message()));
     format!(
         "DO $forebay_each$
 DECLARE

@@ -10,9 +10,9 @@
 //! connection is used again while a transaction of another caller may be open on it. With a pooler in
 //! transaction mode nothing relies on earlier settings of a connection.
 
+mod already_applied;
 mod apply;
 mod array;
-mod as_wanted;
 mod batch_outcome;
 mod bulk;
 mod cascades;

@@ -17,7 +17,7 @@ use super::session::Session;
 use super::skipped;
 use crate::held_changes::behind_held;
 use crate::limits::{APART_CHANGES, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
-use crate::unwritten_letters::{Letters, of_letters};
+use crate::unwritten_dead_letters::{Letters, of_letters};
 use crate::{Batch, Change, Error, OnError, Op};
 use forebay_value::Row;
 use std::ops::Range;
@@ -205,7 +205,7 @@ pub(super) async fn refused(
         done.held(batch, index);
     } else {
         let is_written = dead_letters::write(session, batch, index, error, letters).await?;
-        done.buried(batch, change, is_written);
+        done.dead_lettered(batch, change, is_written);
     }
     Ok(())
 }

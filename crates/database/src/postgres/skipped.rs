@@ -11,12 +11,12 @@
 //! [`SKIPPING_KNOWN_MS`](crate::limits::SKIPPING_KNOWN_MS) whether a table has triggers or rules that could
 //! do so.
 
-use super::as_wanted;
+use super::already_applied;
 use super::batch_outcome::Done;
 use super::bulk::array;
 use super::positions::integer;
 use super::session::Session;
-use super::skipping_tables::Known;
+use super::skipping_tables::TableEffects;
 use super::sql::quoted;
 use super::table::{key_array, number};
 use crate::{Batch, Change, Error, Kind, Op};
@@ -27,48 +27,48 @@ use std::sync::Arc;
 
 /// Whether a table has rules for changes, and whether rows of it, or of its partitions, may be skipped.
 /// Forebay's own triggers skip nothing.
-const KNOWN: &str = "WITH own AS (SELECT to_regclass($1)::oid AS of UNION SELECT relid::oid FROM pg_partition_tree(to_regclass($1))), \
+const TABLE_EFFECTS_SQL: &str = "WITH own AS (SELECT to_regclass($1)::oid AS of UNION SELECT relid::oid FROM pg_partition_tree(to_regclass($1))), \
      rules AS (SELECT ev_type FROM pg_rewrite JOIN own ON ev_class = own.of WHERE ev_type IN ('2', '3', '4')) \
      SELECT EXISTS (SELECT FROM rules), EXISTS (SELECT FROM rules WHERE ev_type = '3') \
        OR EXISTS (SELECT FROM pg_trigger JOIN own ON tgrelid = own.of WHERE NOT tgisinternal AND tgname !~ '^forebay_' \
          AND tgenabled IN ('O', 'A') AND tgtype & 7 = 7)";
 
 /// What a batch's tables may do to its rows.
-pub(super) struct Doubts {
+pub(super) struct BatchEffects {
     /// Whether a row may be skipped or redirected: then rows are looked up.
     pub(super) may_skip: bool,
     /// Whether the batch may be committed before its statements are answered.
-    pub(super) may_fly: bool,
+    pub(super) may_commit_early: bool,
 }
 
 /// Reads what a batch's tables may do to its rows, where it is not cached.
-pub(super) async fn doubts(session: &mut Session, batch: &Batch) -> Result<Doubts, Error> {
+pub(super) async fn batch_effects(session: &mut Session, batch: &Batch) -> Result<BatchEffects, Error> {
     let mut tables: BTreeMap<usize, bool> = BTreeMap::new();
     for change in &batch.changes {
         *tables.entry(change.table).or_default() |= brings_row(change);
     }
-    let mut doubts = Doubts { may_skip: false, may_fly: true };
+    let mut batch_effects = BatchEffects { may_skip: false, may_commit_early: true };
     for (table, brings_rows) in tables {
         let known = known(session, &batch.schemas[table]).await?;
-        doubts.may_skip |= brings_rows && known.may_skip;
-        doubts.may_fly &= !(known.has_rules || brings_rows && known.may_skip);
+        batch_effects.may_skip |= brings_rows && known.may_skip;
+        batch_effects.may_commit_early &= !(known.has_rules || brings_rows && known.may_skip);
     }
-    Ok(doubts)
+    Ok(batch_effects)
 }
 
-async fn known(session: &mut Session, schema: &Schema) -> Result<Known, Error> {
+async fn known(session: &mut Session, schema: &Schema) -> Result<TableEffects, Error> {
     if let Some(known) = session.skipping.of(&schema.name) {
         return Ok(known);
     }
-    let found = session.run(KNOWN, &[Value::Text(quoted(&schema.name).into())]).await?;
+    let found = session.run(TABLE_EFFECTS_SQL, &[Value::Text(quoted(&schema.name).into())]).await?;
     let is_so = |column: usize| found.values.get(column) == Some(&Value::Bool(true));
-    let known = Known { has_rules: is_so(0), may_skip: is_so(1) };
+    let known = TableEffects { has_rules: is_so(0), may_skip: is_so(1) };
     session.skipping.note(&schema.name, known);
     Ok(known)
 }
 
 /// The result of checking changes whose statements have changed no row.
-pub(super) enum Unmet {
+pub(super) enum UnmetRows {
     /// The number of updates and increments without a row; nothing else is wrong.
     Missing(u64),
     /// This change may have been skipped.
@@ -82,7 +82,7 @@ pub(super) async fn judge(
     schemas: &[Arc<Schema>],
     changes: &[Change],
     unmet: &[usize],
-) -> Result<Unmet, Error> {
+) -> Result<UnmetRows, Error> {
     let mut by_table: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &index in unmet {
         by_table.entry(changes[index].table).or_default().push(index);
@@ -97,12 +97,12 @@ pub(super) async fn judge(
                 op @ (Op::Insert(_) | Op::Put(_)) if is_written(schema, op, row) => {}
                 Op::Delete(_) if row.is_none() => {}
                 Op::Update { .. } | Op::Increment { .. } if row.is_none() => missing += 1,
-                op if as_wanted::is_as_wanted(session, schema, op).await? => {}
-                _ => return Ok(Unmet::Doubtful(index)),
+                op if already_applied::is_already_applied(session, schema, op).await? => {}
+                _ => return Ok(UnmetRows::Doubtful(index)),
             }
         }
     }
-    Ok(Unmet::Missing(missing))
+    Ok(UnmetRows::Missing(missing))
 }
 
 /// Checks the changes of one run, whose statement has changed `changed` rows: returns how many updates and
@@ -152,7 +152,7 @@ async fn rows<'a>(
         "SELECT own.place, bool_or({}) \
          FROM unnest($1::{}) WITH ORDINALITY AS own (key, place) JOIN {} AS t ON t.{} = own.key \
          JOIN pg_class AS of ON of.oid = t.tableoid GROUP BY own.place",
-        as_wanted::elsewhere("$2"),
+        already_applied::elsewhere("$2"),
         key_array(schema),
         quoted(&schema.name),
         quoted(&schema.key_column().name)
@@ -185,7 +185,7 @@ fn sets_nothing(schema: &Schema) -> bool {
 pub(super) async fn is_done_by(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
     let found = rows(session, schema, std::iter::once(op.key(schema))).await?;
     let is_written = brings(op) && is_written(schema, op, found.get(&0).copied());
-    Ok(is_written || as_wanted::is_as_wanted(session, schema, op).await?)
+    Ok(is_written || already_applied::is_already_applied(session, schema, op).await?)
 }
 
 /// Locks the row of a change in the open transaction; returns whether it exists.

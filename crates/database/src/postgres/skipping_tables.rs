@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Whether one table has rules, and may skip rows.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct TableEffects {
     /// Whether a rule changes or replaces statements that change rows.
     pub(super) has_rules: bool,
     /// Whether a trigger or a rule may skip rows that are inserted, or redirect them.
@@ -18,12 +18,12 @@ pub(super) struct Known {
 #[derive(Default)]
 pub(super) struct SkippingTables {
     since: Option<Instant>,
-    tables: HashMap<String, Known>,
+    tables: HashMap<String, TableEffects>,
 }
 
 impl SkippingTables {
     /// The cached entry of a table; `None`: to be read from the database.
-    pub(super) fn of(&mut self, table: &str) -> Option<Known> {
+    pub(super) fn of(&mut self, table: &str) -> Option<TableEffects> {
         let is_old = |since: Instant| since.elapsed() > Duration::from_millis(SKIPPING_KNOWN_MS);
         if self.since.is_none_or(is_old) {
             *self = SkippingTables { since: Some(Instant::now()), tables: HashMap::new() };
@@ -31,7 +31,7 @@ impl SkippingTables {
         self.tables.get(table).copied()
     }
 
-    pub(super) fn note(&mut self, table: &str, known: Known) {
+    pub(super) fn note(&mut self, table: &str, known: TableEffects) {
         self.tables.insert(table.to_owned(), known);
     }
 }

@@ -17,8 +17,8 @@ use super::{Sqlite, cascades, held_changes};
 use crate::dead_letter::Outstanding;
 use crate::held_changes::{behind_held, unrefused};
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
-use crate::unwritten_letters::{Letters, of_letters};
-use crate::{Applied, Batch, Change, Error, KeepLetters, Kind, OnError, Priority, Refused};
+use crate::unwritten_dead_letters::{Letters, of_letters};
+use crate::{Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Priority, Refused};
 use forebay_value::{Row, Schema, Value};
 use rusqlite::Connection;
 use std::collections::HashSet;
@@ -44,7 +44,7 @@ impl Sqlite {
     pub(crate) async fn apply(
         &self,
         batch: Batch,
-        elsewhere: Option<Arc<dyn KeepLetters>>,
+        elsewhere: Option<Arc<dyn DeadLetterStorage>>,
     ) -> Result<Applied, Error> {
         let mut letters = Letters { outstanding: Outstanding::none(), broken: None, elsewhere };
         self.writer.bulk(move |session| apply(session, &batch, &mut letters)).await
@@ -91,7 +91,7 @@ struct Done {
 
 impl Done {
     /// Records that this change was refused and is a dead letter, in the database or elsewhere.
-    fn buried(&mut self, batch: &Batch, change: &Change, is_written: bool) {
+    fn dead_lettered(&mut self, batch: &Batch, change: &Change, is_written: bool) {
         self.dead += 1;
         self.unwritten += u64::from(!is_written);
         self.differing.push(batch.place(change));
@@ -191,7 +191,7 @@ fn refused(
         done.held_keys.insert(change.key_hash(&batch.schemas));
     } else {
         let is_written = dead_letters::write(connection, batch, index, error, letters)?;
-        done.buried(batch, change, is_written);
+        done.dead_lettered(batch, change, is_written);
     }
     Ok(())
 }

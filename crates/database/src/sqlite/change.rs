@@ -102,7 +102,7 @@ impl<'a> TableStatements<'a> {
                 let changed = statement.execute(connection, row.as_ref().values(self.schema))?;
                 let wanted = || row.as_ref().values(self.schema).enumerate();
                 if changed == 0
-                    && (is_insert || !self.is_as_wanted(row.as_ref().key(self.schema), wanted())?)
+                    && (is_insert || !self.is_already_applied(row.as_ref().key(self.schema), wanted())?)
                 {
                     return Err(skipped());
                 }
@@ -138,7 +138,7 @@ impl<'a> TableStatements<'a> {
         let values = std::iter::once(key.as_ref()).chain(columns.iter().map(|(_, value)| value.as_ref()));
         match self.updates[at].1.execute(self.connection, values)? {
             0 if !self.is_there(key.as_ref())? => Ok(false),
-            0 if !self.is_as_wanted(
+            0 if !self.is_already_applied(
                 key.as_ref(),
                 columns.iter().map(|(index, value)| (*index, value.as_ref())),
             )? =>
@@ -150,7 +150,7 @@ impl<'a> TableStatements<'a> {
     }
 
     /// Whether the row exists and its columns have these values: then there was nothing to do.
-    fn is_as_wanted<'v>(
+    fn is_already_applied<'v>(
         &self,
         key: ValueRef<'v>,
         wanted: impl Iterator<Item = (usize, ValueRef<'v>)>,

@@ -40,14 +40,14 @@ impl Sqlite {
         self.writer.urgent(fence).await
     }
 
-    pub(crate) async fn give_back(&self, log: u128, opening: &str) -> Result<(), Error> {
+    pub(crate) async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
         let opening = opening.to_owned();
-        let give_back = move |session: &mut Session| {
+        let release_claim = move |session: &mut Session| {
             session.transaction(|session| {
                 session.connection.execute(GIVE_BACK, params![log_text(log), opening]).map(drop).map_err(map)
             })
         };
-        self.writer.urgent(give_back).await
+        self.writer.urgent(release_claim).await
     }
 }
 

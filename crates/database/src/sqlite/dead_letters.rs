@@ -3,7 +3,7 @@
 //!
 //! `crate::dead_letter` describes the contents of a dead letter and when it may be replayed. What must stay
 //! true: a dead letter can be written whatever the row contains; one that the database does not accept at all
-//! is stored elsewhere (`crate::unwritten_letters`) before the transaction is committed.
+//! is stored elsewhere (`crate::unwritten_dead_letters`) before the transaction is committed.
 
 use super::change::TableStatements;
 use super::errors::{map, of_change};
@@ -11,10 +11,10 @@ use super::positions::{self, has_table, log_id, log_text, timestamp};
 use super::scan::row_of;
 use super::writer::Session;
 use super::{Sqlite, held_changes};
-use crate::dead_letter::{Kept, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
+use crate::dead_letter::{EncodedChange, Outstanding, Seen, image, key_hash, newer_is_held, plain, replayed};
 use crate::limits::LETTERS_LOOKED_AT;
-use crate::unwritten_letters::Letters;
-use crate::{Batch, Change, DeadLetter, Error, Kind, Op, UnwrittenLetter};
+use crate::unwritten_dead_letters::Letters;
+use crate::{Batch, Change, DeadLetter, Error, Kind, Op, UnwrittenDeadLetter};
 use forebay_value::{Schema, Timestamp, Value};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Sqlite {
         self.readers.submit(read).await
     }
 
-    pub(crate) async fn write_letters(&self, letters: Vec<UnwrittenLetter>) -> Result<(), Error> {
+    pub(crate) async fn write_letters(&self, letters: Vec<UnwrittenDeadLetter>) -> Result<(), Error> {
         let write = move |session: &mut Session| {
             session.transaction(|session| {
                 make_drain_tables(session)?;
@@ -174,7 +174,7 @@ pub(super) fn write(
 ) -> Result<bool, Error> {
     let change = &batch.changes[index];
     let schema = &batch.schemas[change.table];
-    let kept = Kept::of(schema, &change.op);
+    let kept = EncodedChange::of(schema, &change.op);
     let seen = match row_of(connection, schema, change.op.key(schema)) {
         Ok(row) => Some(image(schema, row.as_ref())),
         Err(error) if error.may_retry() => return Err(error),
@@ -213,7 +213,7 @@ fn insert(connection: &Connection, values: impl rusqlite::Params) -> Result<(), 
     connection.prepare_cached(sql).and_then(|mut letter| letter.execute(values)).map(drop).map_err(map)
 }
 
-fn write_unwritten(connection: &Connection, letters: &[UnwrittenLetter]) -> Result<(), Error> {
+fn write_unwritten(connection: &Connection, letters: &[UnwrittenDeadLetter]) -> Result<(), Error> {
     for letter in letters {
         let (log, position) = (log_text(letter.log), letter.position.cast_signed());
         let there = "SELECT 1 FROM forebay_dead_letter WHERE log = ?1 AND position = ?2";

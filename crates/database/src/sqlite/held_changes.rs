@@ -4,8 +4,8 @@
 use super::Sqlite;
 use super::errors::map;
 use super::positions::{has_table, log_id, log_text, timestamp};
-use crate::dead_letter::{Kept, plain};
-use crate::unwritten_letters::{Letters, of_letters};
+use crate::dead_letter::{EncodedChange, plain};
+use crate::unwritten_dead_letters::{Letters, of_letters};
 use crate::{Batch, Change, DeadLetter, Error, Held, HeldId};
 use forebay_value::Timestamp;
 use rusqlite::{Connection, Row, params};
@@ -132,7 +132,7 @@ pub(super) fn hold(
     if let Some(broken) = &letters.broken {
         return Err(Error::no_letter(index, &schema.name, reason, broken.message()));
     }
-    let kept = Kept::of(schema, &change.op);
+    let kept = EncodedChange::of(schema, &change.op);
     let values = params![
         log_text(batch.log),
         change.position.cast_signed(),

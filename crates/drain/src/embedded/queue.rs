@@ -7,13 +7,15 @@ use crate::limits::{
     AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_AGAIN_MS,
     READ_BYTES, READ_MS,
 };
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode, op_bytes};
+use crate::queue::{
+    IntentOutcomes, Limit, Queue, QueuePosition, QueueRead, RowKey, Schemas, decode, op_bytes,
+};
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Again, Catalogue, Outcome, SourceError, Tables};
+use forebay_table::{Catalogue, Outcome, RereadRow, SourceError, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -35,9 +37,9 @@ pub(crate) struct LogQueue {
     own: Vec<String>,
     records: Option<Records>,
     /// Rows that memory dropped, and from which position on they can be read again.
-    undone: Vec<Again>,
+    undone: Vec<RereadRow>,
     /// The running reads of such rows.
-    reading: FuturesUnordered<BoxFuture<'static, (Result<(), SourceError>, Again)>>,
+    reading: FuturesUnordered<BoxFuture<'static, (Result<(), SourceError>, RereadRow)>>,
     /// When further rows are read, after a read that failed.
     read_at: Option<Instant>,
     /// Whether memory from a checkpoint was compared with the database's position.
@@ -105,7 +107,7 @@ impl Queue for LogQueue {
         opening(&self.log)
     }
 
-    async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
+    async fn locate(&mut self, database: &Store) -> Result<QueuePosition, Error> {
         if !self.is_settled && self.tables.is_from_checkpoint() {
             self.check_memory(database).await?;
         }
@@ -122,7 +124,7 @@ impl Queue for LogQueue {
             };
         self.catch_up(database, &start)?;
         self.give_back(start.position()).await?;
-        Ok(Place::new(Some(start.position()), start.reached()))
+        Ok(QueuePosition::new(Some(start.position()), start.reached()))
     }
 
     async fn read_after(
@@ -130,7 +132,7 @@ impl Queue for LogQueue {
         after: Position,
         limit: Limit,
         schemas: &mut Schemas,
-    ) -> Result<Taken, Error> {
+    ) -> Result<QueueRead, Error> {
         let mut records = match self.records.take().filter(|records| records.begin == after) {
             Some(records) => records,
             None => Records::after(&self.log, after)?,
@@ -151,10 +153,10 @@ impl Queue for LogQueue {
         Ok(true)
     }
 
-    async fn settle(&mut self, reached: &Reached, verdict: &Verdict) {
+    async fn settle(&mut self, reached: &Reached, verdict: &IntentOutcomes) {
         let outcome = |position: Position| match verdict {
-            Verdict::Unknown => Outcome::Unknown,
-            Verdict::But(refused) => {
+            IntentOutcomes::Unknown => Outcome::Unknown,
+            IntentOutcomes::But(refused) => {
                 match refused.binary_search_by_key(&position.0, |refused| refused.position) {
                     Err(_) => Outcome::Committed,
                     Ok(index) => match &refused[index].reason {
@@ -188,7 +190,7 @@ impl Queue for LogQueue {
                 let from = table.undo(key.as_ref());
                 // The next poll reads a row of a followed table.
                 if !table.followed() {
-                    self.undone.push(Again::new(from, table, key));
+                    self.undone.push(RereadRow::new(from, table, key));
                 }
             }
         }
@@ -216,8 +218,8 @@ impl LogQueue {
     }
 
     /// Tells clients that no outcome will be reported.
-    pub(crate) fn forsake_intents(&self) {
-        self.tables.forsake_intents();
+    pub(crate) fn answer_intents_unknown(&self) {
+        self.tables.answer_intents_unknown();
     }
 
     /// Checks that memory from a checkpoint contains everything that was written to its tables: that no other
@@ -248,10 +250,10 @@ impl LogQueue {
             before if before > reached.all() => Reached::even(before),
             _ => reached.clone(),
         });
-        let settled = self.tables.undo_unheard(|table| reached.of(table));
+        let settled = self.tables.undo_unsettled(|table| reached.of(table));
         settled
             .map_err(|source| Error::caused(Kind::Log, "cannot tell which changes were refused", source))?;
-        self.undone.extend(self.tables.take_again());
+        self.undone.extend(self.tables.take_rereads());
         self.is_settled = true;
         Ok(())
     }
@@ -271,7 +273,7 @@ impl LogQueue {
         if self.undone.is_empty() && self.reading.is_empty() {
             return;
         }
-        let mut is_ready = |row: &mut Again| row.from <= drained;
+        let mut is_ready = |row: &mut RereadRow| row.from <= drained;
         if self.read_at.is_none_or(|at| at <= Instant::now()) {
             let free = READS_AT_ONCE - self.reading.len();
             let ready = self.undone.extract_if(.., &mut is_ready).take(free);
@@ -300,7 +302,7 @@ impl Records {
         limit: Limit,
         catalogue: &Catalogue,
         schemas: &mut Schemas,
-    ) -> Result<Taken, Error> {
+    ) -> Result<QueueRead, Error> {
         let mut changes: Vec<Change> = Vec::new();
         let (mut held_bytes, mut is_end) = (0, false);
         while changes.len() < limit.rows && held_bytes < BATCH_BYTES {
@@ -329,7 +331,7 @@ impl Records {
         let next = if self.read.is_empty() { self.end } else { last.unwrap_or(self.begin) };
         let bytes = next.0 - self.begin.0;
         self.begin = next;
-        Ok(Taken { changes, bytes, is_end, last, next })
+        Ok(QueueRead { changes, bytes, is_end, last, next })
     }
 
     fn read_more(&mut self, log: &Log, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {

@@ -6,7 +6,7 @@ use super::LogQueue;
 use crate::batcher::{Batcher, Drained, Outcome, Prepared};
 use crate::limits::*;
 use crate::pace::{BackOff, Pace};
-use crate::state::{Shared, Status, Stop};
+use crate::state::{DrainShared, Status, Stop};
 use crate::{Error, Kind};
 use forebay_log::{Log, Position};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// The drain's thread.
-pub(crate) struct Runner {
+pub(crate) struct LogDrain {
     log: Log,
     batcher: Batcher<LogQueue>,
-    shared: Arc<Shared>,
+    shared: Arc<DrainShared>,
     runtime: Runtime,
     pace: Pace,
     back_off: BackOff,
     /// When the next sign of life is sent to the database, unless a batch is committed before.
-    beat_at: Instant,
+    heartbeat_at: Instant,
     /// The position at which [`Stop::Finish`] ends.
     finish_at: Option<Position>,
     /// The position at which the drain waits for its window again, after an early start.
@@ -48,16 +48,16 @@ impl From<Error> for Trouble {
     }
 }
 
-impl Runner {
-    pub(crate) fn new(batcher: Batcher<LogQueue>, shared: Arc<Shared>, runtime: Runtime) -> Runner {
-        Runner {
+impl LogDrain {
+    pub(crate) fn new(batcher: Batcher<LogQueue>, shared: Arc<DrainShared>, runtime: Runtime) -> LogDrain {
+        LogDrain {
             log: batcher.queue.log.clone(),
             batcher,
             shared,
             runtime,
             pace: Pace::new(),
             back_off: BackOff::default(),
-            beat_at: Instant::now() + BEAT,
+            heartbeat_at: Instant::now() + HEARTBEAT,
             finish_at: None,
             early_until: None,
         }
@@ -66,7 +66,7 @@ impl Runner {
     /// Runs until the drain is stopped or cannot continue; returns the final status.
     pub(crate) fn run(mut self) -> Status {
         let status = self.rounds();
-        self.batcher.queue.forsake_intents();
+        self.batcher.queue.answer_intents_unknown();
         status
     }
 
@@ -104,13 +104,13 @@ impl Runner {
             Some(Stop::Finish) => {}
             None if control.paused || self.shared.awaited().is_some() => {
                 self.locate()?;
-                self.beat()?;
+                self.heartbeat()?;
                 self.shared.wait(Duration::from_millis(IDLE_MS));
                 return Ok(true);
             }
             None => {}
         }
-        self.beat()?;
+        self.heartbeat()?;
         let drained = self.locate()?;
         let has_stopped_due = self.batcher.has_stopped_due();
         if let Some(end) = self.finish_at {
@@ -173,7 +173,7 @@ impl Runner {
         // After a failure the status stays `BackingOff` until a batch succeeds, unless there is nothing to
         // drain.
         let is_idle = self.log.durable() <= drained.others;
-        if is_idle || self.shared.moved.borrow().status == Status::Starting {
+        if is_idle || self.shared.progress.borrow().status == Status::Starting {
             self.shared.set_status(Status::Running);
         }
         Ok(drained)
@@ -181,11 +181,11 @@ impl Runner {
 
     /// Sends the database a sign of life when it is due: so a server without writes keeps its claim on the
     /// tables, and soon detects that the database has lost commits.
-    fn beat(&mut self) -> Result<(), Trouble> {
-        if self.beat_at > Instant::now() {
+    fn heartbeat(&mut self) -> Result<(), Trouble> {
+        if self.heartbeat_at > Instant::now() {
             return Ok(());
         }
-        let outcome = self.runtime.block_on(self.shared.unless_left(self.batcher.beat()))?;
+        let outcome = self.runtime.block_on(self.shared.unless_left(self.batcher.heartbeat()))?;
         self.back_off.succeeded();
         self.applied(outcome)
     }
@@ -224,7 +224,7 @@ impl Runner {
     }
 
     fn applied(&mut self, outcome: Outcome) -> Result<(), Trouble> {
-        self.beat_at = Instant::now() + BEAT;
+        self.heartbeat_at = Instant::now() + HEARTBEAT;
         match outcome {
             Outcome::Again => {}
             Outcome::Fenced(error) => {

@@ -7,7 +7,7 @@
 //! not. Rows of a followed table that differ are compared again (`again`): memory is a moment behind what
 //! other programs write.
 
-use super::again;
+use super::recheck;
 use crate::verify::{Difference, Differences, Pair, difference, first_difference, still_different};
 use crate::{Error, Kind, Progress};
 use forebay_database::Store;
@@ -47,7 +47,7 @@ pub async fn verify(
         .map_err(|source| Error::caused(Kind::Stopped, "cannot start a thread", source))?;
     let (found, doubtful) =
         answered.await.map_err(|_| Error::new(Kind::Stopped, "the thread that compares has panicked"))??;
-    again::compare(&own, &database, found, doubtful).await
+    recheck::compare(&own, &database, found, doubtful).await
 }
 
 fn compare_all(

@@ -24,21 +24,21 @@ mod reload;
 mod run;
 mod state;
 
-pub use run::Beginning;
-pub use state::{FollowState, FollowStatus, Told};
+pub use run::FollowStart;
+pub use state::{FollowState, FollowStatus, OnFollowed};
 
 use crate::error::{Error, Kind};
 use forebay_database::Store;
 use forebay_table::Following;
-use run::Runner;
-use state::Shared;
+use run::FollowLoop;
+use state::FollowShared;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A running follower. When it is dropped, following ends.
 pub struct Follow {
-    shared: Arc<Shared>,
+    shared: Arc<FollowShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,12 +46,17 @@ impl Follow {
     /// Starts following; the tables must be loaded. `tables` are in the same order as in `beginning`.
     ///
     /// # Errors [`Kind::Stopped`] when no thread can be had.
-    pub fn start(tables: Following, beginning: Beginning, store: Store, told: Told) -> Result<Follow, Error> {
+    pub fn start(
+        tables: Following,
+        beginning: FollowStart,
+        store: Store,
+        told: OnFollowed,
+    ) -> Result<Follow, Error> {
         let no_thread = |source| Error::caused(Kind::Stopped, "cannot start the follower", source);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FollowShared::default());
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-        let (runner, own) = (Runner::new(tables, beginning, store, told, shared.clone()), shared.clone());
+        let (runner, own) = (FollowLoop::new(tables, beginning, store, told, shared.clone()), shared.clone());
         let run = move || {
             let ended = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(runner.run())));
             if ended.is_err() {

@@ -1,7 +1,7 @@
 //! The follower's loop.
 
 use super::reload::Reloads;
-use super::state::{Shared, Told};
+use super::state::{FollowShared, OnFollowed};
 use crate::error::Error;
 use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
 use crate::pace::BackOff;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// How a follower starts.
-pub enum Beginning {
+pub enum FollowStart {
     /// The database has been reporting changes since before the tables were loaded.
-    Told(Box<Follower>),
+    Following(Box<Follower>),
     /// The tables came from a checkpoint, and the database was unreachable.
-    Away {
+    Unreachable {
         /// The log id of the follower.
         log: u128,
         /// The followed tables, in index order.
@@ -28,14 +28,14 @@ pub enum Beginning {
 }
 
 /// The follower's task.
-pub(super) struct Runner {
+pub(super) struct FollowLoop {
     tables: Following,
-    beginning: Beginning,
+    beginning: FollowStart,
     /// Tables whose changes since the beginning's place the database cannot report.
     untold: Vec<usize>,
     store: Store,
-    told: Told,
-    shared: Arc<Shared>,
+    told: OnFollowed,
+    shared: Arc<FollowShared>,
     reloads: Reloads,
     back_off: BackOff,
     /// Whether the database was at an earlier position than memory has seen.
@@ -44,15 +44,15 @@ pub(super) struct Runner {
     looked_at: Option<Instant>,
 }
 
-impl Runner {
+impl FollowLoop {
     pub fn new(
         tables: Following,
-        beginning: Beginning,
+        beginning: FollowStart,
         store: Store,
-        told: Told,
-        shared: Arc<Shared>,
-    ) -> Runner {
-        Runner {
+        told: OnFollowed,
+        shared: Arc<FollowShared>,
+    ) -> FollowLoop {
+        FollowLoop {
             tables,
             beginning,
             untold: Vec::new(),
@@ -161,7 +161,7 @@ impl Runner {
 
     /// Warns about servers that have left a slot for which the database retains WAL.
     async fn look_for_idle_slots(&mut self) -> Result<(), String> {
-        let Beginning::Told(follower) = &self.beginning else { return Ok(()) };
+        let FollowStart::Following(follower) = &self.beginning else { return Ok(()) };
         let idle = follower.idle_slots().await.map_err(|error| error.to_string())?;
         self.looked_at = Some(Instant::now());
         for slot in self.shared.idle_slots(idle) {
@@ -177,7 +177,7 @@ impl Runner {
     /// what follows the last one.
     fn passed(&mut self, rows: u64) {
         self.tell_by_whom();
-        let Beginning::Told(follower) = &mut self.beginning else { return };
+        let FollowStart::Following(follower) = &mut self.beginning else { return };
         let place = self.reloads.is_empty().then(|| follower.place());
         let held = self.tables.reached(place, rows);
         if let Err(error) = follower.hold(held.as_deref()) {
@@ -187,10 +187,10 @@ impl Runner {
 
     /// Logs how changes are reported, when that has changed.
     fn tell_by_whom(&self) {
-        if let Beginning::Told(follower) = &self.beginning
-            && self.shared.told_by(follower.told_by())
+        if let FollowStart::Following(follower) = &self.beginning
+            && self.shared.reporting_by(follower.reporting_by())
         {
-            say!("what others commit is told by {}", follower.told_by());
+            say!("what others commit is told by {}", follower.reporting_by());
         }
     }
 
@@ -219,19 +219,19 @@ impl Runner {
 
 /// Polls; starts to follow first, if that is still to be done.
 async fn ask(
-    beginning: &mut Beginning,
+    beginning: &mut FollowStart,
     untold: &mut Vec<usize>,
     store: &Store,
     poll: &Poll,
 ) -> Result<Followed, String> {
     let follower = match beginning {
-        Beginning::Told(follower) => follower,
-        Beginning::Away { log, tables, place } => {
+        FollowStart::Following(follower) => follower,
+        FollowStart::Unreachable { log, tables, place } => {
             let begun = store.follow_from(*log, tables.clone(), Some(place)).await;
             let (follower, goes_on) = begun.map_err(|error| error.to_string())?;
             untold.extend((0..tables.len()).filter(|table| !goes_on[*table]));
-            *beginning = Beginning::Told(Box::new(follower));
-            let Beginning::Told(follower) = beginning else { unreachable!("it was just set") };
+            *beginning = FollowStart::Following(Box::new(follower));
+            let FollowStart::Following(follower) = beginning else { unreachable!("it was just set") };
             follower
         }
     };

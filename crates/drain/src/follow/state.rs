@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::SetOnce;
 
 /// Called after the changes that a poll found are in memory.
-pub type Told = Box<dyn Fn(&Followed) + Send + Sync>;
+pub type OnFollowed = Box<dyn Fn(&Followed) + Send + Sync>;
 
 /// What the follower is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct FollowState {
     /// Since when.
     pub since: Timestamp,
     /// How the database reports changes, and why a cheaper way is not used; empty until that is known.
-    pub told_by: String,
+    pub reporting_by: String,
     /// Replication slots of servers that do not run, each in words: the database retains WAL for them.
     pub idle_slots: Vec<String>,
     /// Rows that were reported or requested, and read, since the start.
@@ -40,37 +40,37 @@ pub struct FollowState {
 }
 
 /// The state that the thread and its handle share.
-pub(super) struct Shared {
+pub(super) struct FollowShared {
     state: Mutex<FollowState>,
     stopping: SetOnce<()>,
 }
 
-impl Default for Shared {
-    fn default() -> Shared {
+impl Default for FollowShared {
+    fn default() -> FollowShared {
         let state = FollowState {
             status: FollowStatus::Following,
             since: Timestamp::now(),
-            told_by: String::new(),
+            reporting_by: String::new(),
             idle_slots: Vec::new(),
             rows_total: 0,
             seen_until: Instant::now(),
             last_error: None,
         };
-        Shared { state: Mutex::new(state), stopping: SetOnce::new() }
+        FollowShared { state: Mutex::new(state), stopping: SetOnce::new() }
     }
 }
 
-impl Shared {
+impl FollowShared {
     pub fn state(&self) -> FollowState {
         self.state.lock().clone()
     }
 
     /// Records how changes are reported; returns whether that is new.
-    pub fn told_by(&self, who: &str) -> bool {
+    pub fn reporting_by(&self, who: &str) -> bool {
         let mut state = self.state.lock();
-        let is_new = state.told_by != who;
+        let is_new = state.reporting_by != who;
         if is_new {
-            who.clone_into(&mut state.told_by);
+            who.clone_into(&mut state.reporting_by);
         }
         is_new
     }

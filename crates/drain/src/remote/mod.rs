@@ -20,6 +20,6 @@ mod warm;
 
 pub(crate) use queues::Queues;
 pub use queues::backlog_remote;
-pub(crate) use run::Runner;
+pub(crate) use run::StreamDrain;
 pub use verify::verify_remote;
 pub use warm::{load_remote, warm_remote};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Which deletes act on rows of other tables, as last read.
-pub(super) type Known = Arc<parking_lot::RwLock<Arc<Cascades>>>;
+pub(super) type CachedCascades = Arc<parking_lot::RwLock<Arc<Cascades>>>;
 
 /// The queues, and the link over which they are reached.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use super::Queues;
 use super::limits::{
     CASCADES_AGAIN, CASCADES_ROUND, IDLE, LEASE_MS, LEASE_ROUND, MAINTENANCE_ROUND, PROBE_LIMIT,
 };
-use super::queues::{Known, bounded, within};
+use super::queues::{CachedCascades, bounded, within};
 use super::settle::Settler;
 use super::shard::{Shard, Turns};
 use crate::Error;
@@ -12,7 +12,7 @@ use crate::batcher::Outcome;
 use crate::claim::server_name;
 use crate::limits::LEAVE_WAIT;
 use crate::pace::Pace;
-use crate::state::{Settings, Shared, Status, Stop};
+use crate::state::{DrainShared, Settings, Status, Stop};
 use forebay_database::Store;
 use forebay_log::Position;
 use forebay_table::{Lease, Leased};
@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// The loop, on its own thread.
-pub(crate) struct Runner {
+pub(crate) struct StreamDrain {
     queues: Queues,
     /// The name of this drain in its leases.
     owner: String,
     database: Store,
-    shared: Arc<Shared>,
+    shared: Arc<DrainShared>,
     rows_limit: usize,
     own: Arc<HashSet<String>>,
     held: Vec<Shard>,
@@ -36,7 +36,7 @@ pub(crate) struct Runner {
     away: HashSet<u16>,
     turns: Arc<Turns>,
     settler: Settler,
-    cascades: Known,
+    cascades: CachedCascades,
     /// When the cascades are read again; `None`: they were never read.
     cascades_at: Option<Instant>,
     /// Whether the last renewal of leases failed: the tier is unreachable.
@@ -55,19 +55,19 @@ pub(crate) struct Runner {
     judged_at: Instant,
 }
 
-impl Runner {
+impl StreamDrain {
     /// `own` are the names of the tables that only Forebay writes to.
     pub(crate) fn new(
         queues: Queues,
         database: Store,
-        shared: Arc<Shared>,
+        shared: Arc<DrainShared>,
         settings: &Settings,
         own: Arc<HashSet<String>>,
-    ) -> Runner {
+    ) -> StreamDrain {
         let now = Instant::now();
-        let cascades = Known::default();
+        let cascades = CachedCascades::default();
         let settler = Settler::new(queues.clone(), database.clone(), own.clone(), cascades.clone());
-        Runner {
+        StreamDrain {
             queues,
             settler,
             cascades,
@@ -113,7 +113,7 @@ impl Runner {
             let moved = match shared.begin() {
                 None => {
                     // A paused drain must not keep its shards from other drains.
-                    self.give_up().await;
+                    self.release_leases().await;
                     self.shared.set_status(Status::Running);
                     self.count_of_others().await;
                     false
@@ -168,11 +168,11 @@ impl Runner {
 
     /// Releases all leases at once, whatever the outcome of the last batch: the next holder asks the
     /// database.
-    pub(crate) async fn give_up(&mut self) {
+    pub(crate) async fn release_leases(&mut self) {
         let Queues { queue, link } = &self.queues;
         let given_up = self.held.drain(..).filter(|shard| !shard.is_away).map(async |shard| {
             // A lease that cannot be released now expires by itself.
-            let _ = within(LEAVE_WAIT, queue.give_up(link, shard.lease().clone())).await;
+            let _ = within(LEAVE_WAIT, queue.release_lease(link, shard.lease().clone())).await;
         });
         join_all(given_up).await;
         self.shared.totals.lock().shards_held = 0;

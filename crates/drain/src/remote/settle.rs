@@ -40,7 +40,7 @@ mod batch;
 mod whole;
 
 use super::Queues;
-use super::queues::{Known, bounded};
+use super::queues::{CachedCascades, bounded};
 use crate::Error;
 use crate::pace::BackOff;
 use crate::queue::RowKey;
@@ -68,14 +68,14 @@ pub(super) struct Settler {
     database: Store,
     /// The names of the tables that only Forebay writes to.
     own: Arc<HashSet<String>>,
-    cascades: Known,
+    cascades: CachedCascades,
     /// The rows on which the deletes that are being applied may act; `None`: no such delete is being applied.
     reached: Option<Arc<HashSet<i64>>>,
     cut: Option<Cut>,
     /// The rows that were refused at the last cut, by the hash of the key.
     refused: HashMap<i64, Refused>,
     /// Rows that memory is to show as the database has them.
-    shows: Vec<Show>,
+    shows: Vec<PendingShow>,
     show_at: Instant,
     /// When the cut may be lowered again.
     lower_at: Instant,
@@ -102,7 +102,7 @@ struct Refused {
 }
 
 /// A row that memory is to show as the database has it.
-struct Show {
+struct PendingShow {
     row: RowKey,
     /// Skip the row if memory has it as of this position or newer.
     unless: Option<u64>,
@@ -111,7 +111,7 @@ struct Show {
 
 /// A held change, ready to be applied.
 #[derive(Clone)]
-struct Entry {
+struct HeldEntry {
     id: HeldId,
     key_hash: i64,
     change: Change,
@@ -128,7 +128,12 @@ pub(super) struct Settled {
 
 impl Settler {
     /// `own` are the names of the tables that only Forebay writes to.
-    pub fn new(queues: Queues, database: Store, own: Arc<HashSet<String>>, cascades: Known) -> Settler {
+    pub fn new(
+        queues: Queues,
+        database: Store,
+        own: Arc<HashSet<String>>,
+        cascades: CachedCascades,
+    ) -> Settler {
         let now = Instant::now();
         Settler {
             queues,
@@ -257,16 +262,16 @@ impl Settler {
         waiting.extend(acting.into_iter().flatten());
         waiting.sort_by_key(|entry| entry.id);
         let dead = self.judge(&waiting);
-        let (buried, letters) = self.bury(&schemas, dead).await?;
-        Ok(Settled { changes: before - unready - waiting.len() + buried, dead: letters })
+        let (dead_lettered, letters) = self.make_dead_letters(&schemas, dead).await?;
+        Ok(Settled { changes: before - unready - waiting.len() + dead_lettered, dead: letters })
     }
 
     /// Tries changes one by one, as long as any is accepted; returns the others.
     async fn until_none_is_taken(
         &mut self,
         schemas: &[Arc<Schema>],
-        mut waiting: Vec<Entry>,
-    ) -> Result<Vec<Entry>, Error> {
+        mut waiting: Vec<HeldEntry>,
+    ) -> Result<Vec<HeldEntry>, Error> {
         loop {
             let count = waiting.len();
             waiting = self.one_by_one(schemas, waiting).await?;
@@ -277,7 +282,7 @@ impl Settler {
     }
 
     /// Converts held changes to the present tables; those of unknown tables wait.
-    fn ready(&self, held: Vec<Held>) -> (Vec<Arc<Schema>>, Vec<Entry>) {
+    fn ready(&self, held: Vec<Held>) -> (Vec<Arc<Schema>>, Vec<HeldEntry>) {
         let schemas = self.queues.schemas();
         let places: HashMap<&str, usize> =
             schemas.iter().enumerate().map(|(at, schema)| (schema.name.as_str(), at)).collect();
@@ -285,7 +290,7 @@ impl Settler {
             let table = *places.get(held.letter.table.as_str())?;
             let op = held.change(&schemas[table]).ok()?;
             let change = Change { table, position: held.id.position, is_intent: false, op };
-            Some(Entry { id: held.id, key_hash: held.key_hash, change })
+            Some(HeldEntry { id: held.id, key_hash: held.key_hash, change })
         };
         let entries = held.into_iter().filter_map(entry).collect();
         drop(places);
@@ -293,7 +298,7 @@ impl Settler {
     }
 
     /// Counts a cut for each row that was refused at it; returns the changes that become dead letters.
-    fn judge(&mut self, waiting: &[Entry]) -> Vec<Entry> {
+    fn judge(&mut self, waiting: &[HeldEntry]) -> Vec<HeldEntry> {
         let mut rows: HashMap<i64, (HeldId, HeldId)> = HashMap::new();
         for entry in waiting {
             rows.entry(entry.key_hash).or_insert((entry.id, entry.id)).1 = entry.id;
@@ -304,7 +309,7 @@ impl Settler {
             let cuts = same.map_or(0, |row| row.cuts) + 1;
             self.refused.insert(key_hash, Refused { first, last, cuts });
         }
-        let is_dead = |entry: &&Entry| self.refused[&entry.key_hash].cuts >= CUTS;
+        let is_dead = |entry: &&HeldEntry| self.refused[&entry.key_hash].cuts >= CUTS;
         waiting.iter().filter(is_dead).cloned().collect()
     }
 

@@ -2,7 +2,7 @@
 
 use super::Queues;
 use super::limits::{LINGER, LINGER_ROWS, SHARDS_AT_ONCE};
-use super::queues::Known;
+use super::queues::CachedCascades;
 use super::stream_queue::ShardQueue;
 use crate::batcher::{Batcher, Outcome};
 use crate::pace::BackOff;
@@ -55,7 +55,7 @@ impl Shard {
         rows_limit: usize,
         own: Arc<HashSet<String>>,
         turns: Arc<Turns>,
-        cascades: Known,
+        cascades: CachedCascades,
     ) -> Shard {
         Shard {
             batcher: Batcher::new(

@@ -8,10 +8,10 @@
 
 use super::Queues;
 use super::limits::READ_ROWS;
-use super::queues::{Known, bounded};
+use super::queues::{CachedCascades, bounded};
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
-use crate::queue::{Limit, Place, Queue, RowKey, Schemas, Taken, Verdict, decode};
+use crate::queue::{IntentOutcomes, Limit, Queue, QueuePosition, QueueRead, RowKey, Schemas, decode};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, HeldId, OnError, Op, Store};
@@ -36,7 +36,7 @@ pub(super) struct ShardQueue {
     /// Bounds how many shards read their position in the database at the same time.
     asking: Arc<Semaphore>,
     pub held: HeldChanges,
-    cascades: Known,
+    cascades: CachedCascades,
     /// Whether held changes keep, or kept, something from being released.
     pub is_behind: bool,
 }
@@ -68,7 +68,7 @@ impl ShardQueue {
         lease: Lease,
         database: Store,
         asking: Arc<Semaphore>,
-        cascades: Known,
+        cascades: CachedCascades,
     ) -> ShardQueue {
         ShardQueue {
             queues,
@@ -105,7 +105,7 @@ impl ShardQueue {
         let shard = self.lease.shard;
         // A newer opening in the database comes from a repair: this server of the tier may be cut off.
         if opening_number(stored) < opening_number(known)
-            && let Err(error) = bounded(queue.doubt(link, shard)).await
+            && let Err(error) = bounded(queue.request_repair(link, shard)).await
         {
             return error;
         }
@@ -138,7 +138,7 @@ impl Queue for ShardQueue {
         self.opening.clone()
     }
 
-    async fn locate(&mut self, database: &Store) -> Result<Place, Error> {
+    async fn locate(&mut self, database: &Store) -> Result<QueuePosition, Error> {
         let queue = self.queues.status(self.lease.shard).await?;
         let asking = self.asking.clone();
         let turn = asking.acquire().await;
@@ -167,7 +167,7 @@ impl Queue for ShardQueue {
             // A drain that lost its lease, or the tier, committed this before it could release it.
             self.release(drained).await?;
         }
-        Ok(Place::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
+        Ok(QueuePosition::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
     }
 
     async fn read_after(
@@ -175,10 +175,10 @@ impl Queue for ShardQueue {
         after: Position,
         limit: Limit,
         schemas: &mut Schemas,
-    ) -> Result<Taken, Error> {
+    ) -> Result<QueueRead, Error> {
         let Queues { queue, link } = &self.queues;
         let shard = self.lease.shard;
-        let mut taken = Taken { next: after, ..Taken::default() };
+        let mut taken = QueueRead { next: after, ..QueueRead::default() };
         let mut catalogue = queue.catalogue();
         loop {
             let wanted = (limit.rows - taken.changes.len()).min(READ_ROWS);
@@ -190,7 +190,7 @@ impl Queue for ShardQueue {
                 }
                 let position = Position(position);
                 if limit.until.is_some_and(|until| position > until) {
-                    return Ok(Taken { is_end: true, ..taken });
+                    return Ok(QueueRead { is_end: true, ..taken });
                 }
                 let mut change = decode(position, &record, &catalogue, schemas);
                 if change.is_err() {
@@ -228,7 +228,7 @@ impl Queue for ShardQueue {
     }
 
     /// No client waits for the database on this tier.
-    async fn settle(&mut self, _: &Reached, _: &Verdict) {}
+    async fn settle(&mut self, _: &Reached, _: &IntentOutcomes) {}
 
     fn set_stopped(&self, _: &[StoppedTable]) {}
 

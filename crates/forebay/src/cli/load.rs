@@ -1,14 +1,14 @@
 //! `forebay load`: its arguments. The load tester interprets them.
 
 use clap::Args;
-use forebay_load::Typed;
+use forebay_load::LoadFlags;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct Load {
     /// The run itself.
     #[command(flatten)]
-    pub run: Typed,
+    pub run: LoadFlags,
     /// Let these agents send the load (forebay agent), all from the same moment: HOST:PORT, several parted by
     /// commas, or a file with one a line.
     #[arg(long, value_name = "ADDRESSES|FILE")]

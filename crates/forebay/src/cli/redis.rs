@@ -110,7 +110,7 @@ pub struct Up {
     #[arg(long, value_enum)]
     pub server: Option<Server>,
     #[command(flatten)]
-    pub place: Place,
+    pub place: TopologyFolder,
     /// Port of the first node, the others follow; a cluster's bus is 10,000 above.
     #[arg(long, value_name = "BASE", default_value_t = 7000)]
     pub port: u16,
@@ -130,7 +130,7 @@ pub struct Up {
 
 /// Which topology.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct TopologyFolder {
     /// The topology's folder.
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     pub folder: PathBuf,
@@ -139,7 +139,7 @@ pub struct Place {
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
-    pub place: Place,
+    pub place: TopologyFolder,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -150,7 +150,7 @@ pub struct One {
     /// The node, by name or port.
     pub node: String,
     #[command(flatten)]
-    pub place: Place,
+    pub place: TopologyFolder,
 }
 
 #[derive(Debug, Args)]
@@ -165,7 +165,7 @@ pub struct Reshard {
     #[arg(long, value_name = "N")]
     pub slots: u16,
     #[command(flatten)]
-    pub place: Place,
+    pub place: TopologyFolder,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -174,13 +174,13 @@ pub struct Reshard {
 #[derive(Debug, Args)]
 pub struct Whole {
     #[command(flatten)]
-    pub place: Place,
+    pub place: TopologyFolder,
 }
 
 #[derive(Debug, Args)]
 pub struct Resume {
     #[command(flatten)]
-    pub place: Place,
+    pub place: TopologyFolder,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::start::{load_config, runtime};
 use forebay_config::Config;
 use forebay_config::model::Tier;
-use forebay_drain::{LETTER_FILE, NewDatabase, Settings, take_letters};
+use forebay_drain::{DEAD_LETTER_FILE, NewDatabase, Settings, import_dead_letters};
 use forebay_server::{Conditions, Notices, open};
 use forebay_terminal::{answer, say};
 use forebay_value::Value;
@@ -40,10 +40,11 @@ const REFUSED_SHOWN: usize = 20;
 fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let (store, schemas) =
-        runtime.block_on(open::database(config, open::Away::Fail)).map_err(Failure::from)?;
-    let taken = runtime.block_on(take_letters(&config.memory.data_dir, &store)).map_err(Failure::from)?;
+        runtime.block_on(open::database(config, open::WhenUnreachable::Fail)).map_err(Failure::from)?;
+    let taken =
+        runtime.block_on(import_dead_letters(&config.memory.data_dir, &store)).map_err(Failure::from)?;
     if taken > 0 {
-        answer!("{taken} dead letters were moved from {LETTER_FILE} into the database");
+        answer!("{taken} dead letters were moved from {DEAD_LETTER_FILE} into the database");
     }
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut replayed = forebay_drain::Replayed::default();
@@ -83,8 +84,9 @@ fn refresh(
         }
     } else if config.memory.tier != Tier::Embedded {
         let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
-        let opened =
-            runtime.block_on(open::open(config, new_database, open::Away::Fail)).map_err(Failure::from)?;
+        let opened = runtime
+            .block_on(open::open(config, new_database, open::WhenUnreachable::Fail))
+            .map_err(Failure::from)?;
         for (table, key) in rows {
             let refreshed = runtime.block_on(opened.tier.refresh(table, key.clone()));
             refreshed.map_err(|problem| Failure(problem.detail))?;
@@ -113,8 +115,9 @@ const TICK: Duration = Duration::from_millis(200);
 fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
     let runtime = runtime()?;
-    let opened =
-        runtime.block_on(open::open(config, new_database, open::Away::Fail)).map_err(Failure::from)?;
+    let opened = runtime
+        .block_on(open::open(config, new_database, open::WhenUnreachable::Fail))
+        .map_err(Failure::from)?;
     let settings = Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         letters: Some(config.memory.data_dir.clone()),

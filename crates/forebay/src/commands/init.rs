@@ -4,7 +4,7 @@
 use crate::cli::Init;
 use crate::failure::Failure;
 use crate::start::runtime;
-use forebay_config::draft::{Found, URL_VARIABLE, draft};
+use forebay_config::draft::{DatabaseTable, URL_VARIABLE, draft};
 use forebay_database::{Error, Options, Store};
 use forebay_terminal::{answer, say};
 use std::fs::OpenOptions;
@@ -45,7 +45,7 @@ fn absolute(url: &str) -> Result<String, Failure> {
     Ok(format!("sqlite:{}", path.display()))
 }
 
-async fn tables(url: &str) -> Result<Vec<Found>, Error> {
+async fn tables(url: &str) -> Result<Vec<DatabaseTable>, Error> {
     let store = Store::open(url, Options::default())?;
     let mut tables = Vec::new();
     for name in store.tables().await? {
@@ -56,7 +56,7 @@ async fn tables(url: &str) -> Result<Vec<Found>, Error> {
             Err(error) if error.may_retry() => return Err(error),
             Err(error) => Err(error.to_string()),
         };
-        tables.push(Found { name, schema });
+        tables.push(DatabaseTable { name, schema });
     }
     Ok(tables)
 }

@@ -74,8 +74,8 @@ fn read(path: &Path) -> Result<String, Failure> {
 fn read_report(path: &Path) -> Result<Measured, Failure> {
     let measured = Measured::read(&read(path)?)
         .map_err(|why| Failure(format!("{} is no report of forebay load: {why}", path.display())))?;
-    if let Some(doubt) = &measured.doubt {
-        say!("note: {}: {doubt}", path.display());
+    if let Some(unreliable_because) = &measured.unreliable_because {
+        say!("note: {}: {unreliable_because}", path.display());
     }
     Ok(measured)
 }

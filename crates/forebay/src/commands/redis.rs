@@ -2,7 +2,9 @@
 
 mod print;
 
-use crate::cli::redis::{AppendFsync, One, Place, Redis, Reshard, Resume, Server, Shape, Status, Up, YesNo};
+use crate::cli::redis::{
+    AppendFsync, One, Redis, Reshard, Resume, Server, Shape, Status, TopologyFolder, Up, YesNo,
+};
 use crate::failure::Failure;
 use crate::start::runtime;
 use forebay_terminal::{answer, say};
@@ -25,7 +27,7 @@ pub fn run(command: &Redis) -> Result<ExitCode, Failure> {
         Redis::Kill(args) => one(args, Local::kill, "killed"),
         Redis::Start(args) => one(args, Local::start, "serves"),
         Redis::Stop(args) => one(args, Local::pause, "stopped"),
-        Redis::Cont(args) => one(args, Local::cont, "continues"),
+        Redis::Cont(args) => one(args, Local::resume_node, "continues"),
         Redis::Reshard(args) => reshard(args),
         Redis::Halt(args) => halt(&args.place),
         Redis::Resume(args) => resume(args),
@@ -94,7 +96,7 @@ fn up(args: &Up) -> Result<ExitCode, Failure> {
 }
 
 /// Prints that all nodes are ready, and the URL.
-fn ready(local: &Local, place: &Place, json: bool, began: Instant) -> Result<ExitCode, Failure> {
+fn ready(local: &Local, place: &TopologyFolder, json: bool, began: Instant) -> Result<ExitCode, Failure> {
     if json {
         let status = local.status().map_err(Failure::from)?;
         answer!("{}", print::json(&status)?);
@@ -106,7 +108,7 @@ fn ready(local: &Local, place: &Place, json: bool, began: Instant) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-fn halt(place: &Place) -> Result<ExitCode, Failure> {
+fn halt(place: &TopologyFolder) -> Result<ExitCode, Failure> {
     open(&place.folder)?.halt().map_err(Failure::from)?;
     say!("{} is halted; its data stays for `forebay redis resume`", place.folder.display());
     Ok(ExitCode::SUCCESS)
@@ -164,7 +166,7 @@ fn reshard(args: &Reshard) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn down(place: &Place) -> Result<ExitCode, Failure> {
+fn down(place: &TopologyFolder) -> Result<ExitCode, Failure> {
     let folder = place.folder.display();
     if forebay_topology::down(&place.folder).map_err(Failure::from)? {
         say!("{folder} is down");

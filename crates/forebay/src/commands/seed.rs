@@ -17,7 +17,7 @@ pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
     }
     let runtime = runtime()?;
     let opened = runtime
-        .block_on(open::open(&config, NewDatabase::Refuse, open::Away::Fail))
+        .block_on(open::open(&config, NewDatabase::Refuse, open::WhenUnreachable::Fail))
         .map_err(Failure::from)?;
     let Some(schema) = opened.schemas.get(&args.table).cloned() else {
         let names: Vec<_> = config.tables.iter().map(|table| table.name.as_str()).collect();

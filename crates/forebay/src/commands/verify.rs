@@ -31,8 +31,10 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
 fn verify_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let tier =
-            open::open(config, NewDatabase::Refuse, open::Away::Fail).await.map_err(Failure::from)?.tier;
+        let tier = open::open(config, NewDatabase::Refuse, open::WhenUnreachable::Fail)
+            .await
+            .map_err(Failure::from)?
+            .tier;
         tier.load().await.map_err(Failure::from)?;
         let checks = tier.verify().await.map_err(|problem| Failure(problem.detail))?;
         tier.close().map_err(Failure::from)?;

@@ -48,8 +48,9 @@ fn by_server(server: &AdminClient, args: &Warm) -> Result<Vec<(String, u64)>, Fa
 
 fn warm_here(config: &Config, args: &Warm) -> Result<Vec<(String, u64)>, Failure> {
     let runtime = runtime()?;
-    let opened =
-        runtime.block_on(open::open(config, NewDatabase::Refuse, open::Away::Fail)).map_err(Failure::from)?;
+    let opened = runtime
+        .block_on(open::open(config, NewDatabase::Refuse, open::WhenUnreachable::Fail))
+        .map_err(Failure::from)?;
     let tier = opened.tier;
     let progress = Arc::new(forebay_drain::Progress::default());
     let mut warmed = Vec::new();

@@ -7,17 +7,17 @@ use super::{Connection, Ending, NO_TUNNEL, PANICKED, Phase};
 use crate::Service;
 use crate::answer::{Answer, Persistence};
 use crate::exchange::respond_error;
-use crate::local::Local;
+use crate::local::WorkerState;
 use crate::output::{Closes, SlotId};
 use crate::stage::Stage;
-use crate::streamed::Given;
+use crate::streamed::ServiceAnswer;
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;
 use std::task::Context;
 
 impl<S: Service, T: Transport> Connection<S, T> {
     #[inline(never)]
-    pub(super) fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut Local) {
+    pub(super) fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) {
         let Some(mut deferred) = self.deferred.take() else { return };
         while let Some((id, given)) = deferred.poll_next(cx) {
             self.place_deferred(id, given, local);
@@ -30,7 +30,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     }
 
     /// Writes a deferred answer into its place.
-    fn place_deferred(&mut self, id: SlotId, given: Option<Given>, local: &mut Local) {
+    fn place_deferred(&mut self, id: SlotId, given: Option<ServiceAnswer>, local: &mut WorkerState) {
         if self.stage.is_abandoned() {
             // Answered before its body has arrived; the rest of the body is not read.
             self.finish_serving();
@@ -42,12 +42,12 @@ impl<S: Service, T: Transport> Connection<S, T> {
         let closes = self.phase == Phase::Finishing(Ending::Server) && self.output.is_last(id);
         let (stamp, service) = (&local.stamp, &self.shared.service);
         let given = match given {
-            Some(Given::Upgraded(upgraded)) if may_tunnel => {
+            Some(ServiceAnswer::Upgraded(upgraded)) if may_tunnel => {
                 return self.begin_tunnel(id, upgraded, local);
             }
             // The request could not switch protocols, or the server is stopping.
-            Some(Given::Upgraded(_)) => Err(NO_TUNNEL),
-            Some(Given::Streamed(streamed)) => {
+            Some(ServiceAnswer::Upgraded(_)) => Err(NO_TUNNEL),
+            Some(ServiceAnswer::Streamed(streamed)) => {
                 let closes = self.output.fill_streamed(id, &mut local.pool, |out, mut form| {
                     if closes {
                         form.persistence = Persistence::Close;
@@ -59,7 +59,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 }
                 return;
             }
-            Some(Given::Whole(reply)) => Ok(reply),
+            Some(ServiceAnswer::Whole(reply)) => Ok(reply),
             None => Err(PANICKED),
         };
         self.output.fill(id, &mut local.pool, |out, mut form| {
@@ -83,7 +83,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
 
     /// Answers 101; the client's further bytes are not HTTP.
     #[cold]
-    fn begin_tunnel(&mut self, id: SlotId, upgraded: Box<Upgraded>, local: &mut Local) {
+    fn begin_tunnel(&mut self, id: SlotId, upgraded: Box<Upgraded>, local: &mut WorkerState) {
         self.output.fill(id, &mut local.pool, |out, _| {
             upgraded.write_head(out);
             0

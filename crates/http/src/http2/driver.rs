@@ -18,13 +18,13 @@
 //! answered.
 
 use super::gauge::Gauge;
-use super::sending::Ended;
-use super::stream::{Step, begin};
+use super::sending::RequestEnd;
+use super::stream::{RequestProgress, begin};
 use super::wire::{Traffic, Wire};
 use crate::Service;
 use crate::client::Origin;
 use crate::limits::{CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX, STOP_LINGER_MS, TURNS_PER_POLL};
-use crate::local::{Local, Registration, Shared, Stopping};
+use crate::local::{Registration, ServerState, Stopping, WorkerState};
 use crate::transport::Transport;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -53,9 +53,9 @@ pub(super) struct Driver<S: Service, T: Transport> {
     connection: h2::server::Connection<Wire<T>, Bytes>,
     traffic: Arc<Traffic>,
     origin: Origin,
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     gauge: Arc<Gauge>,
-    streams: FuturesUnordered<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+    streams: FuturesUnordered<Pin<Box<dyn Future<Output = RequestEnd> + Send>>>,
     place: Option<Registration>,
     farewell: Farewell,
     resets: u32,
@@ -76,7 +76,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         connection: h2::server::Connection<Wire<T>, Bytes>,
         traffic: Arc<Traffic>,
         origin: Origin,
-        shared: Arc<Shared<S>>,
+        shared: Arc<ServerState<S>>,
     ) -> Driver<S, T> {
         Driver {
             connection,
@@ -104,7 +104,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
 
     /// Applies the worker's state to this connection: its clock, a newer service, a stop. Ready when the
     /// connection must be dropped.
-    fn look_around(&mut self, cx: &mut Context<'_>, local: &mut Local) -> Poll<()> {
+    fn apply_worker_state(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) -> Poll<()> {
         if self.place.is_none() {
             self.place = Some(local.register(cx.waker().clone()));
             (self.active_ms, self.moved_ms) = (local.now_ms, local.now_ms);
@@ -128,7 +128,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
     }
 
     /// Sends a graceful GOAWAY: the client must send no more requests; those that it has sent are answered.
-    fn say_farewell(&mut self, local: &Local) {
+    fn say_farewell(&mut self, local: &WorkerState) {
         if self.farewell == Farewell::No {
             self.farewell = Farewell::Told { at_ms: local.now_ms };
             self.connection.graceful_shutdown();
@@ -136,14 +136,14 @@ impl<S: Service, T: Transport> Driver<S, T> {
     }
 
     /// Ends the connection with a GOAWAY that states the reason.
-    fn end(&mut self, why: Reason, local: &Local) {
+    fn end(&mut self, why: Reason, local: &WorkerState) {
         if !matches!(self.farewell, Farewell::Final { .. }) {
             self.farewell = Farewell::Final { at_ms: local.now_ms };
             self.connection.abrupt_shutdown(why);
         }
     }
 
-    fn deadline(&self, local: &Local) -> u64 {
+    fn deadline(&self, local: &WorkerState) -> u64 {
         let limits = &self.shared.limits;
         match self.farewell {
             Farewell::Final { at_ms } => {
@@ -156,7 +156,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         }
     }
 
-    fn overdue(&mut self, local: &Local) -> Poll<()> {
+    fn overdue(&mut self, local: &WorkerState) -> Poll<()> {
         match self.farewell {
             Farewell::Final { .. } => return Poll::Ready(()),
             _ if self.traffic.is_blocked() => return Poll::Ready(()),
@@ -183,38 +183,38 @@ impl<S: Service, T: Transport> Driver<S, T> {
         let has_taken = !taken.is_empty();
         for (request, respond) in taken {
             let (shared, gauge) = (self.shared.clone(), self.gauge.clone());
-            let step = Local::with(|local| {
+            let step = WorkerState::with(|local| {
                 self.active_ms = local.now_ms;
                 begin(request, respond, shared, self.origin, gauge, local)
             });
             self.useful_bytes = self.traffic.read_bytes();
             match step {
-                Some(Step::Later(future)) => self.streams.push(future),
-                Some(Step::Over(ended)) if self.account(ended) => {}
-                Some(Step::Over(_)) | None => return Poll::Ready(true),
+                Some(RequestProgress::Later(future)) => self.streams.push(future),
+                Some(RequestProgress::Over(ended)) if self.account(ended) => {}
+                Some(RequestProgress::Over(_)) | None => return Poll::Ready(true),
             }
         }
         if has_taken { Poll::Ready(false) } else { Poll::Pending }
     }
 
     /// Accounts for a finished request; false: the connection must be dropped.
-    fn account(&mut self, ended: Ended) -> bool {
+    fn account(&mut self, ended: RequestEnd) -> bool {
         match ended {
-            Ended::Answered { closes } => {
+            RequestEnd::Answered { closes } => {
                 self.resets = self.resets.saturating_sub(1);
                 if closes {
-                    Local::with(|local| self.say_farewell(local));
+                    WorkerState::with(|local| self.say_farewell(local));
                 }
             }
-            Ended::Reset => {
+            RequestEnd::Reset => {
                 self.resets += 1;
                 if self.resets > RESETS_MAX {
-                    Local::with(|local| self.end(Reason::ENHANCE_YOUR_CALM, local));
+                    WorkerState::with(|local| self.end(Reason::ENHANCE_YOUR_CALM, local));
                 }
             }
-            Ended::GateFailed => return false,
+            RequestEnd::GateFailed => return false,
         }
-        Local::with(|local| self.active_ms = local.now_ms);
+        WorkerState::with(|local| self.active_ms = local.now_ms);
         true
     }
 
@@ -241,7 +241,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
     }
 
     /// Counts the bytes that moved; too many bytes that belong to no request and no body are a flood.
-    fn measure(&mut self, local: &mut Local) {
+    fn measure(&mut self, local: &mut WorkerState) {
         let (read_bytes, written_bytes) = (self.traffic.read_bytes(), self.traffic.written_bytes());
         local.read_bytes += read_bytes - self.counted.0;
         local.written_bytes += written_bytes - self.counted.1;
@@ -268,12 +268,12 @@ impl<S: Service, T: Transport> Future for Driver<S, T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
         // The worker is borrowed only briefly: the streams' futures borrow it, too.
-        if Local::with(|local| driver.look_around(cx, local)) != Some(Poll::Pending) {
+        if WorkerState::with(|local| driver.apply_worker_state(cx, local)) != Some(Poll::Pending) {
             return Poll::Ready(());
         }
         let was_final = matches!(driver.farewell, Farewell::Final { .. });
         let polled = driver.turns(cx);
-        Local::with(|local| {
+        WorkerState::with(|local| {
             driver.measure(local);
             if let Some(place) = &driver.place {
                 local.set_deadline(place.key(), driver.deadline(local));

@@ -20,21 +20,21 @@ mod waiting;
 mod wire;
 
 use crate::Service;
-use crate::connection::Begun;
+use crate::connection::ContinuedConnection;
 use crate::limits::{BROKEN_STREAMS_MAX, CONNECTION_WINDOW_BYTES, Limits, PIPE_BYTES, STREAM_WINDOW_BYTES};
-use crate::local::Timely;
+use crate::local::WithTimeout;
 use crate::transport::Transport;
 use bytes::Bytes;
 use driver::Driver;
 use wire::Wire;
 
 /// Serves a client that speaks HTTP/2, until the end of its connection.
-pub(crate) async fn serve<S: Service, T: Transport>(begun: Begun<S, T>) {
-    let Begun { stream, origin, shared, counted, input } = begun;
+pub(crate) async fn serve<S: Service, T: Transport>(begun: ContinuedConnection<S, T>) {
+    let ContinuedConnection { stream, origin, shared, counted, input } = begun;
     let (wire, traffic) = Wire::new(stream, input);
     let handshake = Box::pin(builder(&shared.limits).handshake::<_, Bytes>(wire));
     // A wrong or late preface gets no answer.
-    if let Some(Ok(connection)) = Timely::new(shared.limits.head_timeout_ms, handshake).await {
+    if let Some(Ok(connection)) = WithTimeout::new(shared.limits.head_timeout_ms, handshake).await {
         Driver::new(connection, traffic, origin, shared).await;
     }
     drop(counted);

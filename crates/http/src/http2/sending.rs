@@ -4,7 +4,7 @@ use super::answer::Rendered;
 use super::gauge::Gauge;
 use super::waiting::{now_ms, until};
 use crate::limits::Limits;
-use crate::local::Shared;
+use crate::local::ServerState;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum RequestEnd {
     /// With an answer. `closes`: the service wants the connection closed.
     Answered { closes: bool },
     /// The client reset the stream or missed a deadline, or the request was reset unprocessed.
@@ -25,10 +25,10 @@ pub(super) enum Ended {
 pub(super) fn start(
     respond: &mut SendResponse<Bytes>,
     rendered: Rendered,
-) -> Result<(Option<SendStream<Bytes>>, Bytes), Ended> {
+) -> Result<(Option<SendStream<Bytes>>, Bytes), RequestEnd> {
     let Rendered { head, mut body, .. } = rendered;
     let is_bodiless = body.is_empty();
-    let mut send = respond.send_response(head, is_bodiless).map_err(|_| Ended::Reset)?;
+    let mut send = respond.send_response(head, is_bodiless).map_err(|_| RequestEnd::Reset)?;
     if is_bodiless {
         return Ok((None, body));
     }
@@ -37,26 +37,26 @@ pub(super) fn start(
 }
 
 /// Sends as much as the window has room for; with `ends`, the last bytes end the answer.
-fn push(send: &mut SendStream<Bytes>, body: &mut Bytes, ends: bool) -> Result<usize, Ended> {
+fn push(send: &mut SendStream<Bytes>, body: &mut Bytes, ends: bool) -> Result<usize, RequestEnd> {
     send.reserve_capacity(body.len());
     let count = send.capacity().min(body.len());
     if count > 0 || body.is_empty() {
         let piece = body.split_to(count);
-        send.send_data(piece, ends && body.is_empty()).map_err(|_| Ended::Reset)?;
+        send.send_data(piece, ends && body.is_empty()).map_err(|_| RequestEnd::Reset)?;
     }
     Ok(count)
 }
 
 /// Sends the rest of a complete answer, and returns how the request ended.
 pub(super) async fn send_rest<S>(
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     gauge: Arc<Gauge>,
     mut send: SendStream<Bytes>,
     rest: Bytes,
     closes: bool,
-) -> Ended {
+) -> RequestEnd {
     match send_all(&shared.limits, &gauge, &mut send, rest, true).await {
-        Ok(()) => Ended::Answered { closes },
+        Ok(()) => RequestEnd::Answered { closes },
         Err(ended) => ended,
     }
 }
@@ -68,7 +68,7 @@ pub(super) async fn send_all(
     send: &mut SendStream<Bytes>,
     mut body: Bytes,
     ends: bool,
-) -> Result<(), Ended> {
+) -> Result<(), RequestEnd> {
     let mut waiting = gauge.answer_share();
     loop {
         if push(send, &mut body, ends)? > 0 {
@@ -81,10 +81,10 @@ pub(super) async fn send_all(
         let room = until(now_ms() + limits.write_timeout_ms, |cx| send.poll_capacity(cx)).await;
         match room {
             Some(Some(Ok(_))) => {}
-            Some(_) => return Err(Ended::Reset),
+            Some(_) => return Err(RequestEnd::Reset),
             None => {
                 send.send_reset(Reason::CANCEL);
-                return Err(Ended::Reset);
+                return Err(RequestEnd::Reset);
             }
         }
     }

@@ -7,7 +7,7 @@
 use super::answer::Rendered;
 use super::gauge::Gauge;
 use super::head::Head;
-use super::sending::{Ended, send_all, send_rest, start};
+use super::sending::{RequestEnd, send_all, send_rest, start};
 use super::waiting::{now_ms, passed, until};
 use crate::Service;
 use crate::client::Origin;
@@ -15,12 +15,12 @@ use crate::connection::{NO_TUNNEL, PANICKED};
 use crate::exchange::{call, refuse, request};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::{BODIES_BYTES_MAX, Limits, PIPE_BYTES};
-use crate::local::{Local, Shared};
+use crate::local::{ServerState, WorkerState};
 use crate::method::Method;
 use crate::parse::Framing;
 use crate::pending::Pending;
 use crate::reject::{BODY_TOO_LARGE, Reject};
-use crate::streamed::{Given, Piece, Streamed};
+use crate::streamed::{Piece, ServiceAnswer, Streamed};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use h2::server::SendResponse;
@@ -33,9 +33,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// How a request continues after its head was read.
-pub(super) enum Step {
-    Over(Ended),
-    Later(Pin<Box<dyn Future<Output = Ended> + Send>>),
+pub(super) enum RequestProgress {
+    Over(RequestEnd),
+    Later(Pin<Box<dyn Future<Output = RequestEnd> + Send>>),
 }
 
 /// Why the body of a request was not read.
@@ -45,7 +45,7 @@ enum Refusal {
 }
 
 pub(super) struct Stream<S> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     origin: Origin,
     gauge: Arc<Gauge>,
     head: Head,
@@ -56,11 +56,11 @@ pub(super) struct Stream<S> {
 pub(super) fn begin<S: Service>(
     request: http::Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     origin: Origin,
     gauge: Arc<Gauge>,
-    local: &mut Local,
-) -> Step {
+    local: &mut WorkerState,
+) -> RequestProgress {
     local.requests += 1;
     let (parts, body) = request.into_parts();
     let head_only = parts.method == http::Method::HEAD;
@@ -70,21 +70,23 @@ pub(super) fn begin<S: Service>(
             let rendered = Rendered::error(&*shared.service, &local.stamp, head_only, reject);
             return match start(&mut respond, rendered) {
                 Ok((send, rest)) => match send.filter(|_| !rest.is_empty()) {
-                    None => Step::Over(Ended::Answered { closes: false }),
-                    Some(send) => Step::Later(Box::pin(send_rest(shared, gauge, send, rest, false))),
+                    None => RequestProgress::Over(RequestEnd::Answered { closes: false }),
+                    Some(send) => {
+                        RequestProgress::Later(Box::pin(send_rest(shared, gauge, send, rest, false)))
+                    }
                 },
-                Err(ended) => Step::Over(ended),
+                Err(ended) => RequestProgress::Over(ended),
             };
         }
     };
     let stream = Stream { shared, origin, gauge, head, respond };
     if !body.is_end_stream() {
-        return Step::Later(Box::pin(stream.read(body)));
+        return RequestProgress::Later(Box::pin(stream.read(body)));
     }
     drop(body);
     match stream.call(Framing::Length(0), &[], None, local) {
         (None, rendered) => stream.answer_now(rendered),
-        (Some(pending), _) => Step::Later(Box::pin(stream.wait(pending))),
+        (Some(pending), _) => RequestProgress::Later(Box::pin(stream.wait(pending))),
     }
 }
 
@@ -104,9 +106,9 @@ impl<S: Service> Stream<S> {
         framing: Framing,
         body: &[u8],
         stream: Option<&Cell<Option<BodyStream>>>,
-        local: &Local,
+        local: &WorkerState,
     ) -> (Option<Pending>, Rendered) {
-        let Shared { service, trusted, .. } = &*self.shared;
+        let ServerState { service, trusted, .. } = &*self.shared;
         let called = self.head.with(framing, |head| {
             let request = request(head, body, stream, self.origin, trusted, local.worker);
             Rendered::write(&local.stamp, self.head_only(), |answer| call(&**service, &request, answer))
@@ -115,33 +117,33 @@ impl<S: Service> Stream<S> {
         called.unwrap_or_else(|| (None, self.error(local, PANICKED)))
     }
 
-    fn error(&self, local: &Local, reject: Reject) -> Rendered {
+    fn error(&self, local: &WorkerState, reject: Reject) -> Rendered {
         Rendered::error(&*self.shared.service, &local.stamp, self.head_only(), reject)
     }
 
     /// The answer to a request that never reaches the service.
-    fn refused(&self, local: &Local, reject: Reject) -> Rendered {
+    fn refused(&self, local: &WorkerState, reject: Reject) -> Rendered {
         let (service, origin) = (&*self.shared.service, self.origin);
         let write = |answer: &mut crate::Answer<'_>| refuse(answer, service, origin, reject);
         Rendered::write(&local.stamp, self.head_only(), write).1
     }
 
-    fn answer_now(mut self, rendered: Rendered) -> Step {
+    fn answer_now(mut self, rendered: Rendered) -> RequestProgress {
         if self.shared.gate.holds(rendered.mark) {
-            return Step::Later(Box::pin(self.answer(rendered)));
+            return RequestProgress::Later(Box::pin(self.answer(rendered)));
         }
         let closes = rendered.closes;
         match start(&mut self.respond, rendered) {
-            Err(ended) => Step::Over(ended),
+            Err(ended) => RequestProgress::Over(ended),
             Ok((Some(send), rest)) if !rest.is_empty() => {
-                Step::Later(Box::pin(send_rest(self.shared, self.gauge, send, rest, closes)))
+                RequestProgress::Later(Box::pin(send_rest(self.shared, self.gauge, send, rest, closes)))
             }
-            Ok(_) => Step::Over(Ended::Answered { closes }),
+            Ok(_) => RequestProgress::Over(RequestEnd::Answered { closes }),
         }
     }
 
     /// Sends an answer once its mark is passed.
-    async fn answer(mut self, rendered: Rendered) -> Ended {
+    async fn answer(mut self, rendered: Rendered) -> RequestEnd {
         let (gate, mark, closes) = (self.shared.gate.clone(), rendered.mark, rendered.closes);
         if gate.holds(mark) {
             let mut held = self.gauge.answer_share();
@@ -152,8 +154,8 @@ impl<S: Service> Stream<S> {
                 Poll::Pending => passing.as_mut().poll(cx).map(Some),
             });
             match passed.await {
-                None => return Ended::Reset,
-                Some(false) => return Ended::GateFailed,
+                None => return RequestEnd::Reset,
+                Some(false) => return RequestEnd::GateFailed,
                 Some(true) => {}
             }
         }
@@ -162,12 +164,12 @@ impl<S: Service> Stream<S> {
             Ok((Some(send), rest)) if !rest.is_empty() => {
                 send_rest(self.shared, self.gauge, send, rest, closes).await
             }
-            Ok(_) => Ended::Answered { closes },
+            Ok(_) => RequestEnd::Answered { closes },
         }
     }
 
     /// Waits for a deferred answer and sends it.
-    async fn wait(mut self, pending: Pending) -> Ended {
+    async fn wait(mut self, pending: Pending) -> RequestEnd {
         let given = {
             let mut given = pin!(pending);
             let given = poll_fn(|cx| match self.respond.poll_reset(cx) {
@@ -177,13 +179,13 @@ impl<S: Service> Stream<S> {
             given.await
         };
         let reply = match given {
-            None => return Ended::Reset,
-            Some(Some(Given::Streamed(streamed))) => return self.pass_on(streamed).await,
-            Some(Some(Given::Whole(reply))) => Ok(reply),
-            Some(Some(Given::Upgraded(_))) => Err(NO_TUNNEL),
+            None => return RequestEnd::Reset,
+            Some(Some(ServiceAnswer::Streamed(streamed))) => return self.pass_on(streamed).await,
+            Some(Some(ServiceAnswer::Whole(reply))) => Ok(reply),
+            Some(Some(ServiceAnswer::Upgraded(_))) => Err(NO_TUNNEL),
             Some(None) => Err(PANICKED),
         };
-        let rendered = Local::with(|local| match &reply {
+        let rendered = WorkerState::with(|local| match &reply {
             Ok(reply) => {
                 let write = |answer: &mut crate::Answer<'_>| answer.respond_reply(reply);
                 Rendered::write(&local.stamp, self.head_only(), write).1
@@ -192,16 +194,17 @@ impl<S: Service> Stream<S> {
         });
         match rendered {
             Some(rendered) => self.answer(rendered).await,
-            None => Ended::Reset,
+            None => RequestEnd::Reset,
         }
     }
 
     /// Sends a streamed answer as fast as both sides allow.
-    async fn pass_on(mut self, streamed: Streamed) -> Ended {
-        let rendered = Local::with(|local| Rendered::streamed(streamed, &local.stamp, self.head_only()));
-        let Some((rendered, outgoing)) = rendered else { return Ended::Reset };
+    async fn pass_on(mut self, streamed: Streamed) -> RequestEnd {
+        let rendered =
+            WorkerState::with(|local| Rendered::streamed(streamed, &local.stamp, self.head_only()));
+        let Some((rendered, outgoing)) = rendered else { return RequestEnd::Reset };
         let Some(mut outgoing) = outgoing else { return self.answer(rendered).await };
-        let Ok(mut send) = self.respond.send_response(rendered.head, false) else { return Ended::Reset };
+        let Ok(mut send) = self.respond.send_response(rendered.head, false) else { return RequestEnd::Reset };
         loop {
             let mut bytes = Vec::new();
             let piece = poll_fn(|cx| {
@@ -214,16 +217,16 @@ impl<S: Service> Stream<S> {
                     Err(_) => Poll::Ready(Some(Piece::Broken)),
                 }
             });
-            let Some(piece) = piece.await else { return Ended::Reset };
+            let Some(piece) = piece.await else { return RequestEnd::Reset };
             let ends = piece == Piece::End;
             let sent = send_all(&self.shared.limits, &self.gauge, &mut send, bytes.into(), ends).await;
             match (sent, piece) {
                 (Err(ended), _) => return ended,
-                (Ok(()), Piece::End) => return Ended::Answered { closes: false },
+                (Ok(()), Piece::End) => return RequestEnd::Answered { closes: false },
                 (Ok(()), Piece::Broken) => {
                     // The client must not take the received part for the complete body.
                     send.send_reset(Reason::INTERNAL_ERROR);
-                    return Ended::Answered { closes: false };
+                    return RequestEnd::Answered { closes: false };
                 }
                 (Ok(()), Piece::Pending | Piece::Enough) => {}
             }
@@ -231,13 +234,13 @@ impl<S: Service> Stream<S> {
     }
 
     /// Reads the body and answers.
-    async fn read(mut self, mut body: RecvStream) -> Ended {
+    async fn read(mut self, mut body: RecvStream) -> RequestEnd {
         let framing = match self.head.length {
             Some(length) => Framing::Length(usize::try_from(length).unwrap_or(usize::MAX)),
             None => Framing::Chunked,
         };
-        let streams = Local::with(|local| {
-            let Shared { service, trusted, .. } = &*self.shared;
+        let streams = WorkerState::with(|local| {
+            let ServerState { service, trusted, .. } = &*self.shared;
             let asked = |head: &crate::parse::RequestHead<'_>| {
                 service.streams(&request(head, &[], None, self.origin, trusted, local.worker))
             };
@@ -252,7 +255,7 @@ impl<S: Service> Stream<S> {
             let mut head = http::Response::new(());
             *head.status_mut() = http::StatusCode::CONTINUE;
             if self.respond.send_informational(head).is_err() {
-                return Ended::Reset;
+                return RequestEnd::Reset;
             }
         }
         if streams.is_some() {
@@ -261,30 +264,30 @@ impl<S: Service> Stream<S> {
         match self.whole(&mut body).await {
             Err(refusal) => self.refuse(refusal).await,
             Ok(bytes) => {
-                let called = Local::with(|local| self.call(framing, &bytes, None, local));
+                let called = WorkerState::with(|local| self.call(framing, &bytes, None, local));
                 drop(bytes);
                 self.after(called).await
             }
         }
     }
 
-    async fn after(self, called: Option<(Option<Pending>, Rendered)>) -> Ended {
+    async fn after(self, called: Option<(Option<Pending>, Rendered)>) -> RequestEnd {
         match called {
             Some((None, rendered)) => self.answer(rendered).await,
             Some((Some(pending), _)) => self.wait(pending).await,
-            None => Ended::Reset,
+            None => RequestEnd::Reset,
         }
     }
 
-    async fn refuse(mut self, refusal: Refusal) -> Ended {
+    async fn refuse(mut self, refusal: Refusal) -> RequestEnd {
         match refusal {
-            Refusal::Answer(reject) => match Local::with(|local| self.refused(local, reject)) {
+            Refusal::Answer(reject) => match WorkerState::with(|local| self.refused(local, reject)) {
                 Some(rendered) => self.answer(rendered).await,
-                None => Ended::Reset,
+                None => RequestEnd::Reset,
             },
             Refusal::Reset(reason) => {
                 self.respond.send_reset(reason);
-                Ended::Reset
+                RequestEnd::Reset
             }
         }
     }
@@ -319,11 +322,11 @@ impl<S: Service> Stream<S> {
     }
 
     /// Calls a service that reads the body as it arrives.
-    async fn hand_over(self, body: RecvStream, framing: Framing, bytes_max: u64) -> Ended {
-        let (intake, stream) = Intake::until_told(self.head.length, bytes_max, now_ms());
+    async fn hand_over(self, body: RecvStream, framing: Framing, bytes_max: u64) -> RequestEnd {
+        let (intake, stream) = Intake::until_ended(self.head.length, bytes_max, now_ms());
         let called = {
             let stream = Cell::new(Some(stream));
-            Local::with(|local| self.call(framing, &[], Some(&stream), local))
+            WorkerState::with(|local| self.call(framing, &[], Some(&stream), local))
         };
         let feeding = pin!(feed(body, intake, self.shared.clone(), self.gauge.clone()));
         let answering = pin!(self.after(called));
@@ -339,7 +342,7 @@ impl<S: Service> Stream<S> {
 async fn feed<S: Service>(
     mut body: RecvStream,
     mut intake: Intake,
-    shared: Arc<Shared<S>>,
+    shared: Arc<ServerState<S>>,
     gauge: Arc<Gauge>,
 ) {
     let (mut began_ms, mut received_bytes) = (now_ms(), 0);

@@ -1,13 +1,13 @@
 //! What a request waits for: a deadline on the worker's clock, a mark of the gate.
 
-use crate::held_answers::Gate;
-use crate::local::Local;
+use crate::gate::Gate;
+use crate::local::WorkerState;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 /// The time on the worker's clock, in milliseconds.
 pub(super) fn now_ms() -> u64 {
-    Local::with(|local| local.now_ms).unwrap_or(0)
+    WorkerState::with(|local| local.now_ms).unwrap_or(0)
 }
 
 /// Waits for `next` until `deadline_ms` on the worker's clock; `None`: the deadline has passed.
@@ -20,7 +20,7 @@ pub(super) async fn until<R>(
         if let Poll::Ready(result) = next(cx) {
             return Poll::Ready(Some(result));
         }
-        let is_over = Local::with(|local| {
+        let is_over = WorkerState::with(|local| {
             let place = place.get_or_insert_with(|| local.register(cx.waker().clone()));
             local.set_deadline(place.key(), deadline_ms);
             local.now_ms >= deadline_ms
@@ -41,7 +41,7 @@ pub(super) async fn passed(gate: &Gate, mark: u64) -> bool {
             if gate.has_failed() {
                 return Poll::Ready(false);
             }
-            let waits = Local::with(|local| {
+            let waits = WorkerState::with(|local| {
                 let place = place.get_or_insert_with(|| local.register(cx.waker().clone()));
                 local.wait_for(gate, mark, place.key())
             });

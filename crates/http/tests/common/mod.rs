@@ -5,9 +5,9 @@
 pub mod tls;
 
 use forebay_http::{
-    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Given, Head, HeaderLines, Limits, Listen,
-    Method, Networks, Options, Outcome, Reply, Request, Scheme, Server, Service, Stats, Streamed, TunnelEnd,
-    Upgraded, percent_decode,
+    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Head, HeaderLines, Limits, Listen, Method,
+    Networks, Options, Outcome, Reply, Request, Scheme, Server, Service, ServiceAnswer, Stats, Streamed,
+    TunnelEnd, Upgraded, percent_decode,
 };
 use futures_util::StreamExt;
 use std::io::{Read, Write};
@@ -123,7 +123,7 @@ impl Probe {
             let mut lines = Vec::new();
             HeaderLines::new(&mut lines).add("Content-Type", "text/plain").expect("a valid field");
             let body: Pin<Box<dyn BodySource>> = Box::pin(Script { steps });
-            Given::Streamed(Streamed { status: 200, lines, dated: false, length, body: Some(body) })
+            ServiceAnswer::Streamed(Streamed { status: 200, lines, dated: false, length, body: Some(body) })
         }))
     }
 
@@ -137,7 +137,7 @@ impl Probe {
             HeaderLines::new(&mut lines).add("Upgrade", "echo").expect("a valid field");
             let ends: Vec<TunnelEnd> =
                 vec![Box::new(move |bytes| ended_bytes.lock().expect("no test panics in here").push(bytes))];
-            Given::Upgraded(Box::new(Upgraded { lines, far: Box::pin(far), silence_ms, ends }))
+            ServiceAnswer::Upgraded(Box::new(Upgraded { lines, far: Box::pin(far), silence_ms, ends }))
         }))
     }
 
@@ -162,13 +162,13 @@ impl Probe {
                                 BodyBroken::CutOff => (400, "cut off"),
                             };
                             let (head, body) = (Arc::new(Head::new(status)), text.as_bytes().to_vec());
-                            return Given::Whole(Reply { head, extra: Vec::new(), body, mark: 0 });
+                            return ServiceAnswer::Whole(Reply { head, extra: Vec::new(), body, mark: 0 });
                         }
                     }
                 }
             }
             let body = format!("{answer:?} {announced:?}").into_bytes();
-            Given::Whole(Reply { head, extra: Vec::new(), body, mark: 0 })
+            ServiceAnswer::Whole(Reply { head, extra: Vec::new(), body, mark: 0 })
         }))
     }
 }

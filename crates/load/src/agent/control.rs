@@ -165,7 +165,7 @@ pub fn drive(
         let sender = sender.clone();
         thread::spawn(move || listen(index, stream, &sender));
     }
-    let mut run = Run { all, links, inbox, handle };
+    let mut run = AgentsRun { all, links, inbox, handle };
     let start_unix_ns = run.start(planned, clock)?;
     run.wait_for_all(&mut show);
     Ok(merge::results(&run.all, &planned.settings, start_unix_ns))
@@ -264,14 +264,14 @@ fn listen(index: usize, mut stream: TcpStream, sender: &Sender<Received>) {
 }
 
 /// A run on agents that have received their job.
-struct Run<'a> {
+struct AgentsRun<'a> {
     all: Vec<Delivered>,
     links: Vec<Link>,
     inbox: Receiver<Received>,
     handle: &'a Handle,
 }
 
-impl Run<'_> {
+impl AgentsRun<'_> {
     /// Waits until all are ready and starts them. Returns the start by this machine's clock.
     fn start(&mut self, planned: &Planned, clock: Clock) -> Result<u64, Error> {
         let mut is_cancelled = false;
@@ -378,7 +378,7 @@ impl Run<'_> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for AgentsRun<'_> {
     /// Ends the readers; agents that still run notice the closed connection.
     fn drop(&mut self) {
         // An error means that the connection is closed already.

@@ -37,6 +37,7 @@
 //! the seconds that the lost agent delivered. An agent whose controller is gone stops sending and stores
 //! what it measured: each run has two files in its folder, one written as the seconds pass.
 
+mod agent_state;
 mod clock;
 mod control;
 mod frame;
@@ -48,7 +49,6 @@ mod remote_sampler;
 mod run_files;
 mod serve;
 mod session;
-mod shared;
 
 pub use control::{Controller, drive};
 pub use probe::paths;

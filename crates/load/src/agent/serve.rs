@@ -1,13 +1,13 @@
 //! An agent: listens, and opens a session for each controller that knows the token. One controller
 //! at a time runs a load.
 
+use super::agent_state::AgentState;
 use super::clock::Clock;
 use super::frame::{receive, send};
 use super::message::{FORMAT, FromAgent, ToAgent};
 use super::probe;
 use super::proof::{Nonces, Side, nonce};
 use super::session::Session;
-use super::shared::Shared;
 use crate::limits::{FRAME_BYTES_STRANGER_MAX, SESSIONS_MAX, SILENCE_MS};
 use crate::report::{Error, Kind};
 use forebay_terminal::say;
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Agent {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Arc<AgentState>,
 }
 
 impl Agent {
@@ -44,7 +44,7 @@ impl Agent {
             Error::new(kind, format!("cannot listen on `{address}`; write HOST:PORT or :PORT"))
                 .with_source(error)
         })?;
-        let shared = Shared {
+        let shared = AgentState {
             token: token.to_owned(),
             folder: folder.to_owned(),
             clock_offset_ns: 0,
@@ -103,7 +103,7 @@ impl Agent {
 }
 
 /// Mutual proof of the token; then the session.
-fn welcome(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+fn welcome(mut stream: TcpStream, shared: &Arc<AgentState>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let silence = Some(Duration::from_millis(SILENCE_MS));
     stream.set_read_timeout(silence)?;

@@ -3,12 +3,12 @@
 //! A reader thread receives messages; the session's thread answers, sends progress and writes the
 //! files. The run has its own threads.
 
+use super::agent_state::AgentState;
 use super::clock::Clock;
 use super::frame::{receive, send};
 use super::message::{FromAgent, Job, ToAgent};
 use super::probe::measure;
 use super::run_files::RunFiles;
-use super::shared::Shared;
 use crate::flags::Planned;
 use crate::limits::{FRAME_BYTES_MAX, PROBE_STREAMS, PROGRESS_MS};
 use crate::monitor::Monitor;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 pub(super) struct Session {
     stream: TcpStream,
-    shared: Arc<Shared>,
+    shared: Arc<AgentState>,
     clock: Clock,
     running: Option<Running>,
 }
@@ -44,7 +44,7 @@ struct Running {
 }
 
 impl Session {
-    pub fn new(stream: TcpStream, shared: Arc<Shared>, clock: Clock) -> Session {
+    pub fn new(stream: TcpStream, shared: Arc<AgentState>, clock: Clock) -> Session {
         Session { stream, shared, clock, running: None }
     }
 

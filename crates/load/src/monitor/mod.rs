@@ -22,7 +22,7 @@ use crate::report::Error;
 use crate::results::{Host, HostSecond, Results, Role};
 use forebay_host::Sample;
 use recorded::Recorded;
-use source::Source;
+use source::SampleSource;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -82,10 +82,10 @@ impl Monitor {
     fn watching(here: bool, servers: &[String], token: &str) -> Result<Monitor, Error> {
         let mut sources = Vec::new();
         if here {
-            sources.push((Role::Tester, Source::here()));
+            sources.push((Role::Tester, SampleSource::here()));
         }
         for url in servers {
-            sources.push((Role::Server, Source::of(url, token)?));
+            sources.push((Role::Server, SampleSource::of(url, token)?));
         }
         let mut watches = Vec::new();
         for (role, source) in sources {
@@ -154,7 +154,7 @@ impl Monitor {
 }
 
 impl Watch {
-    fn start(role: Role, source: Source) -> Result<Watch, Error> {
+    fn start(role: Role, source: SampleSource) -> Result<Watch, Error> {
         let first = source.sample()?;
         let place = source.to_string();
         let seen = Arc::new(Mutex::new(Seen { last: Some(first), ..Seen::default() }));
@@ -169,7 +169,7 @@ impl Watch {
 }
 
 /// One sample every second, on a schedule that does not slip.
-fn watch(source: &Source, seen: &Mutex<Seen>, stopped: &Receiver<()>) {
+fn watch(source: &SampleSource, seen: &Mutex<Seen>, stopped: &Receiver<()>) {
     let mut taken = Instant::now();
     let mut due = taken;
     loop {

@@ -11,26 +11,26 @@ use std::time::Duration;
 
 /// A machine that gives samples.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum SampleSource {
     Here(Sampler),
     Admin { url: String, agent: ureq::Agent },
     Agent { place: String, sampler: Mutex<RemoteSampler> },
 }
 
-impl Source {
-    pub(super) fn here() -> Source {
-        Source::Here(Sampler::new())
+impl SampleSource {
+    pub(super) fn here() -> SampleSource {
+        SampleSource::Here(Sampler::new())
     }
 
     /// `agent://host:port`, whose agent knows the token, or `http://host:port`, with or without the path.
-    pub(super) fn of(url: &str, token: &str) -> Result<Source, Error> {
-        let Some(place) = url.strip_prefix("agent://") else { return Source::admin(url) };
+    pub(super) fn of(url: &str, token: &str) -> Result<SampleSource, Error> {
+        let Some(place) = url.strip_prefix("agent://") else { return SampleSource::admin(url) };
         let place = place.trim_end_matches('/').to_owned();
         let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         let why = match port.map(|(_, port)| port.parse::<u16>()) {
             Some(Ok(1..)) if !token.is_empty() => {
                 let sampler = Mutex::new(RemoteSampler::new(&place, token));
-                return Ok(Source::Agent { place, sampler });
+                return Ok(SampleSource::Agent { place, sampler });
             }
             Some(Ok(1..)) => "needs --token, the same that the agent was started with",
             _ => "is no place of an agent; write agent://HOST:PORT",
@@ -38,7 +38,7 @@ impl Source {
         Err(Error::new(Kind::Argument, format!("--monitor {url:?} {why}")))
     }
 
-    fn admin(url: &str) -> Result<Source, Error> {
+    fn admin(url: &str) -> Result<SampleSource, Error> {
         let rest = url.strip_prefix("http://").filter(|rest| !rest.is_empty() && !rest.starts_with('/'));
         let Some(rest) = rest else {
             let message = format!(
@@ -51,16 +51,18 @@ impl Source {
             if place.contains('/') { format!("http://{place}") } else { format!("http://{place}/host") };
         let config =
             ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(ANSWER_MS))).build();
-        Ok(Source::Admin { url, agent: config.into() })
+        Ok(SampleSource::Admin { url, agent: config.into() })
     }
 
     pub(super) fn sample(&self) -> Result<Sample, Error> {
         match self {
-            Source::Here(sampler) => sampler
+            SampleSource::Here(sampler) => sampler
                 .sample()
                 .map_err(|error| Error::new(Kind::File, "this machine cannot be watched").with_source(error)),
-            Source::Agent { sampler, .. } => sampler.lock().unwrap_or_else(PoisonError::into_inner).sample(),
-            Source::Admin { url, agent } => {
+            SampleSource::Agent { sampler, .. } => {
+                sampler.lock().unwrap_or_else(PoisonError::into_inner).sample()
+            }
+            SampleSource::Admin { url, agent } => {
                 // The listener answers only to requests for a loopback name, so that no web page
                 // can query it. This client is no web page, even when it connects through a tunnel
                 // under another name.
@@ -81,12 +83,12 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SampleSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Here(_) => f.write_str("this machine"),
-            Source::Admin { url, .. } => f.write_str(url),
-            Source::Agent { place, .. } => write!(f, "agent {place}"),
+            SampleSource::Here(_) => f.write_str("this machine"),
+            SampleSource::Admin { url, .. } => f.write_str(url),
+            SampleSource::Agent { place, .. } => write!(f, "agent {place}"),
         }
     }
 }

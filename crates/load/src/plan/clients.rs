@@ -30,13 +30,13 @@ impl Clients {
     }
 
     /// A request is sent whose validator is not stored.
-    pub fn sends(&mut self, place: usize) {
+    pub fn record_plain(&mut self, place: usize) {
         self.client(place).waiting.push_back(None);
     }
 
     /// A request is sent that begins with `line` (method and URL). Returns the validator that the
     /// client has for it.
-    pub fn asks(&mut self, place: usize, line: &[u8]) -> Option<&[u8]> {
+    pub fn record_validated(&mut self, place: usize, line: &[u8]) -> Option<&[u8]> {
         let mut hasher = DefaultHasher::new();
         hasher.write(line);
         let url = hasher.finish();
@@ -90,29 +90,33 @@ mod tests {
             ("GET /a", 200, None, None),
             ("GET /b", 304, Some("W/\"2\""), Some("W/\"2\"")),
         ] {
-            let found = clients.asks(3, line.as_bytes()).map(<[u8]>::to_vec);
+            let found = clients.record_validated(3, line.as_bytes()).map(<[u8]>::to_vec);
             assert_eq!(found.as_deref(), known.map(str::as_bytes), "{line} {status}");
             answer(&mut clients, status, etag);
         }
-        clients.sends(3);
-        assert_eq!(clients.asks(3, b"GET /b"), Some(&b"W/\"2\""[..]));
+        clients.record_plain(3);
+        assert_eq!(clients.record_validated(3, b"GET /b"), Some(&b"W/\"2\""[..]));
         answer(&mut clients, 200, Some("of no interest"));
         clients.lost(3);
         answer(&mut clients, 200, Some("unasked"));
-        assert_eq!(clients.asks(3, b"GET /b"), Some(&b"W/\"2\""[..]), "others know it no more than before");
-        assert_eq!(clients.asks(4, b"GET /b"), None, "another client");
+        assert_eq!(
+            clients.record_validated(3, b"GET /b"),
+            Some(&b"W/\"2\""[..]),
+            "others know it no more than before"
+        );
+        assert_eq!(clients.record_validated(4, b"GET /b"), None, "another client");
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut clients = Clients::default();
         for url in 0..10 * VALIDATORS_MAX {
-            clients.asks(3, format!("GET /{url}").as_bytes());
+            clients.record_validated(3, format!("GET /{url}").as_bytes());
             answer(&mut clients, 200, Some("\"1\""));
         }
         assert_eq!(clients.client(3).known.len(), VALIDATORS_MAX);
-        clients.asks(3, b"GET /long");
+        clients.record_validated(3, b"GET /long");
         answer(&mut clients, 200, Some(&"x".repeat(VALIDATOR_BYTES_MAX + 1)));
-        assert_eq!(clients.asks(3, b"GET /long"), None);
+        assert_eq!(clients.record_validated(3, b"GET /long"), None);
     }
 }

@@ -97,15 +97,15 @@ pub struct PlannedStage {
 }
 
 /// A plan file: its name and its text.
-struct Source<'a> {
+struct PlanFile<'a> {
     name: &'a str,
     text: &'a str,
 }
 
 /// A key with its value.
-type Entry<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
+type KeyValue<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
 
-impl Source<'_> {
+impl PlanFile<'_> {
     fn line(&self, at: usize) -> usize {
         self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
     }
@@ -114,7 +114,7 @@ impl Source<'_> {
         format!("{}:{}: {why}", self.name, self.line(at))
     }
 
-    fn unknown(&self, entry: Entry<'_, '_>, known: &[&str]) -> String {
+    fn unknown(&self, entry: KeyValue<'_, '_>, known: &[&str]) -> String {
         let key = entry.0.get_ref();
         let help = match units::nearest(key, known) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -123,7 +123,7 @@ impl Source<'_> {
         self.wrong(entry.0.span().start, format!("unknown key `{key}`; {help}"))
     }
 
-    fn text_of<'t>(&self, entry: Entry<'t, '_>) -> Result<&'t str, String> {
+    fn text_of<'t>(&self, entry: KeyValue<'t, '_>) -> Result<&'t str, String> {
         match entry.1.get_ref() {
             DeValue::String(text) => Ok(text),
             _ => {
@@ -133,7 +133,7 @@ impl Source<'_> {
         }
     }
 
-    fn truth(&self, entry: Entry<'_, '_>) -> Result<bool, String> {
+    fn truth(&self, entry: KeyValue<'_, '_>) -> Result<bool, String> {
         match entry.1.get_ref() {
             DeValue::Boolean(truth) => Ok(*truth),
             _ => {
@@ -144,7 +144,11 @@ impl Source<'_> {
     }
 
     /// A number or a text such as `"10k"`, as `read` understands it.
-    fn number<T>(&self, entry: Entry<'_, '_>, read: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+    fn number<T>(
+        &self,
+        entry: KeyValue<'_, '_>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
         let text = match entry.1.get_ref() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
@@ -154,7 +158,7 @@ impl Source<'_> {
         read(&text).map_err(|why| self.wrong(entry.1.span().start, format!("`{}`: {why}", entry.0.get_ref())))
     }
 
-    fn texts(&self, entry: Entry<'_, '_>) -> Result<Vec<(String, String)>, String> {
+    fn texts(&self, entry: KeyValue<'_, '_>) -> Result<Vec<(String, String)>, String> {
         let DeValue::Table(table) = entry.1.get_ref() else {
             let why = format!("`{}` must be a table of texts", entry.0.get_ref());
             return Err(self.wrong(entry.1.span().start, why));
@@ -165,7 +169,7 @@ impl Source<'_> {
             .collect()
     }
 
-    fn tables<'t, 'i>(&self, entry: Entry<'t, 'i>) -> Result<Vec<(usize, &'t DeTable<'i>)>, String> {
+    fn tables<'t, 'i>(&self, entry: KeyValue<'t, 'i>) -> Result<Vec<(usize, &'t DeTable<'i>)>, String> {
         let key = entry.0.get_ref();
         let wrong = |at| self.wrong(at, format!("`{key}` must be a list of tables: [[{key}]]"));
         let DeValue::Array(items) = entry.1.get_ref() else { return Err(wrong(entry.1.span().start)) };
@@ -187,7 +191,7 @@ impl Plan {
 
     /// Reads the text of a file called `name`; the files that the plan names are in `folder`.
     pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Plan, String> {
-        let source = Source { name, text };
+        let source = PlanFile { name, text };
         let table = DeTable::parse(text).map_err(|why| {
             source.wrong(
                 why.span().map_or(0, |span| span.start),
@@ -210,7 +214,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn set(&mut self, source: &Source<'_>, entry: Entry<'_, '_>) -> Result<(), String> {
+    fn set(&mut self, source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<(), String> {
         match entry.0.get_ref().as_ref() {
             "url" => self.url = Some(source.text_of(entry)?.to_owned()),
             "connections" => self.connections = Some(source.number(entry, units::count)?),
@@ -240,7 +244,7 @@ impl Plan {
     }
 }
 
-fn endpoint(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedEndpoint, String> {
+fn endpoint(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedEndpoint, String> {
     let (mut name, mut path, mut body) = (None, None, None);
     let (mut weight, mut method, mut headers, mut expect) = (1, "GET".to_owned(), Vec::new(), Vec::new());
     let mut validate = false;
@@ -266,7 +270,7 @@ fn endpoint(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<Plann
     Ok(PlannedEndpoint { name, weight, method, path, headers, body, expect, validate, line })
 }
 
-fn statuses(source: &Source<'_>, entry: Entry<'_, '_>) -> Result<Vec<u16>, String> {
+fn statuses(source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<Vec<u16>, String> {
     let wrong =
         || source.wrong(entry.1.span().start, "`expect` must be a list of statuses such as [200, 404]");
     let one = |value: &DeValue<'_>| match value {
@@ -281,7 +285,7 @@ fn statuses(source: &Source<'_>, entry: Entry<'_, '_>) -> Result<Vec<u16>, Strin
     }
 }
 
-fn stage(source: &Source<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedStage, String> {
+fn stage(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedStage, String> {
     let (mut time, mut from, mut to) = (None, None, None);
     for entry in table.iter() {
         match entry.0.get_ref().as_ref() {

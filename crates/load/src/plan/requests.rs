@@ -232,14 +232,16 @@ impl Traffic for PlanTraffic {
         }
         match (&request.whole, &mut self.clients) {
             (whole, Some(clients)) if !request.validates => {
-                clients.sends(connection);
+                clients.record_plain(connection);
                 match whole {
                     Some(bytes) => out.extend_from_slice(bytes),
                     None => request.write(out, &mut self.filling, &requests.rows, |_| None),
                 }
             }
             (_, Some(clients)) => {
-                request.write(out, &mut self.filling, &requests.rows, |line| clients.asks(connection, line));
+                request.write(out, &mut self.filling, &requests.rows, |line| {
+                    clients.record_validated(connection, line)
+                });
             }
             (Some(bytes), None) => out.extend_from_slice(bytes),
             (None, None) => request.write(out, &mut self.filling, &requests.rows, |_| None),

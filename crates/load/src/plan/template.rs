@@ -14,7 +14,7 @@ use std::path::Path;
 const FUNCTIONS: [&str; 6] = ["uuid", "random_int", "client_int", "pick", "row", "env"];
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-enum Part {
+enum TemplatePart {
     Text(Vec<u8>),
     Uuid,
     Integer {
@@ -37,7 +37,7 @@ enum Part {
 /// A text with placeholders.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 /// A uniform random number below `span`, with a bias of at most 1 in 2^64 (Lemire's
@@ -72,22 +72,27 @@ impl Template {
     fn text(&mut self, text: &str) {
         match self.parts.last_mut() {
             _ if text.is_empty() => {}
-            Some(Part::Text(before)) => before.extend_from_slice(text.as_bytes()),
-            _ => self.parts.push(Part::Text(text.as_bytes().to_vec())),
+            Some(TemplatePart::Text(before)) => before.extend_from_slice(text.as_bytes()),
+            _ => self.parts.push(TemplatePart::Text(text.as_bytes().to_vec())),
         }
     }
 
     /// Whether the text has no placeholders.
     pub fn is_fixed(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+        self.parts.iter().all(|part| matches!(part, TemplatePart::Text(_)))
     }
 
     /// Whether `rows` contains the files and columns that the template names.
     pub fn is_sound(&self, rows: &[Rows]) -> bool {
         self.parts.iter().all(|part| match part {
-            Part::Pick(choices) => !choices.is_empty(),
-            Part::Row { file, column } => rows.get(*file).is_some_and(|rows| *column < rows.columns()),
-            Part::Text(_) | Part::Uuid | Part::Integer { .. } | Part::ClientInteger { .. } => true,
+            TemplatePart::Pick(choices) => !choices.is_empty(),
+            TemplatePart::Row { file, column } => {
+                rows.get(*file).is_some_and(|rows| *column < rows.columns())
+            }
+            TemplatePart::Text(_)
+            | TemplatePart::Uuid
+            | TemplatePart::Integer { .. }
+            | TemplatePart::ClientInteger { .. } => true,
         })
     }
 
@@ -95,10 +100,12 @@ impl Template {
     pub fn is_one_line(&self, rows: &[Rows]) -> bool {
         let clean = |bytes: &[u8]| !bytes.iter().any(|byte| *byte < b' ' || *byte == 0x7f);
         self.parts.iter().all(|part| match part {
-            Part::Text(text) => clean(text),
-            Part::Pick(choices) => choices.iter().all(|choice| clean(choice.as_bytes())),
-            Part::Row { file, column } => rows[*file].column(*column).all(|value| clean(value.as_bytes())),
-            Part::Uuid | Part::Integer { .. } | Part::ClientInteger { .. } => true,
+            TemplatePart::Text(text) => clean(text),
+            TemplatePart::Pick(choices) => choices.iter().all(|choice| clean(choice.as_bytes())),
+            TemplatePart::Row { file, column } => {
+                rows[*file].column(*column).all(|value| clean(value.as_bytes()))
+            }
+            TemplatePart::Uuid | TemplatePart::Integer { .. } | TemplatePart::ClientInteger { .. } => true,
         })
     }
 
@@ -114,29 +121,29 @@ impl Template {
     ) {
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.extend_from_slice(text),
-                Part::Uuid => {
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Uuid => {
                     let bytes =
                         (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())).to_be_bytes();
                     let mut buffer = uuid::Uuid::encode_buffer();
                     let id = uuid::Builder::from_random_bytes(bytes).into_uuid();
                     out.extend_from_slice(id.hyphenated().encode_lower(&mut buffer).as_bytes());
                 }
-                Part::Integer { low, span } => {
+                TemplatePart::Integer { low, span } => {
                     let value = low.wrapping_add_unsigned(below(random, *span));
                     // Writing into memory does not fail.
                     let _ = write!(out, "{value}");
                 }
-                Part::ClientInteger { low, span } => {
+                TemplatePart::ClientInteger { low, span } => {
                     let value = low.wrapping_add_unsigned(scaled(client, *span));
                     // Writing into memory does not fail.
                     let _ = write!(out, "{value}");
                 }
-                Part::Pick(choices) => {
+                TemplatePart::Pick(choices) => {
                     let place = below(random, choices.len() as u64) as usize;
                     out.extend_from_slice(choices[place].as_bytes());
                 }
-                Part::Row { file, column } => {
+                TemplatePart::Row { file, column } => {
                     out.extend_from_slice(rows[*file].value(chosen[*file], *column).as_bytes());
                 }
             }
@@ -156,10 +163,10 @@ fn call(text: &str) -> Result<Option<(&str, &str, &str)>, String> {
     }
 }
 
-fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<Part, String> {
+fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<TemplatePart, String> {
     let list: Vec<&str> = arguments.split(',').map(str::trim).collect();
     match (name, list.as_slice()) {
-        ("uuid", [""]) => Ok(Part::Uuid),
+        ("uuid", [""]) => Ok(TemplatePart::Uuid),
         ("random_int" | "client_int", [low, high]) => {
             let parse =
                 |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a whole number"));
@@ -169,13 +176,13 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
             }
             let span = low.abs_diff(high).saturating_add(1);
             Ok(if name == "random_int" {
-                Part::Integer { low, span }
+                TemplatePart::Integer { low, span }
             } else {
-                Part::ClientInteger { low, span }
+                TemplatePart::ClientInteger { low, span }
             })
         }
         ("pick", choices) if choices.iter().all(|choice| !choice.is_empty()) => {
-            Ok(Part::Pick(choices.iter().map(ToString::to_string).collect()))
+            Ok(TemplatePart::Pick(choices.iter().map(ToString::to_string).collect()))
         }
         ("row", [file, column]) => {
             let path = folder.join(file);
@@ -186,7 +193,7 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
                     rows.len() - 1
                 }
             };
-            Ok(Part::Row { file: place, column: rows[place].find(column)? })
+            Ok(TemplatePart::Row { file: place, column: rows[place].find(column)? })
         }
         ("env", [variable, default @ ..]) if !variable.is_empty() && default.len() < 2 => {
             let value = std::env::var(variable).ok().or_else(|| default.first().map(ToString::to_string));
@@ -195,7 +202,7 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
                     "env({variable}): it is not set; write env({variable},DEFAULT) for one that may be missing"
                 )
             };
-            value.map(|value| Part::Text(value.into_bytes())).ok_or_else(missing)
+            value.map(|value| TemplatePart::Text(value.into_bytes())).ok_or_else(missing)
         }
         ("uuid" | "random_int" | "client_int" | "pick" | "row" | "env", _) => Err(format!(
             "{name}({arguments}): write uuid(), random_int(1,1000), client_int(1,1000), pick(a,b), row(file.csv,column) or env(NAME)"

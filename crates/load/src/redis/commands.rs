@@ -22,7 +22,7 @@ const TRIES: u32 = 4096;
 
 /// The flags for commands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct CommandFlags<'a> {
     pub ratio: &'a str,
     pub data_bytes: u64,
     pub key_maximum: u64,
@@ -51,8 +51,8 @@ pub struct Commands {
 
 impl Commands {
     /// Checks the flags.
-    pub(crate) fn new(asked: &Asked<'_>) -> Result<Commands, String> {
-        let Asked { ratio, data_bytes, key_maximum, .. } = *asked;
+    pub(crate) fn new(asked: &CommandFlags<'_>) -> Result<Commands, String> {
+        let CommandFlags { ratio, data_bytes, key_maximum, .. } = *asked;
         let parts =
             ratio.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));
         let Some((sets, gets)) = parts.filter(|(sets, gets): &(u32, u32)| sets | gets != 0) else {
@@ -119,7 +119,7 @@ impl Commands {
             cluster: is_cluster.then(|| Cluster {
                 slots: Slots::of(&settings.nodes),
                 sent: Vec::new(),
-                again: vec![VecDeque::new(); settings.nodes.len()],
+                redirected: vec![VecDeque::new(); settings.nodes.len()],
                 is_without_keys: vec![false; settings.nodes.len()],
             }),
             are_replicas,
@@ -142,21 +142,21 @@ struct Cluster {
     /// For each connection, the commands that wait for a reply.
     sent: Vec<VecDeque<Sent>>,
     /// For each node, the commands that were redirected to it.
-    again: Vec<VecDeque<Sent>>,
+    redirected: Vec<VecDeque<Sent>>,
     /// For each node, whether no key seems to fall into its slots: all keys may have the same hash
     /// tag.
     is_without_keys: Vec<bool>,
 }
 
 impl Cluster {
-    fn again(&mut self, connection: usize) -> &mut VecDeque<Sent> {
-        let place = connection % self.again.len();
-        &mut self.again[place]
+    fn redirected(&mut self, connection: usize) -> &mut VecDeque<Sent> {
+        let place = connection % self.redirected.len();
+        &mut self.redirected[place]
     }
 
     fn has_nothing_for(&self, connection: usize) -> bool {
-        let place = connection % self.again.len();
-        self.is_without_keys[place] && self.again[place].is_empty()
+        let place = connection % self.redirected.len();
+        self.is_without_keys[place] && self.redirected[place].is_empty()
     }
 }
 
@@ -189,7 +189,7 @@ impl RedisTraffic {
             }
         }
         if let Some(cluster) = &mut self.cluster {
-            let place = connection % cluster.again.len();
+            let place = connection % cluster.redirected.len();
             cluster.is_without_keys[place] = true;
         }
         1
@@ -197,8 +197,10 @@ impl RedisTraffic {
 
     /// The next command redirected to the connection's node, or else the next of the cycle.
     fn choose(&mut self, connection: usize) -> Sent {
-        if let Some(again) = self.cluster.as_mut().and_then(|cluster| cluster.again(connection).pop_front()) {
-            return again;
+        if let Some(redirected) =
+            self.cluster.as_mut().and_then(|cluster| cluster.redirected(connection).pop_front())
+        {
+            return redirected;
         }
         let is_get = self.next_is_get();
         self.next = (self.next + 1) % (self.commands.sets + self.commands.gets);
@@ -277,7 +279,7 @@ impl Traffic for RedisTraffic {
 
     fn takes(&mut self, connection: usize) -> bool {
         if let Some(cluster) = &mut self.cluster {
-            if !cluster.again(connection).is_empty() {
+            if !cluster.redirected(connection).is_empty() {
                 return true;
             }
             if cluster.has_nothing_for(connection) {
@@ -304,7 +306,7 @@ impl Traffic for RedisTraffic {
         }
         // A node that was unknown at the start has no connection, so the command is not sent again.
         if let Some(node) = cluster.slots.node(redirect) {
-            cluster.again[node].push_back(Sent { asking: response.status == ASK, ..sent });
+            cluster.redirected[node].push_back(Sent { asking: response.status == ASK, ..sent });
         }
     }
 
@@ -323,8 +325,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    fn asked(ratio: &str, data_bytes: u64, key_maximum: u64) -> Asked<'_> {
-        Asked { ratio, data_bytes, key_maximum, key: None, read_from: None }
+    fn asked(ratio: &str, data_bytes: u64, key_maximum: u64) -> CommandFlags<'_> {
+        CommandFlags { ratio, data_bytes, key_maximum, key: None, read_from: None }
     }
 
     fn settings(nodes: &[(u16, u16)]) -> Settings {
@@ -366,7 +368,7 @@ mod tests {
     #[test]
     fn reads_go_to_replicas_and_to_nobody_else() {
         let commands =
-            Commands::new(&Asked { read_from: Some("replicas"), ..asked("1:2", 1, 1000) }).unwrap();
+            Commands::new(&CommandFlags { read_from: Some("replicas"), ..asked("1:2", 1, 1000) }).unwrap();
         let mut traffic = commands.traffic(0, &settings(&[(1, 1), (2, 2), (3, 1), (4, 2)]));
         for _ in 0..100 {
             assert!(traffic.takes(0) && traffic.takes(5) && !traffic.takes(2));
@@ -383,7 +385,7 @@ mod tests {
     #[test]
     fn what_is_redirected_is_sent_again() {
         let key = Some("{%}:x");
-        let commands = Commands::new(&Asked { key, ..asked("1:0", 1, 1000) }).unwrap();
+        let commands = Commands::new(&CommandFlags { key, ..asked("1:0", 1, 1000) }).unwrap();
         let mut traffic = commands.traffic(0, &settings(&[(1, 1), (2, 2)]));
         let first = request(&mut traffic, 0);
         assert!(first[4].starts_with('{') && first[4].ends_with("}:x"), "{first:?}");
@@ -391,9 +393,13 @@ mod tests {
         for (word, status, asking) in [("ASK", ASK, true), ("MOVED", MOVED, false)] {
             let head = format!("-{word} {slot} 127.0.0.1:2\r\n");
             traffic.response(0, &Response { status, head: head.as_bytes(), body: b"" });
-            let again = request(&mut traffic, 1);
-            assert_eq!((again[0] == "*1", traffic.replies_before()), (asking, u8::from(asking)), "{again:?}");
-            assert!(again.contains(&first[4]), "{again:?}");
+            let redirected = request(&mut traffic, 1);
+            assert_eq!(
+                (redirected[0] == "*1", traffic.replies_before()),
+                (asking, u8::from(asking)),
+                "{redirected:?}"
+            );
+            assert!(redirected.contains(&first[4]), "{redirected:?}");
             // Once.
             assert_eq!((request(&mut traffic, 1)[0].as_str(), traffic.replies_before()), ("*3", 0));
             // As if the command had been sent on the first connection.
@@ -409,14 +415,14 @@ mod tests {
     fn mistakes_in_one_line() {
         let sound = asked("1:1", 1, 1);
         for (asked, expected) in [
-            (Asked { ratio: "1", ..sound }, "`1`"),
-            (Asked { ratio: "0:0", ..sound }, "`0:0`"),
-            (Asked { ratio: "a:b", ..sound }, "`a:b`"),
-            (Asked { data_bytes: 0, ..sound }, "--data-size"),
-            (Asked { key_maximum: 0, ..sound }, "--key-maximum"),
-            (Asked { key: Some("cart"), ..sound }, "`cart`"),
-            (Asked { key: Some("%%"), ..sound }, "`%%`"),
-            (Asked { read_from: Some("moon"), ..sound }, "`moon`"),
+            (CommandFlags { ratio: "1", ..sound }, "`1`"),
+            (CommandFlags { ratio: "0:0", ..sound }, "`0:0`"),
+            (CommandFlags { ratio: "a:b", ..sound }, "`a:b`"),
+            (CommandFlags { data_bytes: 0, ..sound }, "--data-size"),
+            (CommandFlags { key_maximum: 0, ..sound }, "--key-maximum"),
+            (CommandFlags { key: Some("cart"), ..sound }, "`cart`"),
+            (CommandFlags { key: Some("%%"), ..sound }, "`%%`"),
+            (CommandFlags { read_from: Some("moon"), ..sound }, "`moon`"),
         ] {
             let error = Commands::new(&asked).unwrap_err();
             assert!(error.contains(expected) && !error.contains('\n'), "{error}");

@@ -22,7 +22,7 @@ mod login;
 mod reply;
 
 pub use cluster::Node;
-pub(crate) use commands::Asked;
+pub(crate) use commands::CommandFlags;
 pub use commands::{Commands, RedisTraffic};
 pub(crate) use discover::discover;
 pub use login::{Hello, Login};

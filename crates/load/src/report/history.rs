@@ -3,7 +3,7 @@
 use super::error::{Error, Kind};
 use super::files::{read_json, write_json};
 use super::format::moment;
-use super::runs::Run;
+use super::runs::StoredRun;
 use crate::results::Results;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,14 +47,14 @@ fn stamp(unix_ms: u64) -> String {
 ///
 /// # Errors
 /// When a file cannot be read, or contains no run.
-pub fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Error> {
+pub fn read_runs(paths: &[PathBuf]) -> Result<Vec<StoredRun>, Error> {
     let mut runs = Vec::new();
     for path in paths {
         let files = if path.is_dir() { files_of(path)? } else { vec![path.clone()] };
         for path in files {
             let results = read_json(&path)?;
             let name = path.file_name().unwrap_or(path.as_os_str());
-            runs.push(Run { file: name.to_string_lossy().into_owned(), results });
+            runs.push(StoredRun { file: name.to_string_lossy().into_owned(), results });
         }
     }
     runs.sort_by_key(|run| run.results.started_at_ms);

@@ -23,7 +23,7 @@ pub use files::{read_json, write_html, write_json};
 pub use history::{keep, prepare, read_runs};
 pub use live::Screen;
 pub use page::{Extras, page};
-pub use runs::{Run, list, pivot};
+pub use runs::{StoredRun, list, pivot};
 pub use tables::tables;
 pub use threshold::{Checked, Threshold};
 pub use words::{limit_word, model_note, warnings};

@@ -13,14 +13,14 @@ const COMPARED: [&str; 4] = ["Req/Sec", "Latency 50%", "Latency 99%", "Errors"];
 
 /// A run of a history, with its file name.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Run {
+pub struct StoredRun {
     /// The file name, without the folder.
     pub file: String,
     /// The results in the file.
     pub results: Results,
 }
 
-impl Run {
+impl StoredRun {
     /// The run's labels; without labels, its target.
     fn name(&self) -> String {
         let labels = self.results.labels.iter().map(|(name, value)| format!("{name}={value}"));
@@ -35,7 +35,7 @@ impl Run {
 
 /// One row for each run, in the order given. Below each figure stand its difference to the run at
 /// `against`, and whether the difference is more than noise.
-pub fn list(runs: &[Run], against: usize) -> String {
+pub fn list(runs: &[StoredRun], against: usize) -> String {
     let mut table = table(["", "Run", "Req/Sec", "50%", "99%", "Errors"]);
     table.column_mut(1).into_iter().for_each(|column| column.set_cell_alignment(CellAlignment::Left));
     let mut notes = Vec::new();
@@ -88,7 +88,7 @@ fn errors_percent(results: &Results) -> f64 {
 
 /// A table for each figure: a row for each value of one label, a column for each of another, both in the
 /// order in which they first appear. A cell with several runs shows the lowest and the highest value.
-pub fn pivot(runs: &[Run], rows: &str, columns: &str) -> String {
+pub fn pivot(runs: &[StoredRun], rows: &str, columns: &str) -> String {
     let (down, across) = (values(runs, rows), values(runs, columns));
     let mut text = String::new();
     for (name, of, show) in PIVOTED {
@@ -114,7 +114,7 @@ fn table_of(corner: String, across: &[String]) -> Table {
     table
 }
 
-fn values(runs: &[Run], label: &str) -> Vec<String> {
+fn values(runs: &[StoredRun], label: &str) -> Vec<String> {
     let mut values = Vec::new();
     for value in runs.iter().map(|run| run.label(label)) {
         if !values.contains(&value) {
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
     use crate::results::{Requests, Second};
 
-    fn run(size: &str, profile: &str, rate: u64) -> Run {
+    fn run(size: &str, profile: &str, rate: u64) -> StoredRun {
         let labels = [("size".to_owned(), size.to_owned()), ("profile".to_owned(), profile.to_owned())];
         let seconds = (0..10).map(|second| Second { second, completed: rate, ..Second::default() }).collect();
         let requests = Requests { sent: 10 * rate, rate_per_s: rate as f64, ..Requests::default() };
         let mut results =
             Results { labels: labels.into(), seconds, requests, duration_s: 10.0, ..Results::default() };
         results.latency_ms.record(rate * 1_000_000);
-        Run { file: format!("{size}-{profile}.json"), results }
+        StoredRun { file: format!("{size}-{profile}.json"), results }
     }
 
     #[test]

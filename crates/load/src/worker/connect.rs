@@ -103,7 +103,7 @@ impl<T: Traffic> Worker<'_, T> {
     }
 
     /// Closes a connection; the requests on it have failed.
-    pub(super) fn lose(&mut self, place: usize, kind: ErrorKind, now_ns: u64) {
+    pub(super) fn close_failed(&mut self, place: usize, kind: ErrorKind, now_ns: u64) {
         let connection = &mut self.connections[place];
         if connection.state != State::Open {
             return;
@@ -134,7 +134,7 @@ impl<T: Traffic> Worker<'_, T> {
     }
 
     /// Checks the connect timeout of a connection, or reconnects it when its time has come.
-    pub(super) fn look_after(&mut self, place: usize, now: Instant) {
+    pub(super) fn reconnect_or_time_out(&mut self, place: usize, now: Instant) {
         match self.connections[place].state {
             State::Open => {}
             State::Connecting => self.check_connect_timeout(place, now),

@@ -10,7 +10,7 @@ mod connect;
 mod plan;
 mod send;
 
-pub(crate) use plan::Part;
+pub(crate) use plan::WorkerPart;
 
 use crate::connection::{Answer, Connection, HeadReader, State};
 use crate::limits::{CONNECTING_MAX, EVENTS, HEAD_BYTES_MAX, MALFORMED_BYTES_SHOWN, READ_BYTES, SWEEP_NS};
@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Worker<'a, T> {
     settings: &'a Settings,
-    part: Part,
+    part: WorkerPart,
     traffic: &'a mut T,
-    keeps: bool,
+    reads_answers: bool,
     epoll: OwnedFd,
     connections: Vec<Connection>,
     /// Connections with room, in the order in which they got it (open model); connections that did
@@ -60,13 +60,13 @@ pub(crate) struct Worker<'a, T> {
     /// Requests sent after the warm-up.
     sent: u64,
     under_way: usize,
-    gave_up: Option<String>,
+    stop_reason: Option<String>,
 }
 
 impl<'a, T: Traffic> Worker<'a, T> {
     pub fn new(
         settings: &'a Settings,
-        part: Part,
+        part: WorkerPart,
         traffic: &'a mut T,
         sink: Sink,
         stop: &'a AtomicBool,
@@ -84,7 +84,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         let recorder = Recorder::new(settings.pace.model(), traffic.kinds(), part.warmup_ns, sink);
         Ok(Worker {
             settings,
-            keeps: traffic.reads_answers(),
+            reads_answers: traffic.reads_answers(),
             heads: HeadReader::new(traffic.head_parser()),
             traffic,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -103,7 +103,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
             ended_ns: None,
             sent: 0,
             under_way: 0,
-            gave_up: None,
+            stop_reason: None,
             part,
         })
     }
@@ -130,7 +130,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         self.started = started;
         let now_ns = self.now_ns();
         for place in 0..self.connections.len() {
-            self.make_use_of(place, now_ns);
+            self.offer_requests(place, now_ns);
         }
         loop {
             let now_ns = self.now_ns();
@@ -166,7 +166,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
     }
 
     /// A connection has got room for requests.
-    fn make_use_of(&mut self, place: usize, now_ns: u64) {
+    fn offer_requests(&mut self, place: usize, now_ns: u64) {
         if self.arrivals.is_some() { self.list(place) } else { self.refill(place, now_ns) }
     }
 
@@ -174,7 +174,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         if self.ended_ns.is_some() {
             return;
         }
-        let stopped = self.stop.load(Ordering::Relaxed) || self.gave_up.is_some();
+        let stopped = self.stop.load(Ordering::Relaxed) || self.stop_reason.is_some();
         let over = match (self.part.ends_ns, self.part.amount) {
             _ if stopped => true,
             (Some(ends_ns), _) => now_ns >= ends_ns,
@@ -195,7 +195,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
         let none_left = self.settings.on_close == OnClose::Stay
             && self.connections.iter().all(|connection| connection.state == State::Closed);
         let Some(ended_ns) = self.ended_ns else { return none_left };
-        let stopped = self.stop.load(Ordering::Relaxed) || self.gave_up.is_some();
+        let stopped = self.stop.load(Ordering::Relaxed) || self.stop_reason.is_some();
         let answered =
             self.under_way == 0 && self.arrivals.as_ref().is_none_or(|due| due.peek_ns().is_none());
         let grace_ns = u64::try_from(self.settings.grace.as_nanos()).unwrap_or(u64::MAX);
@@ -225,7 +225,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
             State::Connecting => {
                 if self.advance(place) {
                     let now_ns = self.now_ns();
-                    self.make_use_of(place, now_ns);
+                    self.offer_requests(place, now_ns);
                     self.send_due(now_ns);
                 }
                 return;
@@ -248,11 +248,11 @@ impl<'a, T: Traffic> Worker<'a, T> {
         self.buffer = buffer;
         let now_ns = self.now_ns();
         match lost {
-            Some(kind) => self.lose(place, kind, now_ns),
+            Some(kind) => self.close_failed(place, kind, now_ns),
             None if self.connections[place].closing && self.connections[place].pending.is_empty() => {
-                self.lose(place, ErrorKind::ClosedEarly, now_ns);
+                self.close_failed(place, ErrorKind::ClosedEarly, now_ns);
             }
-            None => self.make_use_of(place, now_ns),
+            None => self.offer_requests(place, now_ns),
         }
     }
 
@@ -292,7 +292,7 @@ impl<'a, T: Traffic> Worker<'a, T> {
     fn take_answers(&mut self, place: usize, input: &[u8], now_ns: u64) -> bool {
         let mut at = 0;
         loop {
-            match self.connections[place].next(input, &mut at, &mut self.heads, self.keeps) {
+            match self.connections[place].next(input, &mut at, &mut self.heads, self.reads_answers) {
                 Ok(Some(answer)) => self.take(place, &answer, now_ns),
                 Ok(None) => {
                     self.connections[place].keep(&input[at..]);
@@ -310,8 +310,8 @@ impl<'a, T: Traffic> Worker<'a, T> {
     fn take(&mut self, place: usize, answer: &Answer, now_ns: u64) {
         self.recorder.answered(&answer.pending, answer.head.status, answer.bytes, now_ns);
         self.connections[place].failures = 0;
-        if self.keeps {
-            self.traffic.response(place, &self.connections[place].kept(&answer.head));
+        if self.reads_answers {
+            self.traffic.response(place, &self.connections[place].last_answer(&answer.head));
         }
         self.under_way -= 1;
         self.last_answer_ns = now_ns;
@@ -327,16 +327,16 @@ impl<'a, T: Traffic> Worker<'a, T> {
             let connection = &self.connections[place];
             let waited_ns = connection.pending.front().map(|pending| now_ns.saturating_sub(pending.sent_ns));
             if waited_ns.is_some_and(|waited_ns| waited_ns > timeout_ns) {
-                self.lose(place, ErrorKind::Timeout, now_ns);
+                self.close_failed(place, ErrorKind::Timeout, now_ns);
             }
-            self.look_after(place, now);
+            self.reconnect_or_time_out(place, now);
         }
         if self.recorder.open_now() > 0 {
             self.last_open_ns = now_ns;
         } else if self.ended_ns.is_none() && now_ns > self.last_open_ns.saturating_add(timeout_ns) {
             let why = self.recorder.connect_error().map_or(String::new(), |kind| format!(": {kind}"));
             let seconds = self.settings.timeout.as_secs_f64();
-            self.gave_up = Some(format!("no connection could be made for {seconds} s{why}"));
+            self.stop_reason = Some(format!("no connection could be made for {seconds} s{why}"));
         }
     }
 
@@ -356,10 +356,10 @@ impl<'a, T: Traffic> Worker<'a, T> {
         // With an amount in the closed model, the run lasts until the last answer; otherwise until the
         // planned time.
         let by_amount =
-            self.part.ends_ns.is_none() && self.gave_up.is_none() && !self.stop.load(Ordering::Relaxed);
+            self.part.ends_ns.is_none() && self.stop_reason.is_none() && !self.stop.load(Ordering::Relaxed);
         let sent_until_ns = if by_amount { self.last_answer_ns.max(self.part.warmup_ns) } else { ended_ns };
         let waited_until_ns = self.last_answer_ns.max(sent_until_ns);
-        (self.recorder.finish(sent_until_ns, waited_until_ns, never_sent), self.gave_up)
+        (self.recorder.finish(sent_until_ns, waited_until_ns, never_sent), self.stop_reason)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A worker's part.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct WorkerPart {
     /// Connections from the start.
     pub connections: usize,
     /// The highest number of connections.
@@ -27,7 +27,7 @@ pub(crate) struct Part {
     pub amount_of_schedule: Option<u64>,
 }
 
-impl Part {
+impl WorkerPart {
     /// When the connection at `place` is opened. Without a ramp, all are opened before the start;
     /// the first one always is.
     pub fn opens_ns(&self, place: usize) -> u64 {
@@ -35,7 +35,7 @@ impl Part {
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
-    pub fn new(settings: &Settings, index: usize, of: usize) -> Part {
+    pub fn new(settings: &Settings, index: usize, of: usize) -> WorkerPart {
         let warmup_ns = ns(settings.warmup);
         let mut amount = None;
         let mut amount_of_schedule = None;
@@ -60,7 +60,7 @@ impl Part {
             _ => usize::MAX,
         };
         let ramp_ns = if settings.pace == Pace::Closed { ns(settings.ramp) } else { 0 };
-        Part {
+        WorkerPart {
             ramp_ns,
             connections: part(settings.connections, index, of),
             places,
@@ -87,11 +87,11 @@ mod tests {
     fn parts_add_up() {
         let address = SocketAddr::from(([127, 0, 0, 1], 80));
         let settings = Settings { connections: 10, ..Settings::new(address, Stop::Amount(1001)) };
-        let parts: Vec<_> = (0..3).map(|index| Part::new(&settings, index, 3)).collect();
+        let parts: Vec<_> = (0..3).map(|index| WorkerPart::new(&settings, index, 3)).collect();
         assert_eq!(parts.iter().map(|part| part.connections).collect::<Vec<_>>(), [4, 3, 3]);
         assert_eq!(parts.iter().filter_map(|part| part.amount).sum::<u64>(), 1001);
         let open = Settings { pace: Pace::rate(1000.0), warmup: Duration::from_secs(1), ..settings };
-        let part = Part::new(&open, 1, 3);
+        let part = WorkerPart::new(&open, 1, 3);
         assert_eq!(part.amount_of_schedule, Some(2001));
         assert_eq!(part.ends_ns, Some(2_001_000_000));
         assert_eq!(part.share, Share { first: 1, of: 3 });

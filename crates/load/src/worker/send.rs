@@ -133,7 +133,7 @@ impl<T: Traffic> Worker<'_, T> {
             // Bytes that the server sent before it closed are still to be read; the read then finds
             // the end.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return,
-            Err(error) => return self.lose(place, kind_of(&error, true), now_ns),
+            Err(error) => return self.close_failed(place, kind_of(&error, true), now_ns),
         };
         self.recorder.wrote(count, now_ns);
         let connection = &mut self.connections[place];
@@ -141,7 +141,7 @@ impl<T: Traffic> Worker<'_, T> {
             connection.watched_for_room = !all;
             let flags = if all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
             if let Err(error) = self.watch(place, flags) {
-                self.lose(place, kind_of(&error, true), now_ns);
+                self.close_failed(place, kind_of(&error, true), now_ns);
             }
         }
     }

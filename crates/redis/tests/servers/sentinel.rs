@@ -36,7 +36,7 @@ async fn a_primary_that_stands_still_is_left() {
     let still = client.primaries()[0].address.clone();
     local.pause(&name_of(&local, &still)).unwrap();
     until("another is primary", async || client.primaries()[0].address != still).await;
-    local.cont(&name_of(&local, &still)).unwrap();
+    local.resume_node(&name_of(&local, &still)).unwrap();
     load.progress(500).await;
     let ledger = load.stop().await;
     settle(&link, &ledger).await;

@@ -185,7 +185,7 @@ async fn a_server_that_stands_still_is_waited_for_no_longer_than_agreed() {
     assert_eq!(not_sent.kind(), &Kind::NotSent, "{not_sent}");
     let read = link.read(slot_of(b"k"), get("k")).await.unwrap_err();
     assert_eq!(read.kind(), &Kind::NotSent, "{read}");
-    local.cont("node-1").unwrap();
+    local.resume_node("node-1").unwrap();
     load.progress(200).await;
     let ledger = load.stop().await;
     assert!(!ledger.unknown.is_empty(), "some were on their way when it stopped");

@@ -7,7 +7,7 @@ use crate::auth::Identity;
 use crate::endpoint::invalidation::Dropping;
 use crate::endpoint::waiting_requests::reply_of;
 use crate::problem::Problem;
-use forebay_http::{BodyBroken, BodySource, Filled, Given, Request, Streamed, Upgraded};
+use forebay_http::{BodyBroken, BodySource, Filled, Request, ServiceAnswer, Streamed, Upgraded};
 use forebay_proxy::{Answer, AnswerBody, Error, Fields, Kind, Proxy, RequestBody, Sender, Trust, Upgrade};
 use forebay_terminal::warn;
 use futures_util::StreamExt;
@@ -79,11 +79,11 @@ impl ProxyAction {
         outbound: &mut forebay_proxy::Request,
         protocols: Vec<u8>,
         place: impl Send + Unpin + 'static,
-    ) -> Given {
+    ) -> ServiceAnswer {
         match self.proxy.upgrade(worker, outbound, protocols).await {
             Ok(Upgrade::Taken(mut headers, far)) => {
                 self.strip(&mut headers);
-                Given::Upgraded(Box::new(Upgraded {
+                ServiceAnswer::Upgraded(Box::new(Upgraded {
                     lines: headers.into_lines(),
                     far: Box::pin(far),
                     silence_ms: self.tunnel_silence_ms,
@@ -122,7 +122,7 @@ impl ProxyAction {
         worker: usize,
         outbound: &mut forebay_proxy::Request,
         place: impl Send + Unpin + 'static,
-    ) -> Given {
+    ) -> ServiceAnswer {
         self.given(self.send(worker, outbound).await, place)
     }
 
@@ -134,7 +134,7 @@ impl ProxyAction {
         mut outbound: forebay_proxy::Request,
         dropping: Dropping,
         place: impl Send + Unpin + 'static,
-    ) -> Given {
+    ) -> ServiceAnswer {
         let me = self.clone();
         let writing = tokio::spawn(async move {
             let sent = me.send(worker, &mut outbound).await;
@@ -150,9 +150,9 @@ impl ProxyAction {
     }
 
     /// The answer for the client.
-    fn given(&self, sent: Result<Answer, Error>, place: impl Send + Unpin + 'static) -> Given {
+    fn given(&self, sent: Result<Answer, Error>, place: impl Send + Unpin + 'static) -> ServiceAnswer {
         match sent {
-            Ok(answer) => Given::Streamed(streamed(answer, Vec::new(), place)),
+            Ok(answer) => ServiceAnswer::Streamed(streamed(answer, Vec::new(), place)),
             Err(error) => reply_of(Err(self.failed(&error))).into(),
         }
     }

@@ -5,8 +5,8 @@ use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Eval, Scope, Slots, coerce};
 use crate::endpoint::shape::RowValues;
 use crate::problem::Problem;
-use crate::query_plans::Timed;
-use crate::read_your_writes::Seen;
+use crate::query_plans::StatementTiming;
+use crate::read_your_writes::WriteVisibility;
 use crate::statement_counters::StatementCounters;
 use forebay_database::{Error, Kind, Rows, Statement, Store};
 use forebay_http::Reply;
@@ -37,9 +37,9 @@ pub struct SqlAction {
     pub shows: Shows,
     pub answering: Answering,
     /// Waits until the followed tables show what the statement wrote.
-    pub seen: Seen,
+    pub seen: WriteVisibility,
     /// The durations of its calls.
-    pub timed: Arc<Timed>,
+    pub timed: Arc<StatementTiming>,
     pub counters: Arc<StatementCounters>,
 }
 

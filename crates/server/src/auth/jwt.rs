@@ -57,7 +57,7 @@ impl KeySource {
 }
 
 /// Why a token is not accepted.
-enum Doubt {
+enum TokenRejection {
     /// It names an unknown key, or there are no keys yet.
     UnknownKey,
     Wrong(&'static str),
@@ -72,38 +72,40 @@ impl Jwt {
         };
         match self.judge(token, now_s()) {
             Ok(identity) => Verdict::Known(Arc::new(identity)),
-            Err(Doubt::Wrong(why)) => Verdict::Refused(Refused::Invalid(why)),
-            Err(Doubt::UnknownKey) => self.judge_later(token),
+            Err(TokenRejection::Wrong(why)) => Verdict::Refused(Refused::Invalid(why)),
+            Err(TokenRejection::UnknownKey) => self.judge_later(token),
         }
     }
 
     /// Verifies the token again after the keys are fetched, if a fetch may bring the unknown key.
     fn judge_later(self: &Arc<Self>, token: &[u8]) -> Verdict {
         let KeySource::Url(jwks) = &self.keys else {
-            return Verdict::Refused(self.refused(&Doubt::UnknownKey));
+            return Verdict::Refused(self.refused(&TokenRejection::UnknownKey));
         };
         let Some(place) = jwks.place() else {
-            return Verdict::Refused(self.refused(&Doubt::UnknownKey));
+            return Verdict::Refused(self.refused(&TokenRejection::UnknownKey));
         };
         let (me, jwks, token) = (self.clone(), jwks.clone(), token.to_owned());
         Verdict::Later(Box::pin(async move {
             let _place = place;
             jwks.refresh().await;
-            me.judge(&token, now_s()).map(Arc::new).map_err(|doubt| me.refused(&doubt))
+            me.judge(&token, now_s()).map(Arc::new).map_err(|rejection| me.refused(&rejection))
         }))
     }
 
-    fn refused(&self, doubt: &Doubt) -> Refused {
-        match doubt {
-            Doubt::Wrong(why) => Refused::Invalid(why),
-            Doubt::UnknownKey if self.keys.keys().is_none() => {
+    fn refused(&self, rejection: &TokenRejection) -> Refused {
+        match rejection {
+            TokenRejection::Wrong(why) => Refused::Invalid(why),
+            TokenRejection::UnknownKey if self.keys.keys().is_none() => {
                 Refused::Unavailable("the keys of tokens are not there yet")
             }
-            Doubt::UnknownKey => Refused::Invalid("the token is signed with a key that is not known"),
+            TokenRejection::UnknownKey => {
+                Refused::Invalid("the token is signed with a key that is not known")
+            }
         }
     }
 
-    fn judge(&self, token: &[u8], now_s: f64) -> Result<Identity, Doubt> {
+    fn judge(&self, token: &[u8], now_s: f64) -> Result<Identity, TokenRejection> {
         let (signed, signature) = self.open(token)?;
         let mut parts = signed.split(|byte| *byte == b'.');
         let (head, claims) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -113,9 +115,9 @@ impl Jwt {
     }
 
     /// Splits a token into its signed part and its signature.
-    fn open<'t>(&self, token: &'t [u8]) -> Result<(&'t [u8], Vec<u8>), Doubt> {
+    fn open<'t>(&self, token: &'t [u8]) -> Result<(&'t [u8], Vec<u8>), TokenRejection> {
         if token.len() > TOKEN_BYTES_MAX {
-            return Err(Doubt::Wrong("the token is too long"));
+            return Err(TokenRejection::Wrong("the token is too long"));
         }
         if token.iter().filter(|byte| **byte == b'.').count() != 2 {
             return Err(MALFORMED);
@@ -125,52 +127,54 @@ impl Jwt {
         if signature.is_empty() { Err(MALFORMED) } else { Ok((&token[..dot], signature)) }
     }
 
-    fn check_signature(&self, head: &Members, signed: &[u8], signature: &[u8]) -> Result<(), Doubt> {
+    fn check_signature(&self, head: &Members, signed: &[u8], signature: &[u8]) -> Result<(), TokenRejection> {
         let named = head.get("alg").and_then(Value::as_str);
         let known =
             Algorithm::ALL.iter().find(|(name, _)| Some(*name) == named).map(|(_, algorithm)| *algorithm);
         let algorithm = known.filter(|algorithm| self.algorithms.contains(algorithm));
-        let algorithm =
-            algorithm.ok_or(Doubt::Wrong("the token is signed with another algorithm than is taken here"))?;
+        let algorithm = algorithm
+            .ok_or(TokenRejection::Wrong("the token is signed with another algorithm than is taken here"))?;
         if head.get("crit").is_some() {
-            return Err(Doubt::Wrong("the token has extensions that are not known"));
+            return Err(TokenRejection::Wrong("the token has extensions that are not known"));
         }
         let id = match head.get("kid") {
             None => None,
             Some(Value::String(id)) => Some(id),
             Some(_) => return Err(MALFORMED),
         };
-        let keys = self.keys.keys().ok_or(Doubt::UnknownKey)?;
+        let keys = self.keys.keys().ok_or(TokenRejection::UnknownKey)?;
         let mut candidates = keys
             .iter()
             .filter(|key| key.algorithm() == algorithm)
             .filter(|key| id.is_none() || key.id.is_none() || key.id.as_ref() == id)
             .peekable();
         if candidates.peek().is_none() {
-            return Err(Doubt::UnknownKey);
+            return Err(TokenRejection::UnknownKey);
         }
         match candidates.any(|key| key.signed(signed, signature)) {
             true => Ok(()),
-            false => Err(Doubt::Wrong("the token's signature is wrong")),
+            false => Err(TokenRejection::Wrong("the token's signature is wrong")),
         }
     }
 
-    fn check_claims(&self, claims: Members, now_s: f64) -> Result<Identity, Doubt> {
+    fn check_claims(&self, claims: Members, now_s: f64) -> Result<Identity, TokenRejection> {
         let time = |name: &str| match claims.get(name) {
             None => Ok(None),
             Some(value) => value.as_f64().filter(|time| time.is_finite()).map(Some).ok_or(MALFORMED),
         };
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         match time("exp")? {
-            None => return Err(Doubt::Wrong("the token has no end (exp)")),
-            Some(end) if now_s >= end + self.leeway_s => return Err(Doubt::Wrong("the token has expired")),
+            None => return Err(TokenRejection::Wrong("the token has no end (exp)")),
+            Some(end) if now_s >= end + self.leeway_s => {
+                return Err(TokenRejection::Wrong("the token has expired"));
+            }
             Some(_) => {}
         }
         if time("nbf")?.is_some_and(|begin| now_s + self.leeway_s < begin) {
-            return Err(Doubt::Wrong("the token is not good yet"));
+            return Err(TokenRejection::Wrong("the token is not good yet"));
         }
         if self.issuer.as_deref().is_some_and(|issuer| text("iss") != Some(issuer)) {
-            return Err(Doubt::Wrong("the token is from another issuer"));
+            return Err(TokenRejection::Wrong("the token is from another issuer"));
         }
         let is_for_us = match (&self.audience, claims.get("aud")) {
             (None, None) => true,
@@ -180,7 +184,7 @@ impl Jwt {
             _ => false,
         };
         if !is_for_us {
-            return Err(Doubt::Wrong("the token is for another audience"));
+            return Err(TokenRejection::Wrong("the token is for another audience"));
         }
         let shown = |value: &Value| match value {
             Value::Null => None,
@@ -192,20 +196,20 @@ impl Jwt {
         let claims = claims.0.iter().filter_map(|(name, value)| Some((name.as_str().into(), shown(value)?)));
         Ok(Identity {
             auth: self.name.clone(),
-            subject: subject.ok_or(Doubt::Wrong("the token does not say whose it is"))?,
+            subject: subject.ok_or(TokenRejection::Wrong("the token does not say whose it is"))?,
             claims: claims.collect(),
         })
     }
 }
 
-const MALFORMED: Doubt = Doubt::Wrong("the token is malformed");
+const MALFORMED: TokenRejection = TokenRejection::Wrong("the token is malformed");
 
 fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// The JSON object in a part of a token.
-fn members(part: &[u8]) -> Result<Members, Doubt> {
+fn members(part: &[u8]) -> Result<Members, TokenRejection> {
     let json = BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| MALFORMED)?;
     serde_json::from_slice(&json).map_err(|_| MALFORMED)
 }

@@ -1,7 +1,7 @@
 //! Compiles actions from the config's model.
 
 use super::context::Context;
-use super::params::{Columns, ParamTable, Wanted, literal_value, no_column};
+use super::params::{Columns, ExpectedValue, ParamTable, literal_value, no_column};
 use super::{sql_claims, sql_types};
 use crate::action::generate::{Generate, Target};
 use crate::action::get_many::GetMany;
@@ -105,7 +105,7 @@ impl Compiler<'_, '_> {
 
     fn get_many(&mut self, table: &str, keys: &Expr) -> Result<Action, String> {
         let table = self.table(table)?;
-        let text = Wanted::typed(Type::Text { max_chars: None });
+        let text = ExpectedValue::typed(Type::Text { max_chars: None });
         let keys = (self.params.compile(keys, text, Columns::None)?, name_of(keys, "keys"));
         let answering = self.row_answer(&table, 200)?;
         let counters = counters_of(answering.shape.as_ref(), self.incremented(&table));
@@ -123,7 +123,7 @@ impl Compiler<'_, '_> {
                     return Err(format!("`{column}` is the key, which an update cannot change"));
                 }
                 self.check_fixed(table.schema(), column)?;
-                let wanted = Wanted::typed(table.schema().columns[index].ty).or_null();
+                let wanted = ExpectedValue::typed(table.schema().columns[index].ty).or_null();
                 let eval = self.params.compile(expr, wanted, Columns::None)?;
                 Ok((index, eval, name_of(expr, column)))
             })
@@ -135,7 +135,7 @@ impl Compiler<'_, '_> {
         let table = self.written(table)?;
         let key = self.key(&table, key)?;
         let index = counter_index(table.schema(), column)?;
-        let eval = self.params.compile(by, Wanted::typed(Type::Bigint), Columns::None)?;
+        let eval = self.params.compile(by, ExpectedValue::typed(Type::Bigint), Columns::None)?;
         let by = (eval, name_of(by, column));
         let answering = self.row_answer(&table, 200)?;
         Ok(Action::Increment(Arc::new(Increment { table, key, column: index, by, answering })))
@@ -191,7 +191,8 @@ impl Compiler<'_, '_> {
                 let ty = known.or_else(|| sql_types::infer(sql, name, schemas));
                 let name = sql_claims::name(name);
                 let expr = Expr::Param(name.clone());
-                let eval = self.params.compile(&expr, Wanted { ty, may_be_null: false }, Columns::None)?;
+                let eval =
+                    self.params.compile(&expr, ExpectedValue { ty, may_be_null: false }, Columns::None)?;
                 Ok((eval, ty, name))
             })
             .collect::<Result<Vec<_>, String>>()?;
@@ -203,7 +204,9 @@ impl Compiler<'_, '_> {
         };
         let answering = self.answering(&columns, &columns.clone(), 200)?;
         let store = self.context.store.clone();
-        let seen = crate::read_your_writes::Seen(self.context.following.clone().filter(|_| statement.writes));
+        let seen = crate::read_your_writes::WriteVisibility(
+            self.context.following.clone().filter(|_| statement.writes),
+        );
         let name = format!("{} {}", self.endpoint.method.name(), self.endpoint.route);
         let timed = self.context.plans.add_timed(name, sql);
         let counters = self.context.statements.of(sql);
@@ -234,7 +237,7 @@ impl Compiler<'_, '_> {
                 columns[0].clone_from(column);
                 shown.insert(0, column.clone());
                 let ty = table.schema().columns[index].ty;
-                let eval = self.params.compile(expr, Wanted::typed(ty), Columns::None)?;
+                let eval = self.params.compile(expr, ExpectedValue::typed(ty), Columns::None)?;
                 Some((index, ty, eval, name_of(expr, column)))
             }
             None => None,
@@ -246,8 +249,8 @@ impl Compiler<'_, '_> {
     fn list(&mut self, table: &str, after: &Expr, limit: &Expr) -> Result<Action, String> {
         let table = self.table(table)?;
         let ty = table.schema().key_column().ty;
-        let after_eval = self.params.compile(after, Wanted::typed(ty).or_null(), Columns::None)?;
-        let limit_eval = self.params.compile(limit, Wanted::typed(Type::Bigint), Columns::None)?;
+        let after_eval = self.params.compile(after, ExpectedValue::typed(ty).or_null(), Columns::None)?;
+        let limit_eval = self.params.compile(limit, ExpectedValue::typed(Type::Bigint), Columns::None)?;
         Ok(Action::List(Arc::new(List {
             answering: self.row_answer(&table, 200)?,
             table,
@@ -295,7 +298,7 @@ impl Compiler<'_, '_> {
             Some(table) => Target::Hot(table),
             None => Target::Database(self.context.store.clone(), schema.clone()),
         };
-        let rows_eval = self.params.compile(rows, Wanted::typed(Type::Bigint), Columns::None)?;
+        let rows_eval = self.params.compile(rows, ExpectedValue::typed(Type::Bigint), Columns::None)?;
         let row = row_plan(self.params, schema, values)?;
         let first = first
             .iter()
@@ -346,7 +349,7 @@ impl Compiler<'_, '_> {
 
     fn key(&mut self, table: &HotTable, expr: &Expr) -> Result<KeyOf, String> {
         let column = table.schema().key_column();
-        let eval = self.params.compile(expr, Wanted::typed(column.ty), Columns::None)?;
+        let eval = self.params.compile(expr, ExpectedValue::typed(column.ty), Columns::None)?;
         Ok(KeyOf { eval, ty: column.ty, name: name_of(expr, &column.name) })
     }
 
@@ -369,7 +372,7 @@ impl Compiler<'_, '_> {
         let fields = given
             .iter()
             .map(|(name, expr)| {
-                let wanted = Wanted::ANY.or_null();
+                let wanted = ExpectedValue::ANY.or_null();
                 Ok((name.clone(), self.params.compile(expr, wanted, Columns::Answer(columns))?))
             })
             .collect::<Result<Vec<_>, String>>()?;
@@ -416,7 +419,7 @@ pub fn row_plan(
         let index = column_index(schema, name)?;
         let column = &schema.columns[index];
         let may_be_null = column.nullable || column.fill.is_some();
-        let wanted = Wanted { ty: Some(column.ty), may_be_null };
+        let wanted = ExpectedValue { ty: Some(column.ty), may_be_null };
         let eval = params.compile(expr, wanted, Columns::Own(schema))?;
         sources[index] = ColumnSource::Eval(eval, name_of(expr, name), column.fill.clone());
         order.push(index);

@@ -2,12 +2,12 @@
 
 use super::context::Context;
 use super::identity;
-use super::params::{Columns, ParamTable, Wanted};
+use super::params::{Columns, ExpectedValue, ParamTable};
 use crate::endpoint::cached::{Cached, Tags};
-use crate::endpoint::cached_proxy::{Fronted, PERSONAL};
+use crate::endpoint::cached_proxy::{CachedProxy, PERSONAL};
 use crate::endpoint::eval::Eval;
 use crate::endpoint::invalidation::Drops;
-use crate::endpoint::proxied::Passed;
+use crate::endpoint::proxied::PassThrough;
 use forebay_cache::{Consistency, Heed, Policy, Rules, fingerprint, limits};
 use forebay_config::model::{self, Expr};
 use parking_lot::Mutex;
@@ -69,8 +69,8 @@ pub fn fronted(
     caching: &model::Caching,
     proxy: &model::Proxy,
     cached: Cached,
-    passed: Passed,
-) -> Fronted {
+    passed: PassThrough,
+) -> CachedProxy {
     let model::Proxied { heed, keeps_private, ignore, strip, largest_bytes } = caching.proxied.clone();
     let by_parameter = endpoint.headers.iter().map(|(header, _)| header.clone());
     let vary: Vec<String> = caching.vary.iter().cloned().chain(by_parameter).collect();
@@ -88,7 +88,7 @@ pub fn fronted(
         strip,
         replaces_freshness: caching.max_age_ms.is_some(),
     };
-    Fronted {
+    CachedProxy {
         passed,
         cached: Cached { vary, ..cached },
         policy: Arc::new(policy),
@@ -138,7 +138,7 @@ pub fn life_ms_max(endpoints: &[model::Endpoint]) -> u64 {
 }
 
 fn tags(exprs: &[Expr], params: &mut ParamTable) -> Result<Vec<Eval>, String> {
-    exprs.iter().map(|expr| params.compile(expr, Wanted::ANY, Columns::None)).collect()
+    exprs.iter().map(|expr| params.compile(expr, ExpectedValue::ANY, Columns::None)).collect()
 }
 
 fn rules(endpoint: &model::Endpoint, caching: &model::Caching) -> Rules {

@@ -1,12 +1,12 @@
 //! What an endpoint is compiled against, and the error of a compilation.
 
-use super::keeping::Keeping;
+use super::keeping::CacheContext;
 use super::proxies::Proxies;
 use crate::auth::Auth;
 use crate::endpoint::shared_budgets::SharedBudgets;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{Known, Watched};
+use crate::open::{DatabaseKnowledge, Watched};
 use crate::query_plans::QueryPlans;
 use crate::spans::SpanCounts;
 use crate::statement_counters::Statements;
@@ -42,11 +42,11 @@ pub struct Context<'a> {
     /// The constraints that the database enforces on the hot tables.
     pub enforced: &'a Watched,
     /// What else was read from the database.
-    pub known: &'a Known,
+    pub known: &'a DatabaseKnowledge,
     /// By table: the columns that some endpoint increments.
     pub incremented: HashMap<String, Vec<usize>>,
     /// The response cache, and what it depends on in the config.
-    pub keeping: Keeping<'a>,
+    pub keeping: CacheContext<'a>,
     /// The counters of statements.
     pub statements: &'a Statements,
     /// Visits that redirects could not count.

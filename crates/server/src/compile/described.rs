@@ -4,10 +4,10 @@
 //! Promises the same types and order as compiling the endpoint.
 
 use super::actions::row_plan;
-use super::params::{Columns, ParamTable, Wanted};
+use super::params::{Columns, ExpectedValue, ParamTable};
 use super::{sql_claims, sql_types};
 use crate::endpoint::params::Params;
-use forebay_config::model::{self, Action, Expr, Facts, Shows, Wants};
+use forebay_config::model::{self, Action, ActionFacts, Expr, Shows, ValueRole};
 use forebay_value::{Schema, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,11 +34,11 @@ impl Described<'_> {
         if let Some(fields) = &endpoint.reply.fields {
             let columns = self.columns(endpoint, fields);
             for (_, value) in fields {
-                params.compile(value, Wanted::ANY.or_null(), Columns::Answer(&columns))?;
+                params.compile(value, ExpectedValue::ANY.or_null(), Columns::Answer(&columns))?;
             }
         }
         for name in endpoint.path_params() {
-            params.slot(name, Wanted::ANY);
+            params.slot(name, ExpectedValue::ANY);
         }
         let mut params = params.finish();
         params.skips_body = matches!(endpoint.action, Action::Proxy(_));
@@ -50,34 +50,34 @@ impl Described<'_> {
             Action::Sql(sql) => self.sql(sql, params),
             Action::Redirect(model::Redirect { table, key, .. }) => self.key(table, key, params),
             Action::Generate(model::Generate { table, count, values, .. }) => {
-                params.compile(count, Wanted::typed(Type::Bigint), Columns::None)?;
+                params.compile(count, ExpectedValue::typed(Type::Bigint), Columns::None)?;
                 self.row(table, values, params)
             }
             action => action.facts().map_or(Ok(()), |facts| self.hot(&facts, params)),
         }
     }
 
-    fn hot(&self, facts: &Facts<'_>, params: &mut ParamTable) -> Result<(), String> {
+    fn hot(&self, facts: &ActionFacts<'_>, params: &mut ParamTable) -> Result<(), String> {
         let key = self.schemas.get(facts.table).map(|schema| schema.key_column());
         let mut row = Vec::new();
         for &(wants, value) in &facts.values {
             let (ty, may_be_null) = match wants {
-                Wants::Key => (key.map(|key| key.ty), false),
-                Wants::KeyOrNull => (key.map(|key| key.ty), true),
-                Wants::Column(column) => (self.column(facts.table, column), false),
-                Wants::Change(column) => (self.column(facts.table, column), true),
-                Wants::Whole => (Some(Type::Bigint), false),
-                Wants::Text => (Some(Type::Text { max_chars: None }), false),
-                Wants::NewRow(column) => {
+                ValueRole::Key => (key.map(|key| key.ty), false),
+                ValueRole::KeyOrNull => (key.map(|key| key.ty), true),
+                ValueRole::Column(column) => (self.column(facts.table, column), false),
+                ValueRole::Change(column) => (self.column(facts.table, column), true),
+                ValueRole::Whole => (Some(Type::Bigint), false),
+                ValueRole::Text => (Some(Type::Text { max_chars: None }), false),
+                ValueRole::NewRow(column) => {
                     row.push((column.to_owned(), value.clone()));
                     continue;
                 }
-                Wants::NewKey => {
+                ValueRole::NewKey => {
                     row.extend(key.map(|key| (key.name.clone(), value.clone())));
                     continue;
                 }
             };
-            params.compile(value, Wanted { ty, may_be_null }, Columns::None)?;
+            params.compile(value, ExpectedValue { ty, may_be_null }, Columns::None)?;
         }
         match facts.shows {
             Shows::NewRow => self.row(facts.table, &row, params),
@@ -87,7 +87,7 @@ impl Described<'_> {
 
     fn key(&self, table: &str, key: &Expr, params: &mut ParamTable) -> Result<(), String> {
         let ty = self.schemas.get(table).map(|schema| schema.key_column().ty);
-        params.compile(key, Wanted { ty, may_be_null: false }, Columns::None).map(drop)
+        params.compile(key, ExpectedValue { ty, may_be_null: false }, Columns::None).map(drop)
     }
 
     fn row(&self, table: &str, values: &[(String, Expr)], params: &mut ParamTable) -> Result<(), String> {
@@ -98,7 +98,7 @@ impl Described<'_> {
         let sql = sql_claims::plain(sql.statements.in_dialect(self.dialect).unwrap_or_default());
         for name in sql_types::params(&sql) {
             let ty = sql_types::infer(&sql, name, self.schemas.values().map(Arc::as_ref));
-            params.slot(&sql_claims::name(name), Wanted { ty, may_be_null: false });
+            params.slot(&sql_claims::name(name), ExpectedValue { ty, may_be_null: false });
         }
         Ok(())
     }

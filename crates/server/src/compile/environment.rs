@@ -1,13 +1,13 @@
 //! What endpoints are compiled against. It lives as long as the server: it is used at the start and for each
 //! reloaded config.
 
-use super::{CompileError, Context, Keeping, Proxies, compile, incremented_columns};
+use super::{CacheContext, CompileError, Context, Proxies, compile, incremented_columns};
 use crate::auth::Auth;
 use crate::conditions::Notices;
 use crate::endpoint::shared_budgets::SharedBudgets;
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{Known, Watched};
+use crate::open::{DatabaseKnowledge, Watched};
 use crate::problem::Problem;
 use crate::query_plans::QueryPlans;
 use crate::schedule::Schedule;
@@ -29,7 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 /// What endpoints are compiled against. No part of it depends on the endpoints.
-pub struct Ground {
+pub struct CompileEnvironment {
     /// The database.
     pub store: Store,
     /// Every table of the config, by name.
@@ -49,7 +49,7 @@ pub struct Ground {
     /// The constraints that the database enforced on the hot tables at the start.
     pub enforced: Watched,
     /// What else was read from the database.
-    pub known: Arc<Known>,
+    pub known: Arc<DatabaseKnowledge>,
     /// The counters of statements.
     pub statements: Statements,
     /// Visits that redirects could not count.
@@ -72,7 +72,7 @@ pub struct Ground {
     pub plans: QueryPlans,
 }
 
-impl Ground {
+impl CompileEnvironment {
     /// Compiles the routes of a config.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Ground {
             handlers: &self.handlers,
             jobs: &self.jobs,
             runtime: &self.runtime,
-            keeping: Keeping::new(config, &self.cache),
+            keeping: CacheContext::new(config, &self.cache),
             enforced: &self.enforced,
             known: &self.known,
             incremented: incremented_columns(&config.endpoints, &self.schemas),
@@ -140,7 +140,7 @@ impl Ground {
     /// Compiles the scheduled jobs.
     ///
     /// # Errors
-    /// As [`Ground::routes`].
+    /// As [`CompileEnvironment::routes`].
     pub async fn schedule(&self, config: &Config) -> Result<Schedule, StartError> {
         let (store, dialect) = (&self.store, config.database.dialect());
         let following = self.following.as_ref();

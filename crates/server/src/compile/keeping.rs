@@ -5,7 +5,7 @@ use forebay_cache::Cache;
 use forebay_config::model::{self, Config};
 
 /// The response cache, and what of the config it depends on.
-pub struct Keeping<'a> {
+pub struct CacheContext<'a> {
     pub(super) cache: &'a Cache<Problem>,
     /// The database's identity: answers from one database are never served for another.
     pub(super) database: String,
@@ -13,13 +13,13 @@ pub struct Keeping<'a> {
     pub(super) is_strict: bool,
 }
 
-impl<'a> Keeping<'a> {
+impl<'a> CacheContext<'a> {
     /// For the endpoints of this config.
-    pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> Keeping<'a> {
+    pub fn new(config: &'a Config, cache: &'a Cache<Problem>) -> CacheContext<'a> {
         let cached = config.endpoints.iter().filter_map(|endpoint| endpoint.cache.as_ref());
         let is_strict =
             cached.map(|caching| caching.consistency).any(|level| level == model::Consistency::Strict);
-        Keeping { cache, database: database_identity(&config.database.url), is_strict }
+        CacheContext { cache, database: database_identity(&config.database.url), is_strict }
     }
 }
 

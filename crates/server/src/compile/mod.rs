@@ -21,11 +21,11 @@ mod sql_types;
 mod words;
 
 use crate::auth::Auth;
-use crate::endpoint::guard::{From, Guard, Identified, Place, Secret};
+use crate::endpoint::guard::{From, Guard, Identified, Secret, SecretPlace};
 use crate::endpoint::intake::Intake;
 use crate::endpoint::params::Source;
 use crate::endpoint::rate::{Per, Rate};
-use crate::endpoint::waiting_requests::Waiting;
+use crate::endpoint::waiting_requests::WaitingRequests;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::openapi;
 use crate::request_log::RequestLog;
@@ -41,8 +41,8 @@ use std::time::Duration;
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
 pub use context::{CompileError, Context};
-pub use environment::{Ground, in_file};
-pub use keeping::Keeping;
+pub use environment::{CompileEnvironment, in_file};
+pub use keeping::CacheContext;
 pub use params::ParamTable;
 pub use proxies::Proxies;
 pub use row_invalidation::changes;
@@ -104,7 +104,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     };
     let mut params = params.finish();
     // The body of a passed-on request is not parsed here.
-    params.skips_body = matches!(mode, Mode::Passed(_) | Mode::Fronted(_));
+    params.skips_body = matches!(mode, Mode::PassThrough(_) | Mode::CachedProxy(_));
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
     }
@@ -123,7 +123,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         intake: Intake {
             params,
             body_bytes_max: context.config.server.limits.body_bytes,
-            waiting: Waiting::new(
+            waiting: WaitingRequests::new(
                 Duration::from_millis(endpoint.timeout_ms),
                 // A strict write waits for the database: a timeout means that the database is late.
                 if context.config.has_strict_write(endpoint) { 503 } else { 504 },
@@ -191,8 +191,8 @@ fn vary(guard: &Guard) -> Vec<u8> {
 fn compile_secret(guard: &model::Secret) -> Secret {
     Secret {
         place: match &guard.place {
-            model::Place::Query(name) => Place::Query(name.clone()),
-            model::Place::Header(name) => Place::Header(name.clone()),
+            model::Place::Query(name) => SecretPlace::Query(name.clone()),
+            model::Place::Header(name) => SecretPlace::Header(name.clone()),
         },
         secret: guard.secret.clone(),
         from: match guard.from {

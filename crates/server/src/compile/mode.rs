@@ -8,7 +8,7 @@ use crate::action::Action;
 use crate::endpoint::Mode;
 use crate::endpoint::cached::CachedAction;
 use crate::endpoint::files::Files;
-use crate::endpoint::proxied::Passed;
+use crate::endpoint::proxied::PassThrough;
 use crate::endpoint::validated::Form;
 use forebay_config::model::{self, Method};
 use std::sync::Arc;
@@ -61,11 +61,11 @@ fn proxied(
         (Duration::from_millis(endpoint.timeout_ms), answer_headers::names(&endpoint.answer_headers));
     let action = context.proxies.action(proxy, timeout, &context.config.log, set_here)?;
     let cached = caching::cached(endpoint, params, context)?;
-    let passed = Passed { proxy: action, drops: caching::drops(endpoint, params, context)? };
+    let passed = PassThrough { proxy: action, drops: caching::drops(endpoint, params, context)? };
     Ok(match (cached, &endpoint.cache) {
         (Some(cached), Some(caching)) => {
-            Mode::Fronted(caching::fronted(endpoint, caching, proxy, cached, passed))
+            Mode::CachedProxy(caching::fronted(endpoint, caching, proxy, cached, passed))
         }
-        _ => Mode::Passed(passed),
+        _ => Mode::PassThrough(passed),
     })
 }

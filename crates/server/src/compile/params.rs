@@ -24,25 +24,25 @@ struct Entry {
 
 /// What the place where an expression stands says of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct ExpectedValue {
     /// The type, where it is known.
     pub ty: Option<Type>,
     /// Whether null will do.
     pub may_be_null: bool,
 }
 
-impl Wanted {
+impl ExpectedValue {
     /// Any type, not null.
-    pub const ANY: Wanted = Wanted { ty: None, may_be_null: false };
+    pub const ANY: ExpectedValue = ExpectedValue { ty: None, may_be_null: false };
 
     /// This type, not null.
-    pub fn typed(ty: Type) -> Wanted {
-        Wanted { ty: Some(ty), may_be_null: false }
+    pub fn typed(ty: Type) -> ExpectedValue {
+        ExpectedValue { ty: Some(ty), may_be_null: false }
     }
 
     /// The same, null will do.
-    pub fn or_null(self) -> Wanted {
-        Wanted { may_be_null: true, ..self }
+    pub fn or_null(self) -> ExpectedValue {
+        ExpectedValue { may_be_null: true, ..self }
     }
 }
 
@@ -95,13 +95,13 @@ impl ParamTable {
     fn declare(&mut self, param: &model::Param) -> Result<(), String> {
         let (source, given, missing) = match &param.kind {
             model::ParamKind::Computed(expr) => {
-                let eval = self.compile(expr, Wanted::ANY.or_null(), Columns::None)?;
+                let eval = self.compile(expr, ExpectedValue::ANY.or_null(), Columns::None)?;
                 (Source::Computed(eval), None, Missing::Null)
             }
             model::ParamKind::Given { ty, default, optional } => {
                 let missing = match default {
                     Some(expr) => {
-                        let wanted = Wanted { ty: ty.map(|ty| ty.ty), may_be_null: true };
+                        let wanted = ExpectedValue { ty: ty.map(|ty| ty.ty), may_be_null: true };
                         Missing::Default(self.compile(expr, wanted, Columns::None)?)
                     }
                     None if *optional => Missing::Null,
@@ -147,7 +147,7 @@ impl ParamTable {
     }
 
     /// The slot of `$name`, used where `wanted` says; one that is not declared is made by its first use.
-    pub fn slot(&mut self, name: &str, wanted: Wanted) -> usize {
+    pub fn slot(&mut self, name: &str, wanted: ExpectedValue) -> usize {
         let slot = self.entries.iter().position(|entry| entry.plan.name == name).unwrap_or_else(|| {
             let source = self.source(name);
             let missing = if wanted.may_be_null { Missing::Null } else { Missing::Refuse };
@@ -195,7 +195,12 @@ impl ParamTable {
     }
 
     /// Compiles an expression.
-    pub fn compile(&mut self, expr: &Expr, wanted: Wanted, columns: Columns<'_>) -> Result<Eval, String> {
+    pub fn compile(
+        &mut self,
+        expr: &Expr,
+        wanted: ExpectedValue,
+        columns: Columns<'_>,
+    ) -> Result<Eval, String> {
         Ok(match expr {
             Expr::Param(name) => match columns {
                 Columns::Answer(names) if names.contains(name) => {
@@ -226,7 +231,7 @@ impl ParamTable {
             Expr::Template(parts) => {
                 let compile_part = |part: &Part| match part {
                     Part::Text(text) => Ok(Eval::Const(Value::Text(text.as_str().into()))),
-                    Part::Expr(expr) => self.compile(expr, Wanted::ANY, columns),
+                    Part::Expr(expr) => self.compile(expr, ExpectedValue::ANY, columns),
                 };
                 Eval::Template(parts.iter().map(compile_part).collect::<Result<_, _>>()?)
             }
@@ -250,7 +255,7 @@ impl ParamTable {
             Function::Uuid7 => Eval::Uuid7,
             Function::Now => match args {
                 [seconds] => {
-                    let wanted = Wanted::typed(Type::Bigint).or_null();
+                    let wanted = ExpectedValue::typed(Type::Bigint).or_null();
                     let name = if let Expr::Param(name) = seconds { name.as_str() } else { "now" };
                     Eval::NowIn(Box::new(self.compile(seconds, wanted, columns)?), name.to_owned())
                 }
@@ -263,7 +268,7 @@ impl ParamTable {
                     Expr::Param(name) => Some(name.clone()),
                     _ => None,
                 });
-                let wanted = Wanted::typed(Type::Bigint);
+                let wanted = ExpectedValue::typed(Type::Bigint);
                 Eval::RandomInt(
                     Box::new(self.compile(&args[0], wanted, columns)?),
                     Box::new(self.compile(&args[1], wanted, columns)?),
@@ -271,16 +276,16 @@ impl ParamTable {
                 )
             }
             Function::OneOf => {
-                let choices = args.iter().map(|arg| self.compile(arg, Wanted::ANY, columns));
+                let choices = args.iter().map(|arg| self.compile(arg, ExpectedValue::ANY, columns));
                 Eval::OneOf(choices.collect::<Result<_, _>>()?)
             }
             Function::Given => match args.first() {
-                Some(Expr::Param(name)) => Eval::Given(self.slot(name, Wanted::ANY.or_null())),
+                Some(Expr::Param(name)) => Eval::Given(self.slot(name, ExpectedValue::ANY.or_null())),
                 _ => return Err("given() takes a parameter".into()),
             },
             Function::BaseUrl => Eval::Slot(self.base_url()),
             Function::Sha256 => {
-                Eval::Sha256(Box::new(self.compile(&args[0], Wanted::typed(Type::TEXT), columns)?))
+                Eval::Sha256(Box::new(self.compile(&args[0], ExpectedValue::typed(Type::TEXT), columns)?))
             }
         })
     }

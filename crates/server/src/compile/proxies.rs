@@ -14,10 +14,10 @@ use tokio::runtime::Handle;
 /// All proxies of a server, each until no endpoint and no request uses it any more.
 pub struct Proxies {
     workers: usize,
-    all: Mutex<Vec<Known>>,
+    all: Mutex<Vec<PooledProxy>>,
 }
 
-struct Known {
+struct PooledProxy {
     proxy: Weak<Proxy>,
     is_watched: bool,
 }
@@ -75,7 +75,7 @@ impl Proxies {
             None => {
                 let made = Proxy::new(settings, self.workers);
                 let proxy = Arc::new(made.map_err(|error| format!("proxy: {error}"))?);
-                all.push(Known { proxy: Arc::downgrade(&proxy), is_watched: false });
+                all.push(PooledProxy { proxy: Arc::downgrade(&proxy), is_watched: false });
                 proxy
             }
         };

@@ -2,7 +2,7 @@
 
 use super::caching::CachedRoutes;
 use super::context::CompileError;
-use super::params::{Columns, ParamTable, Wanted};
+use super::params::{Columns, ExpectedValue, ParamTable};
 use crate::problem::Problem;
 use crate::row_invalidation::{Changes, TableTags};
 use forebay_cache::Cache;
@@ -23,7 +23,7 @@ pub fn changes(
     let (mut tables, mut errors) = (HashMap::new(), Vec::new());
     for table in config.tables.iter().filter(|table| !table.invalidates.is_empty()) {
         let schema = &schemas[&table.name];
-        let compile = |tag| ParamTable::empty().compile(tag, Wanted::ANY, Columns::Own(schema));
+        let compile = |tag| ParamTable::empty().compile(tag, ExpectedValue::ANY, Columns::Own(schema));
         match table.invalidates.iter().map(compile).collect::<Result<Vec<_>, _>>() {
             Ok(tags) => {
                 tables.insert(table.name.clone(), TableTags::new(schema.clone(), tags));

@@ -9,7 +9,7 @@ use super::intake::Intake;
 use super::matched_request::Matched;
 use super::params::Source;
 use super::validated::Form;
-use super::waiting_requests::{Waiting, reply_of, within};
+use super::waiting_requests::{WaitingRequests, reply_of, within};
 use crate::action::{Action, run_until_answered};
 use crate::auth::Identity;
 use crate::problem::Problem;
@@ -119,7 +119,7 @@ impl CachedAction {
     /// Waits for a fill.
     fn wait(
         &self,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitingRequests>,
         slots: Arc<Slots>,
         key: &[u8],
         conditions: Conditions<'_>,
@@ -132,7 +132,7 @@ impl CachedAction {
         let (cache, conditions) = (cache.clone(), conditions.into_owned());
         Ok(Outcome::Later(Box::pin(async move {
             let _place = place;
-            let reply = match within(patience(timeout), landing).await {
+            let reply = match within(fill_wait_timeout(timeout), landing).await {
                 Ok(Landed::Entry(entry)) => Ok(entry.reply(&conditions, cache.now_ms())),
                 Ok(Landed::Own(filled)) => Ok(filled.into_reply()),
                 Ok(Landed::NotShared) => produce(again.0, again.1, timeout).await.map(Filled::into_reply),
@@ -146,7 +146,7 @@ impl CachedAction {
     /// Answers without the cache.
     fn bypass(
         &self,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitingRequests>,
         slots: Arc<Slots>,
         conditions: Conditions<'_>,
     ) -> Result<Outcome, Problem> {
@@ -220,7 +220,7 @@ impl Cached {
 
 /// How long a request waits for a fill. The fill itself may take `timeout`; the rest lets it report to the
 /// waiting requests, perhaps with a stale answer.
-pub(super) fn patience(timeout: Duration) -> Duration {
+pub(super) fn fill_wait_timeout(timeout: Duration) -> Duration {
     timeout + Duration::from_millis(limits::SHARED_TIMEOUT_MS)
 }
 

@@ -7,18 +7,18 @@
 //! not shared: each client's own request is passed on instead. A request that carries credentials, a Range or
 //! a body is passed on without the cache.
 
-use super::cached::{Cached, begin_part, end_part, patience};
+use super::cached::{Cached, begin_part, end_part, fill_wait_timeout};
 use super::intake::Intake;
 use super::invalidation::path_tag;
 use super::matched_request::Matched;
-use super::proxied::Passed;
+use super::proxied::PassThrough;
 use super::waiting_requests::{WaitingPlace, reply_of, within};
 use crate::action::proxy::{name_user, streamed};
 use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::auth::Identity;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
-use forebay_http::{Answer, Given, Method, Outcome, Request};
+use forebay_http::{Answer, Method, Outcome, Request, ServiceAnswer};
 use forebay_proxy::{Fields, RequestBody, Sender};
 use http::uri::PathAndQuery;
 use std::cell::RefCell;
@@ -29,9 +29,9 @@ use tokio::sync::oneshot;
 pub const PERSONAL: [&str; 3] = ["Authorization", "Cookie", "Range"];
 
 /// How the answers of one endpoint's upstream are cached.
-pub struct Fronted {
+pub struct CachedProxy {
     /// How requests that the cache does not answer are passed on.
-    pub passed: Passed,
+    pub passed: PassThrough,
     /// The cache, the lifetimes, the headers of `vary`, and the tags.
     pub cached: Cached,
     /// Which answers may be cached.
@@ -62,7 +62,7 @@ struct Question<'a> {
     key: &'a [u8],
 }
 
-impl Fronted {
+impl CachedProxy {
     /// Answers a request of this endpoint.
     pub fn call(
         &self,
@@ -164,13 +164,15 @@ impl Fronted {
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
-        let timeout = patience(question.intake.waiting.timeout);
+        let timeout = fill_wait_timeout(question.intake.waiting.timeout);
         Ok(Outcome::Streamed(Box::pin(async move {
             let problem = match within(timeout, landing).await {
                 Ok(Landed::Entry(entry)) => return entry.reply(&conditions, cache.now_ms()).into(),
                 Ok(Landed::Own(_) | Landed::NotShared) => {
                     return match handed.try_recv() {
-                        Ok(TooLong { answer, begun }) => Given::Streamed(streamed(answer, begun, place)),
+                        Ok(TooLong { answer, begun }) => {
+                            ServiceAnswer::Streamed(streamed(answer, begun, place))
+                        }
                         Err(_) => proxy.pass(worker, &mut own, place).await,
                     };
                 }

@@ -36,7 +36,7 @@ pub struct Identified {
 #[derive(Debug, Clone)]
 pub struct Secret {
     /// Where the request carries the secret.
-    pub place: Place,
+    pub place: SecretPlace,
     /// The secret; empty: no request passes.
     pub secret: String,
     /// Which requests the guard applies to.
@@ -47,7 +47,7 @@ pub struct Secret {
 
 /// Where a request carries a secret.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum SecretPlace {
     /// A query parameter.
     Query(String),
     /// A header field.
@@ -193,9 +193,11 @@ impl Secret {
             return Ok(());
         }
         let passes = match &self.place {
-            Place::Query(name) => find_query(request.query(), name)?
+            SecretPlace::Query(name) => find_query(request.query(), name)?
                 .is_some_and(|given| is_same(&self.secret, given.as_bytes())),
-            Place::Header(name) => request.header(name).is_some_and(|given| is_same(&self.secret, given)),
+            SecretPlace::Header(name) => {
+                request.header(name).is_some_and(|given| is_same(&self.secret, given))
+            }
         };
         if passes { Ok(()) } else { Err(self.refusal()) }
     }

@@ -8,7 +8,7 @@ use super::matched_request::Matched;
 use super::waiting_requests::{reply_of, within};
 use crate::auth::{Auth, Identity, Judging};
 use crate::problem::Problem;
-use forebay_http::{Answer, Given, Outcome, OwnedRequest, Reply, Request, detached};
+use forebay_http::{Answer, Outcome, OwnedRequest, Reply, Request, ServiceAnswer, detached};
 use std::sync::Arc;
 
 /// The guards that a request must satisfy: the guard of its endpoint, and the guard of the endpoint that an
@@ -106,7 +106,7 @@ impl<E: Enter> Guards<E> {
         request: &OwnedRequest,
         path: &[(String, String)],
         identity: Option<&Identity>,
-    ) -> impl Future<Output = Given> + Send + use<E> {
+    ) -> impl Future<Output = ServiceAnswer> + Send + use<E> {
         let path: Vec<_> = path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let matched = Matched { path: &path, identity };
         let (outcome, written) = detached(|answer| {
@@ -130,7 +130,7 @@ pub fn written_or(result: Result<Outcome, Problem>, answer: &mut Answer<'_>) -> 
 }
 
 /// The answer to a request that was held: the written one, or the one that comes later.
-pub async fn settled(outcome: Outcome, written: Option<Reply>) -> Given {
+pub async fn settled(outcome: Outcome, written: Option<Reply>) -> ServiceAnswer {
     match (outcome, written) {
         (Outcome::Done, Some(reply)) => reply.into(),
         (Outcome::Done, None) => reply_of(Err(Problem::new(500, "the handler gave no answer"))).into(),

@@ -2,7 +2,7 @@
 //! requests.
 
 use super::params::Params;
-use super::waiting_requests::Waiting;
+use super::waiting_requests::WaitingRequests;
 use std::sync::Arc;
 
 /// What an endpoint needs to accept requests.
@@ -12,5 +12,5 @@ pub struct Intake {
     /// The largest decoded size of a body with a content coding, in bytes.
     pub body_bytes_max: usize,
     /// The requests that wait for this endpoint.
-    pub waiting: Arc<Waiting>,
+    pub waiting: Arc<WaitingRequests>,
 }

@@ -8,7 +8,7 @@ use super::eval::Slots;
 use super::intake::Intake;
 use super::matched_request::Matched;
 use super::run::{finish, run_owned};
-use super::waiting_requests::Waiting;
+use super::waiting_requests::WaitingRequests;
 use crate::action::{Action, Pending};
 use crate::problem::Problem;
 use forebay_cache::{Cache, limits};
@@ -34,7 +34,7 @@ impl Drops {
     /// Answers a request of this endpoint.
     pub fn call(
         &self,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitingRequests>,
         action: &Arc<Action>,
         slots: Arc<Slots>,
         answer: &mut Answer<'_>,
@@ -76,7 +76,7 @@ impl Drops {
 
     fn wait(
         &self,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitingRequests>,
         action: &Arc<Action>,
         slots: Arc<Slots>,
         pending: Pending,

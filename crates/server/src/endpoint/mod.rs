@@ -30,17 +30,17 @@ use crate::handler::{Call, Handler};
 use crate::problem::Problem;
 use answer_headers::AnswerHeaders;
 use cached::CachedAction;
-use cached_proxy::Fronted;
+use cached_proxy::CachedProxy;
 use coded::{coding_of, decoded};
 use eval::Slots;
 use files::Files;
-use forebay_http::{Answer, Given, Head, Method, Outcome, OwnedRequest, Request, detached};
+use forebay_http::{Answer, Head, Method, Outcome, OwnedRequest, Request, ServiceAnswer, detached};
 use guard::{Checked, Guard, Judged};
 use guarded_requests::{Enter, Guards, note_subject, settled, written_or};
 use intake::Intake;
 use invalidation::Drops;
 use matched_request::Matched;
-use proxied::Passed;
+use proxied::PassThrough;
 use rate::Rate;
 use run::finish;
 use std::cell::Cell;
@@ -72,9 +72,9 @@ pub enum Mode {
     /// Calls a Rust function, which reads the request itself.
     Handler(Arc<dyn Handler>),
     /// Passes the request on to an upstream.
-    Passed(Passed),
+    PassThrough(PassThrough),
     /// Answers from the cache when possible, else passes the request on to an upstream.
-    Fronted(Fronted),
+    CachedProxy(CachedProxy),
     /// Answers from the cache when possible, else runs an action.
     Cached(CachedAction),
     /// Runs an action that writes, and drops cached answers of the older state.
@@ -116,11 +116,11 @@ fn respond_constant(head: &Head, body: &[u8], answer: &mut Answer<'_>) -> Outcom
     Outcome::Done
 }
 
-fn add_lines(given: &mut Given, lines: &[u8]) {
+fn add_lines(given: &mut ServiceAnswer, lines: &[u8]) {
     match given {
-        Given::Whole(reply) => reply.extra.extend_from_slice(lines),
-        Given::Streamed(streamed) => streamed.lines.extend_from_slice(lines),
-        Given::Upgraded(upgraded) => upgraded.lines.extend_from_slice(lines),
+        ServiceAnswer::Whole(reply) => reply.extra.extend_from_slice(lines),
+        ServiceAnswer::Streamed(streamed) => streamed.lines.extend_from_slice(lines),
+        ServiceAnswer::Upgraded(upgraded) => upgraded.lines.extend_from_slice(lines),
     }
 }
 
@@ -245,7 +245,7 @@ impl Endpoint {
         kept: &OwnedRequest,
         path: &[(String, String)],
         identity: Option<&Identity>,
-    ) -> impl Future<Output = Given> + Send + use<> {
+    ) -> impl Future<Output = ServiceAnswer> + Send + use<> {
         let path: Vec<_> = path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let matched = Matched { path: &path, identity };
         let (outcome, written) = detached(|answer| {
@@ -343,8 +343,8 @@ impl Endpoint {
                 handler.call(&Call::new(request, matched), answer).map(|()| Outcome::Done)
             }
             Mode::Files(files) => files.call(&self.intake, request, matched),
-            Mode::Passed(passed) => passed.call(&self.intake, request, matched),
-            Mode::Fronted(fronted) => fronted.call(&self.intake, request, matched, answer),
+            Mode::PassThrough(passed) => passed.call(&self.intake, request, matched),
+            Mode::CachedProxy(fronted) => fronted.call(&self.intake, request, matched, answer),
         }
     }
 

@@ -10,14 +10,14 @@ use forebay_proxy::Proxy;
 use std::sync::Arc;
 
 /// How requests are passed on.
-pub struct Passed {
+pub struct PassThrough {
     /// The upstream, and how it is called.
     pub proxy: Arc<ProxyAction>,
     /// What requests that may write drop from the cache.
     pub drops: Option<Drops>,
 }
 
-impl Passed {
+impl PassThrough {
     /// Passes a request on. Its place is released when the answer's body has ended.
     pub fn call(
         &self,

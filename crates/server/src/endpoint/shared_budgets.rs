@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 static TAKE: Script = Script::new("rate_take", include_str!("take_shared.lua"));
 
 /// How long connecting and probing may take.
-const PATIENCE_MS: u64 = 1_000;
+const PROBE_TIMEOUT_MS: u64 = 1_000;
 
 /// The budgets that all servers count together.
 pub struct SharedBudgets {
@@ -59,9 +59,9 @@ impl SharedBudgets {
 
     async fn connect(&self) -> Result<(), String> {
         let options = Options {
-            connect_timeout_ms: PATIENCE_MS,
-            response_timeout_ms: PATIENCE_MS,
-            wait_timeout_ms: PATIENCE_MS / 2,
+            connect_timeout_ms: PROBE_TIMEOUT_MS,
+            response_timeout_ms: PROBE_TIMEOUT_MS,
+            wait_timeout_ms: PROBE_TIMEOUT_MS / 2,
             ..Options::default()
         };
         let client = Client::connect(&self.url, options).await.map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ impl SharedBudgets {
         if !self.is_away.swap(true, Relaxed) {
             *unanswered = key;
             let why = format!("each server counts the rates that are `shared` for itself: {why}");
-            self.notices.set(State::RatesApart, Some(why));
+            self.notices.set(State::RatesNotShared, Some(why));
         }
     }
 
@@ -108,7 +108,10 @@ impl SharedBudgets {
         let key = self.unanswered.lock().clone();
         let mut get = Command::new();
         get.arg("GET").arg(&key);
-        matches!(timeout(Duration::from_millis(PATIENCE_MS), link.read(slot_of(&key), get)).await, Ok(Ok(_)))
+        matches!(
+            timeout(Duration::from_millis(PROBE_TIMEOUT_MS), link.read(slot_of(&key), get)).await,
+            Ok(Ok(_))
+        )
     }
 }
 
@@ -126,7 +129,7 @@ async fn return_when_answered(budgets: Weak<SharedBudgets>) {
         let Some(budgets) = budgets.upgrade() else { return };
         if budgets.is_away.load(Relaxed) && budgets.probe(&mut link).await {
             let _unanswered = budgets.unanswered.lock();
-            budgets.notices.set(State::RatesApart, None);
+            budgets.notices.set(State::RatesNotShared, None);
             budgets.is_away.store(false, Relaxed);
         }
     }

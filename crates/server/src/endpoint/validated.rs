@@ -3,7 +3,7 @@
 use super::answer_sink::OwnedOut;
 use super::eval::Slots;
 use super::run::finish;
-use super::waiting_requests::Waiting;
+use super::waiting_requests::WaitingRequests;
 use crate::action::Action;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, encode, etag};
@@ -23,7 +23,7 @@ impl Form {
     /// Answers a request with an action, in this form.
     pub(super) fn call(
         self,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitingRequests>,
         action: &Arc<Action>,
         request: &Request<'_>,
         slots: Arc<Slots>,

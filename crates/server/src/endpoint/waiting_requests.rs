@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The waiting requests of one endpoint.
-pub struct Waiting {
+pub struct WaitingRequests {
     /// The longest time that a request may wait.
     pub timeout: Duration,
     /// The status of the answer to a request that waited that long.
@@ -21,10 +21,10 @@ pub struct Waiting {
     taken: AtomicUsize,
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Starts with no waiting request.
-    pub fn new(timeout: Duration, late_status: u16, places_max: usize) -> Arc<Waiting> {
-        Arc::new(Waiting { timeout, late_status, places_max, taken: AtomicUsize::new(0) })
+    pub fn new(timeout: Duration, late_status: u16, places_max: usize) -> Arc<WaitingRequests> {
+        Arc::new(WaitingRequests { timeout, late_status, places_max, taken: AtomicUsize::new(0) })
     }
 
     /// The number of waiting requests.
@@ -45,7 +45,7 @@ impl Waiting {
 }
 
 /// The place of one waiting request; released when dropped.
-pub struct WaitingPlace(Arc<Waiting>);
+pub struct WaitingPlace(Arc<WaitingRequests>);
 
 impl WaitingPlace {
     /// The result of `work` as an answer; a timeout becomes a problem with the endpoint's late status.

@@ -1,7 +1,7 @@
 //! The constraints that the database enforces on the hot tables: read at the start and every few seconds,
 //! used to validate requests, and listed as far as only the database can check them.
 
-use super::known::Known;
+use super::known::DatabaseKnowledge;
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
@@ -35,7 +35,7 @@ impl Watched {
     pub(super) async fn begin(
         config: &Config,
         store: &Store,
-        known: &Known,
+        known: &DatabaseKnowledge,
         specs: &mut [TableSpec],
     ) -> Result<Watched, StartError> {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
@@ -97,7 +97,7 @@ impl Watched {
     }
 
     /// Reads the catalogue periodically, validates by it, and stores it for the next start. Never returns.
-    pub async fn watch(mut self, store: Store, known: Arc<Known>) {
+    pub async fn watch(mut self, store: Store, known: Arc<DatabaseKnowledge>) {
         loop {
             tokio::time::sleep(POLL).await;
             for table in &mut self.tables {

@@ -7,7 +7,7 @@
 //! The enforced constraints are rewritten whenever they change.
 
 use super::columns::StoredTable;
-use crate::retry::{Trouble, until_answered};
+use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Error, ResultColumn, ServerFacts, Statement, Store};
@@ -25,7 +25,7 @@ const VERSION: u32 = 2;
 /// What was read from the database.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct StoredKnowledge {
     version: u32,
     database: String,
     facts: Option<ServerFacts>,
@@ -49,29 +49,34 @@ struct StoredStatement {
 }
 
 /// What was read from the database, now or at an earlier start.
-pub struct Known {
+pub struct DatabaseKnowledge {
     /// What an earlier start read; `None`: the database is read.
-    earlier: Option<Said>,
-    now: Mutex<Said>,
+    earlier: Option<StoredKnowledge>,
+    now: Mutex<StoredKnowledge>,
     /// The data folder, from the first write of the file on.
     dir: OnceLock<PathBuf>,
-    trouble: Trouble,
+    trouble: RetryReason,
 }
 
-impl Known {
+impl DatabaseKnowledge {
     /// Knows nothing: everything is read from the database. `trouble` records why a read waits.
-    pub(super) fn new(trouble: &Trouble) -> Known {
-        Known { earlier: None, now: Mutex::default(), dir: OnceLock::new(), trouble: trouble.clone() }
+    pub(super) fn new(trouble: &RetryReason) -> DatabaseKnowledge {
+        DatabaseKnowledge {
+            earlier: None,
+            now: Mutex::default(),
+            dir: OnceLock::new(),
+            trouble: trouble.clone(),
+        }
     }
 
     /// Reads the file, if a start can use it.
-    pub(super) fn read(config: &Config, trouble: &Trouble) -> Known {
+    pub(super) fn read(config: &Config, trouble: &RetryReason) -> DatabaseKnowledge {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
         let dir = &config.memory.data_dir;
         if !is_embedded || !dir.join("checkpoint").exists() {
-            return Known::new(trouble);
+            return DatabaseKnowledge::new(trouble);
         }
-        let is_enough = |said: &Said| {
+        let is_enough = |said: &StoredKnowledge| {
             let is_known =
                 |table: &model::TableConfig| table.columns.is_some() || said.tables.contains_key(&table.name);
             let mut tables = config.tables.iter();
@@ -79,7 +84,7 @@ impl Known {
         };
         // An unreadable file only means that the start waits for the database.
         let earlier = kept(dir).filter(is_enough);
-        Known { earlier, ..Known::new(trouble) }
+        DatabaseKnowledge { earlier, ..DatabaseKnowledge::new(trouble) }
     }
 
     /// The schemas of the config's tables, from the config or the file; `None`: one of them is unknown.
@@ -113,7 +118,7 @@ impl Known {
             return Ok(known.clone());
         }
         let doing = format!("what is enforced on {}", schema.name);
-        let enforced = until_answered(&self.trouble, &doing, || store.enforced(schema)).await;
+        let enforced = retry_while_unavailable(&self.trouble, &doing, || store.enforced(schema)).await;
         let enforced = enforced.map_err(StartError::from)?;
         self.now.lock().enforced.insert(schema.name.clone(), enforced.clone());
         Ok(enforced)
@@ -125,7 +130,7 @@ impl Known {
             return Ok(known);
         }
         let identity =
-            until_answered(&self.trouble, "asking which database it is", || store.identity()).await;
+            retry_while_unavailable(&self.trouble, "asking which database it is", || store.identity()).await;
         let identity = identity.map_err(|error| {
             StartError(format!(
                 "the shared cache: what this deployment is called there follows from its database, unless memory.name says it: {error}"
@@ -144,7 +149,7 @@ impl Known {
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = until_answered(&self.trouble, "preparing SQL", || store.prepare(sql)).await;
+        let prepared = retry_while_unavailable(&self.trouble, "preparing SQL", || store.prepare(sql)).await;
         let statement = prepared.map_err(|error: Error| error.to_string())?;
         self.now.lock().statements.insert(sql.to_owned(), StoredStatement::of(&statement));
         Ok(statement)
@@ -192,12 +197,12 @@ impl Known {
 }
 
 /// Reads the file in a data folder; `None`: this version cannot read it.
-fn kept(dir: &Path) -> Option<Said> {
-    let said: Said = serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()?;
+fn kept(dir: &Path) -> Option<StoredKnowledge> {
+    let said: StoredKnowledge = serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()?;
     (said.version == VERSION).then_some(said)
 }
 
-fn keep(dir: &Path, said: &Said) -> io::Result<()> {
+fn keep(dir: &Path, said: &StoredKnowledge) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(said).map_err(io::Error::other)?;
     let new = dir.join("known.json.new");
     fs::write(&new, text)?;

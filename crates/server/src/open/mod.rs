@@ -7,7 +7,7 @@ mod known;
 mod schemas;
 
 use crate::query_plans;
-use crate::retry::{Trouble, until_answered};
+use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use crate::tier::Tier;
 use forebay_config::{Config, model};
@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use enforced::Watched;
-pub use known::Known;
+pub use known::DatabaseKnowledge;
 pub use schemas::lists;
 
 /// Database and memory tier of one config, open.
@@ -33,14 +33,14 @@ pub struct Opened {
     /// The constraints that the database enforces on the hot tables.
     pub enforced: Watched,
     /// What else was read from the database.
-    pub known: Known,
+    pub known: DatabaseKnowledge,
     /// The name of this deployment on the Redis or Valkey of `cache.shared`; empty without one.
     pub deployment: String,
 }
 
 /// What to do when the database is unreachable at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Away {
+pub enum WhenUnreachable {
     /// Retry until it responds: for a server that is started before its database.
     Wait,
     /// Fail: for a command that a person has typed.
@@ -50,9 +50,9 @@ pub enum Away {
 /// Opens only the database, and reads every table of the config.
 pub async fn database(
     config: &Config,
-    away: Away,
+    away: WhenUnreachable,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
-    let trouble = Trouble::default();
+    let trouble = RetryReason::default();
     let store = open_store(config, away, &StoreOptions::default(), &trouble).await?;
     let schemas = schemas::prepare_tables(config, &store, &trouble).await?;
     Ok((store, schemas))
@@ -60,15 +60,15 @@ pub async fn database(
 
 async fn open_store(
     config: &Config,
-    away: Away,
+    away: WhenUnreachable,
     options: &StoreOptions,
-    trouble: &Trouble,
+    trouble: &RetryReason,
 ) -> Result<Store, StartError> {
     let open = || Store::open(&config.database.url, options.clone());
     // A file that cannot be opened needs a person; a server that is unreachable may return by itself.
     let is_server = config.database.dialect() == model::Dialect::Postgres;
-    let opened = if is_server && away == Away::Wait {
-        until_answered(trouble, "opening the database", || async { open() }).await
+    let opened = if is_server && away == WhenUnreachable::Wait {
+        retry_while_unavailable(trouble, "opening the database", || async { open() }).await
     } else {
         open()
     };
@@ -80,11 +80,15 @@ async fn open_store(
 async fn database_or_known(
     config: &Config,
     new_database: NewDatabase,
-    away: Away,
-    trouble: &Trouble,
-) -> Result<(Store, HashMap<String, Arc<Schema>>, Known), StartError> {
-    let may_do_without = away == Away::Wait && new_database == NewDatabase::Refuse;
-    let mut known = if may_do_without { Known::read(config, trouble) } else { Known::new(trouble) };
+    away: WhenUnreachable,
+    trouble: &RetryReason,
+) -> Result<(Store, HashMap<String, Arc<Schema>>, DatabaseKnowledge), StartError> {
+    let may_do_without = away == WhenUnreachable::Wait && new_database == NewDatabase::Refuse;
+    let mut known = if may_do_without {
+        DatabaseKnowledge::read(config, trouble)
+    } else {
+        DatabaseKnowledge::new(trouble)
+    };
     let options = StoreOptions { known: known.facts(), ..StoreOptions::default() };
     let mut store = open_store(config, away, &options, trouble).await?;
     if store.was_away()
@@ -116,7 +120,9 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     let schemas = schemas::tables_there(config, &store).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
     let mut lines =
-        Watched::begin(config, &store, &Known::new(&Trouble::default()), &mut specs).await?.lines();
+        Watched::begin(config, &store, &DatabaseKnowledge::new(&RetryReason::default()), &mut specs)
+            .await?
+            .lines();
     lines.extend(following(config, &store, &specs).await?);
     lines.extend(query_plans::of_config(config, &store).await);
     Ok(lines)
@@ -145,8 +151,8 @@ async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Resul
     let mut lines = Vec::new();
     if !follows.is_empty() {
         let names: Vec<_> = follows.iter().map(|follow| follow.schema.name.clone()).collect();
-        let told_by = store.could_follow(follows).await.map_err(StartError::from)?;
-        lines.push(format!("{}: what others commit is told by {told_by}", names.join(", ")));
+        let reporting_by = store.could_follow(follows).await.map_err(StartError::from)?;
+        lines.push(format!("{}: what others commit is told by {reporting_by}", names.join(", ")));
     }
     for slot in store.idle_slots().await.map_err(StartError::from)? {
         lines.push(format!("no server uses replication slot {slot}"));
@@ -173,16 +179,20 @@ pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema
 }
 
 /// Opens everything. Nothing is served or drained yet.
-pub async fn open(config: &Config, new_database: NewDatabase, away: Away) -> Result<Opened, StartError> {
-    open_telling(config, new_database, away, Trouble::default()).await
+pub async fn open(
+    config: &Config,
+    new_database: NewDatabase,
+    away: WhenUnreachable,
+) -> Result<Opened, StartError> {
+    open_telling(config, new_database, away, RetryReason::default()).await
 }
 
 /// Like [`open`]; `trouble` records why it waits.
 pub(crate) async fn open_telling(
     config: &Config,
     new_database: NewDatabase,
-    away: Away,
-    trouble: Trouble,
+    away: WhenUnreachable,
+    trouble: RetryReason,
 ) -> Result<Opened, StartError> {
     let (store, schemas, known) = database_or_known(config, new_database, away, &trouble).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
@@ -194,7 +204,7 @@ pub(crate) async fn open_telling(
 }
 
 /// The name of the deployment on Redis or Valkey servers that other deployments use too.
-async fn deployment(config: &Config, store: &Store, known: &Known) -> Result<String, StartError> {
+async fn deployment(config: &Config, store: &Store, known: &DatabaseKnowledge) -> Result<String, StartError> {
     match &config.memory.name {
         _ if config.cache.shared.is_none() => Ok(String::new()),
         Some(name) => Ok(name.clone()),

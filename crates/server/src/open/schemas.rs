@@ -1,7 +1,7 @@
 //! Compares the config's tables with the database's: a missing table is created, columns that the config
 //! omits are read, and declared columns are compared.
 
-use crate::retry::{Trouble, until_answered};
+use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Error, Store};
@@ -36,7 +36,7 @@ pub(super) async fn tables_there(
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
-    trouble: &Trouble,
+    trouble: &RetryReason,
 ) -> Result<HashMap<String, Arc<Schema>>, StartError> {
     let mut schemas = HashMap::new();
     for table in &config.tables {
@@ -44,7 +44,7 @@ pub(super) async fn prepare_tables(
             StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
         };
         let doing = format!("table {}", table.name);
-        let found = until_answered(trouble, &doing, || async {
+        let found = retry_while_unavailable(trouble, &doing, || async {
             let stored = store.describe(&table.name).await?;
             if let (Some(wanted), None) = (&table.columns, &stored) {
                 store.create_table(wanted).await?;

@@ -8,9 +8,9 @@
 mod lease;
 
 use crate::compile::CompileError;
-use crate::open::Known;
+use crate::open::DatabaseKnowledge;
 use crate::problem::Problem;
-use crate::read_your_writes::Seen;
+use crate::read_your_writes::WriteVisibility;
 use forebay_cache::Cache;
 use forebay_config::model;
 use forebay_database::{Kind, Statement, Store};
@@ -46,7 +46,7 @@ struct Job {
     store: Store,
     statement: Statement,
     /// Waits until the followed tables show what the statement wrote.
-    seen: Seen,
+    seen: WriteVisibility,
     cache: Cache<Problem>,
     /// The tags that each run drops.
     invalidates: Vec<String>,
@@ -83,7 +83,7 @@ impl Schedule {
     pub async fn compile(
         jobs: &[model::Job],
         store: &Store,
-        known: &Known,
+        known: &DatabaseKnowledge,
         dialect: model::Dialect,
         cache: &Cache<Problem>,
         following: Option<&Following>,
@@ -132,7 +132,7 @@ impl Schedule {
 async fn prepare(
     job: &model::Job,
     store: &Store,
-    known: &Known,
+    known: &DatabaseKnowledge,
     dialect: model::Dialect,
     cache: &Cache<Problem>,
     following: Option<&Following>,
@@ -148,7 +148,7 @@ async fn prepare(
         every: Duration::from_millis(job.every_ms),
         jitter: Duration::from_millis(job.jitter_ms),
         store: store.clone(),
-        seen: Seen(following.filter(|_| statement.writes).cloned()),
+        seen: WriteVisibility(following.filter(|_| statement.writes).cloned()),
         // In a transaction with other statements it could not be aborted alone.
         statement: Statement { alone: true, ..statement },
         cache: cache.clone(),

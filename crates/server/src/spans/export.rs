@@ -41,22 +41,26 @@ pub struct SpanCounts {
 
 /// The queue of finished spans.
 #[derive(Debug, Clone)]
-pub(super) struct Queue {
-    sender: SyncSender<Item>,
+pub(super) struct SpanQueue {
+    sender: SyncSender<QueuedSpan>,
     counts: Arc<SpanCounts>,
 }
 
-enum Item {
+enum QueuedSpan {
     Span(Box<SpanData>),
     /// Sends everything before it at once, and is then dropped.
     Flush(SyncSender<()>),
 }
 
-impl Queue {
+impl SpanQueue {
     /// Starts the thread that sends the queue's spans, until all senders are dropped.
-    pub(super) fn start(otlp: &str, resource: &Resource, counts: Arc<SpanCounts>) -> Result<Queue, String> {
+    pub(super) fn start(
+        otlp: &str,
+        resource: &Resource,
+        counts: Arc<SpanCounts>,
+    ) -> Result<SpanQueue, String> {
         let endpoint = format!("{otlp}/v1/traces");
-        let trouble = Trouble::default();
+        let trouble = LastSendError::default();
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(Client { agent: outgoing::agent(TIMEOUT), trouble: trouble.clone() })
@@ -72,23 +76,23 @@ impl Queue {
         let mut collector = Collector { endpoint, exporter, counts: counts.clone(), trouble, is_away: false };
         let thread = std::thread::Builder::new().name("spans".into());
         thread.spawn(move || collector.serve(&receiver)).map_err(|error| format!("trace: {error}"))?;
-        Ok(Queue { sender, counts })
+        Ok(SpanQueue { sender, counts })
     }
 
     pub(super) fn flush(&self, within: Duration) {
         let (done, waiting) = sync_channel(0);
         // The queue is full if the collector is unreachable; then there is nothing to wait for.
-        if self.sender.try_send(Item::Flush(done)).is_ok() {
+        if self.sender.try_send(QueuedSpan::Flush(done)).is_ok() {
             let _ended = waiting.recv_timeout(within);
         }
     }
 }
 
-impl SpanProcessor for Queue {
+impl SpanProcessor for SpanQueue {
     fn on_start(&self, _: &mut Span, _: &opentelemetry::Context) {}
 
     fn on_end(&self, span: SpanData) {
-        if self.sender.try_send(Item::Span(Box::new(span))).is_err() {
+        if self.sender.try_send(QueuedSpan::Span(Box::new(span))).is_err() {
             self.counts.dropped.fetch_add(1, Relaxed);
         }
     }
@@ -110,15 +114,15 @@ struct Collector {
     endpoint: String,
     exporter: SpanExporter,
     counts: Arc<SpanCounts>,
-    trouble: Trouble,
+    trouble: LastSendError,
     is_away: bool,
 }
 
 /// Why the last message failed: the exporter reports every error only as a network error.
-type Trouble = Arc<Mutex<Option<String>>>;
+type LastSendError = Arc<Mutex<Option<String>>>;
 
 impl Collector {
-    fn serve(&mut self, queue: &Receiver<Item>) {
+    fn serve(&mut self, queue: &Receiver<QueuedSpan>) {
         let mut batch = Vec::new();
         let mut due = Instant::now();
         loop {
@@ -126,7 +130,7 @@ impl Collector {
             let left =
                 if batch.is_empty() { Duration::MAX } else { due.saturating_duration_since(Instant::now()) };
             match queue.recv_timeout(left) {
-                Ok(Item::Span(span)) => {
+                Ok(QueuedSpan::Span(span)) => {
                     if batch.is_empty() {
                         due = Instant::now() + BATCH_WAIT;
                     }
@@ -135,7 +139,7 @@ impl Collector {
                         self.send(std::mem::take(&mut batch));
                     }
                 }
-                Ok(Item::Flush(_done)) => self.send(std::mem::take(&mut batch)),
+                Ok(QueuedSpan::Flush(_done)) => self.send(std::mem::take(&mut batch)),
                 Err(RecvTimeoutError::Timeout) => self.send(std::mem::take(&mut batch)),
                 Err(RecvTimeoutError::Disconnected) => return self.send(batch),
             }
@@ -173,7 +177,7 @@ type Sent = Result<http::Response<Bytes>, HttpError>;
 #[derive(Debug)]
 struct Client {
     agent: ureq::Agent,
-    trouble: Trouble,
+    trouble: LastSendError,
 }
 
 impl Client {

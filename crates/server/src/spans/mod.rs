@@ -11,7 +11,7 @@ mod export;
 pub use export::SpanCounts;
 
 use crate::counters::RouteCounters;
-use export::Queue;
+use export::SpanQueue;
 use forebay_config::model;
 use forebay_http::{Method, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 pub struct Spans {
     tracer: SdkTracer,
     share: f64,
-    queue: Queue,
+    queue: SpanQueue,
 }
 
 /// What a span records when its request ends.
@@ -56,7 +56,7 @@ impl Spans {
     /// A sentence when the URL or an OpenTelemetry environment variable cannot be used.
     pub fn start(trace: &model::Trace, counts: &Arc<SpanCounts>) -> Result<Spans, String> {
         let resource = Resource::builder().with_service_name(trace.service.clone()).build();
-        let queue = Queue::start(&trace.otlp, &resource, counts.clone())?;
+        let queue = SpanQueue::start(&trace.otlp, &resource, counts.clone())?;
         let provider = SdkTracerProvider::builder()
             .with_span_processor(queue.clone())
             .with_resource(resource)

@@ -37,21 +37,21 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// The thread that writes checkpoints.
 pub(super) struct Checkpoints {
-    requests: Mutex<mpsc::Sender<Request>>,
-    shared: Arc<Shared>,
+    requests: Mutex<mpsc::Sender<CheckpointRequest>>,
+    shared: Arc<CheckpointStatus>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct CheckpointStatus {
     /// Whether to abandon the checkpoint that is being written.
-    is_given_up: AtomicBool,
+    is_abandoned: AtomicBool,
     /// Why the last checkpoint is older than it should be.
     failed: Mutex<Option<String>>,
 }
 
 /// A request to the thread.
-enum Request {
+enum CheckpointRequest {
     /// Write a checkpoint now.
     Take(oneshot::Sender<Result<Saved, String>>),
     /// Write a checkpoint if it is worthwhile, and end.
@@ -62,11 +62,11 @@ impl Checkpoints {
     /// Starts the thread after memory is loaded; `last` is the checkpoint that it was loaded from.
     pub fn start(log: Log, tables: Tables, last: Option<Saved>) -> io::Result<Checkpoints> {
         let (requests, requested) = mpsc::channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(CheckpointStatus::default());
         // A table that the checkpoint lacks needs a new checkpoint.
         let last = last.filter(|_| !tables.lacks_checkpoint());
         let taken_at = last.map(|last| last.begin).unwrap_or_default();
-        let taker = Taker { log, tables, last, taken_at, failed_at: None, shared: shared.clone() };
+        let taker = CheckpointWriter { log, tables, last, taken_at, failed_at: None, shared: shared.clone() };
         let thread = std::thread::Builder::new().name("checkpoint".into());
         let thread = Mutex::new(Some(thread.spawn(move || taker.run(&requested))?));
         Ok(Checkpoints { requests: Mutex::new(requests), shared, thread })
@@ -76,17 +76,17 @@ impl Checkpoints {
     pub async fn take(&self) -> Result<Saved, String> {
         let (answer, answered) = oneshot::channel();
         // Without a thread the answer is dropped.
-        let _ = self.requests.lock().send(Request::Take(answer));
+        let _ = self.requests.lock().send(CheckpointRequest::Take(answer));
         answered.await.unwrap_or_else(|_| Err("the server is stopping".into()))
     }
 
     /// Ends the thread: it writes a last checkpoint if that is worthwhile and done within this time.
     pub async fn finish(&self, within: Duration) {
         let (answer, answered) = oneshot::channel();
-        let _ = self.requests.lock().send(Request::Finish(answer));
+        let _ = self.requests.lock().send(CheckpointRequest::Finish(answer));
         // Too late, or the thread has ended: the checkpoint is abandoned.
         let _ = tokio::time::timeout(within, answered).await;
-        self.shared.is_given_up.store(true, Ordering::Relaxed);
+        self.shared.is_abandoned.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take() {
             // A panic was reported by the thread already.
             let _ = thread.join();
@@ -101,18 +101,18 @@ impl Checkpoints {
 }
 
 /// The state of the thread.
-struct Taker {
+struct CheckpointWriter {
     log: Log,
     tables: Tables,
     last: Option<Saved>,
     /// The end of the log when the last checkpoint was begun.
     taken_at: Position,
     failed_at: Option<Instant>,
-    shared: Arc<Shared>,
+    shared: Arc<CheckpointStatus>,
 }
 
-impl Taker {
-    fn run(mut self, requests: &mpsc::Receiver<Request>) {
+impl CheckpointWriter {
+    fn run(mut self, requests: &mpsc::Receiver<CheckpointRequest>) {
         loop {
             let asked = match requests.recv_timeout(LOOK) {
                 Ok(request) => Some(request),
@@ -125,11 +125,11 @@ impl Taker {
             match asked {
                 None if self.is_due() => drop(self.take()),
                 None => {}
-                Some(Request::Take(answer)) => {
+                Some(CheckpointRequest::Take(answer)) => {
                     // The client may have disconnected.
                     let _ = answer.send(self.take());
                 }
-                Some(Request::Finish(answer)) => {
+                Some(CheckpointRequest::Finish(answer)) => {
                     if self.is_worth_it() {
                         drop(self.take());
                     }
@@ -163,7 +163,7 @@ impl Taker {
         }
         let taken_at = self.log.end();
         let shared = self.shared.clone();
-        let goes_on = || !shared.is_given_up.load(Ordering::Relaxed);
+        let goes_on = || !shared.is_abandoned.load(Ordering::Relaxed);
         match self.tables.save_checkpoint(goes_on) {
             Ok(Some(saved)) => {
                 (self.last, self.taken_at, self.failed_at) = (Some(saved), taken_at, None);

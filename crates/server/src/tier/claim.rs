@@ -3,7 +3,7 @@
 
 use crate::start_error::StartError;
 use forebay_database::limits::CLAIM_MS;
-use forebay_drain::{BEAT, Error};
+use forebay_drain::{Error, HEARTBEAT};
 use forebay_terminal::warn;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// time.
 pub(super) async fn wait_for<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, StartError> {
     // The claim's time is the database's clock, and a batch of the other server may be running.
-    let deadline = Instant::now() + Duration::from_millis(CLAIM_MS) + BEAT;
+    let deadline = Instant::now() + Duration::from_millis(CLAIM_MS) + HEARTBEAT;
     let mut first = None;
     loop {
         let error = match attempt().await {

@@ -1,8 +1,8 @@
 //! The conditions of a drain, and of tables that are being loaded.
 
 use crate::condition::{Condition, State};
-use crate::retry::Trouble;
-use forebay_drain::{DrainState, LETTER_FILE, Status};
+use crate::retry::RetryReason;
+use forebay_drain::{DEAD_LETTER_FILE, DrainState, Status};
 use forebay_table::{HotTable, Table};
 use forebay_value::Timestamp;
 
@@ -57,7 +57,7 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
         );
         if unwritten > 0 {
             why += &format!(
-                ", {unwritten} of them in {LETTER_FILE} of the data folder: the table takes no letters"
+                ", {unwritten} of them in {DEAD_LETTER_FILE} of the data folder: the table takes no letters"
             );
         }
         found.push(Condition::new(State::DeadLetters, why));
@@ -66,7 +66,7 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
 }
 
 /// The condition of a table that is not loaded yet.
-pub(super) fn of_loading(trouble: &Trouble, table: &HotTable) -> Option<Condition> {
+pub(super) fn of_loading(trouble: &RetryReason, table: &HotTable) -> Option<Condition> {
     let reason = || trouble.why().unwrap_or_else(|| "its rows are being loaded".into());
     (!table.is_loaded()).then(|| Condition::new(State::Loading, reason()).of(&table.schema().name))
 }

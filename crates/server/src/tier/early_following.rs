@@ -1,17 +1,17 @@
 //! Following that begins before memory is loaded, so that no change is missed and loading knows which tables
 //! need not be read.
 
-use forebay_drain::Beginning;
+use forebay_drain::FollowStart;
 
 /// How following begins, and the tables whose changes the database has reported since the checkpoint.
-pub struct Begun {
-    pub(super) beginning: Beginning,
-    pub(super) goes_on: Vec<String>,
+pub struct EarlyFollowing {
+    pub(super) start: FollowStart,
+    pub(super) continued_tables: Vec<String>,
 }
 
-impl Begun {
+impl EarlyFollowing {
     /// Whether all changes of a table since the checkpoint are reported.
-    pub(super) fn goes_on(&self, table: &str) -> bool {
-        self.goes_on.iter().any(|name| name == table)
+    pub(super) fn is_continuous(&self, table: &str) -> bool {
+        self.continued_tables.iter().any(|name| name == table)
     }
 }

@@ -3,17 +3,17 @@
 use super::checkpoints::Checkpoints;
 use super::claim::wait_for;
 use super::conditions;
-use super::early_following::Begun;
+use super::early_following::EarlyFollowing;
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
-use crate::retry::{Trouble, until_answered};
+use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{
-    BEAT, Differences, Drain, DrainState, NewDatabase, Progress, Reached, Settings, Start, beat, give_back,
-    reconcile, verify, warm,
+    Differences, Drain, DrainState, HEARTBEAT, NewDatabase, Progress, Reached, Settings, Start, heartbeat,
+    reconcile, release_claim, verify, warm,
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Recovery, Verify};
@@ -50,7 +50,7 @@ pub(super) struct Embedded {
     loaded: SetOnce<Option<Saved>>,
     pub(super) checkpoints: SetOnce<Checkpoints>,
     pub(super) tables: Tables,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: RetryReason,
 }
 
 impl Embedded {
@@ -61,19 +61,21 @@ impl Embedded {
         specs: Vec<TableSpec>,
         store: &Store,
         new_database: NewDatabase,
-        trouble: &Trouble,
+        trouble: &RetryReason,
     ) -> Result<Embedded, StartError> {
         let (log, recovery) = open_log(memory, keep)?;
         let own = specs.iter().filter(|spec| spec.others == Others::None);
         let own: Vec<_> = own.map(|spec| spec.schema.name.clone()).collect();
-        if !store.was_away() && !knows_all(&log, store, trouble).await? {
+        if !store.was_away() && !has_exclusive_history(&log, store, trouble).await? {
             // Removed before the tables are claimed: after a crash from here on nothing else would show that
             // it is stale.
             Tables::remove_checkpoint(&memory.data_dir).map_err(StartError::from)?;
         }
         let start = match store.was_away() {
             true => SetOnce::new(),
-            false => SetOnce::new_with(Some(agree(&log, store, &own, new_database, trouble).await?)),
+            false => {
+                SetOnce::new_with(Some(find_drain_start(&log, store, &own, new_database, trouble).await?))
+            }
         };
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
@@ -86,7 +88,7 @@ impl Embedded {
 
     /// Whether the start continues without the database: the database was unreachable, and a suitable
     /// checkpoint exists.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(super) fn starts_without_database(&self) -> bool {
         self.start.get().is_none() && self.tables.checkpoint_fits()
     }
 
@@ -134,14 +136,14 @@ impl Embedded {
 
     /// Fills memory: the rows of the checkpoint, then those of the other tables from the database, then the
     /// records of the log beyond them. Each table is served when it is loaded.
-    pub async fn load(&self, store: &Store, begun: Option<&Begun>) -> Result<(), StartError> {
+    pub async fn load(&self, store: &Store, begun: Option<&EarlyFollowing>) -> Result<(), StartError> {
         let started = Instant::now();
         let loaded = self.load_checkpoint(begun).await?;
         if self.start.get().is_none() {
             if !self.tables.lacks_checkpoint() {
-                return self.load_alone(loaded, started).await;
+                return self.load_without_database(loaded, started).await;
             }
-            if !knows_all(&self.log, store, &self.trouble).await? {
+            if !has_exclusive_history(&self.log, store, &self.trouble).await? {
                 Tables::remove_checkpoint(&self.data_dir).map_err(StartError::from)?;
                 let message =
                     "another server had tables of this one meanwhile: start again, which reads them";
@@ -150,9 +152,16 @@ impl Embedded {
             let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
             let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
             // On its own thread, because the future need not be `Send`.
-            let agree =
-                move || Handle::current().block_on(agree(&log, &store, &own, NewDatabase::Refuse, &trouble));
-            let start = tokio::task::spawn_blocking(agree).await.map_err(StartError::from)??;
+            let find_drain_start = move || {
+                Handle::current().block_on(find_drain_start(
+                    &log,
+                    &store,
+                    &own,
+                    NewDatabase::Refuse,
+                    &trouble,
+                ))
+            };
+            let start = tokio::task::spawn_blocking(find_drain_start).await.map_err(StartError::from)??;
             self.start.set(start).map_err(|_| StartError("the tables are loaded already".into()))?;
         }
         let reached = self.reached();
@@ -161,17 +170,18 @@ impl Embedded {
             lost = stay_alive(&self.log, store, &reached) => return Err(lost),
         };
         // The position has not moved, so the rows that were read agree with it.
-        let stands = || beat(&self.log, store, &reached);
-        let stands = until_answered(&self.trouble, "the drain's position", stands);
+        let stands = || heartbeat(&self.log, store, &reached);
+        let stands = retry_while_unavailable(&self.trouble, "the drain's position", stands);
         stands.await.map_err(StartError::from)?;
-        let doubted = self.restore_unheard(store, &reached).await?;
+        let doubted = self.restore_unconfirmed(store, &reached).await?;
         let replayed = self.replay(&reached).await?;
         for (table, key) in doubted {
-            self.tables.doubt(&table, key.as_ref());
+            self.tables.undo_followed_row(&table, key.as_ref());
         }
         for (table, highest) in &replayed.highest_keys {
             let doing = loading(table);
-            let raised = until_answered(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
+            let raised =
+                retry_while_unavailable(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
             raised.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
         }
         // Followed tables from a checkpoint have not received the changes since the checkpoint yet.
@@ -200,7 +210,7 @@ impl Embedded {
     }
 
     /// The rest of a start while the database is unreachable: the rows of the checkpoint, and the log.
-    async fn load_alone(&self, loaded: Loaded, started: Instant) -> Result<(), StartError> {
+    async fn load_without_database(&self, loaded: Loaded, started: Instant) -> Result<(), StartError> {
         let reached = self.reached();
         let replayed = self.replay(&reached).await?;
         self.tables.take_saved_keys();
@@ -222,7 +232,7 @@ impl Embedded {
         let highest_keys = std::mem::take(&mut *self.highest_keys.lock());
         for (table, highest) in highest_keys {
             let raise = || store.raise_keys(table.schema(), highest);
-            if let Err(error) = until_answered(&self.trouble, "raising serial keys", raise).await {
+            if let Err(error) = retry_while_unavailable(&self.trouble, "raising serial keys", raise).await {
                 warn!("the sequence of table {} could not be raised: {error}", table.schema().name);
             }
         }
@@ -237,15 +247,15 @@ impl Embedded {
     }
 
     /// Loads the checkpoint, unless it belongs to another database.
-    async fn load_checkpoint(&self, begun: Option<&Begun>) -> Result<Loaded, StartError> {
+    async fn load_checkpoint(&self, begun: Option<&EarlyFollowing>) -> Result<Loaded, StartError> {
         if matches!(self.start.get(), Some(Start::Fresh { .. })) {
             return Ok(Loaded::default());
         }
         let tables = self.tables.clone();
         let followed = tables.all().iter().map(|table| table.schema().name.clone());
         let goes_on: Vec<_> =
-            followed.filter(|name| begun.is_some_and(|begun| begun.goes_on(name))).collect();
-        let alone = self.is_alone();
+            followed.filter(|name| begun.is_some_and(|begun| begun.is_continuous(name))).collect();
+        let alone = self.starts_without_database();
         let load = move || tables.load_checkpoint_of(|name| goes_on.iter().any(|other| other == name), alone);
         let loaded = tokio::task::spawn_blocking(load).await;
         let loaded = loaded.map_err(StartError::from)?;
@@ -255,17 +265,17 @@ impl Embedded {
 
     /// Reads again the rows whose last changes the database may or may not have applied: those of the last
     /// second before a crash. Rows of followed tables are not read but returned.
-    async fn restore_unheard(
+    async fn restore_unconfirmed(
         &self,
         store: &Store,
         reached: &Reached,
     ) -> Result<Vec<(Arc<Table>, forebay_value::Value)>, StartError> {
-        let unheard = self.tables.unheard(|table| reached.of(table)).map_err(StartError::from)?;
+        let unheard = self.tables.unsettled_rows(|table| reached.of(table)).map_err(StartError::from)?;
         let (followed, own): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|(table, _)| table.followed());
         for rows in own.chunks(READS_AT_ONCE) {
             let read = rows.iter().map(async |(table, key)| {
                 let fetch = || store.fetch(table.schema(), key.clone());
-                until_answered(&self.trouble, &loading(table), fetch).await
+                retry_while_unavailable(&self.trouble, &loading(table), fetch).await
             });
             for ((table, key), row) in rows.iter().zip(join_all(read).await) {
                 let row = row.map_err(|error| StartError(format!("{}: {error}", loading(table))))?;
@@ -281,20 +291,22 @@ impl Embedded {
         let mut rows = 0;
         for table in self.tables.all().iter().filter(|table| !table.is_from_checkpoint()) {
             let (doing, progress) = (loading(table), Arc::default());
-            let estimate = until_answered(&self.trouble, &doing, || store.rows_estimated(table.schema()));
+            let estimate =
+                retry_while_unavailable(&self.trouble, &doing, || store.rows_estimated(table.schema()));
             match estimate.await.map_err(|error| StartError(format!("{doing}: {error}")))? {
                 Some(about) if about >= ROWS_SAID => say!("{doing}: about {about} rows of the database"),
                 _ => {}
             }
-            let warmed = until_answered(&self.trouble, &doing, || warm(table, store, None, &progress));
+            let warmed =
+                retry_while_unavailable(&self.trouble, &doing, || warm(table, store, None, &progress));
             rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
         }
         Ok(rows)
     }
 
     /// Releases the claim on the tables. A database that is unreachable, or has another claim, is left alone.
-    pub async fn give_back(&self, store: &Store) {
-        let given_back = give_back(&self.log, store);
+    pub async fn release_claim(&self, store: &Store) {
+        let given_back = release_claim(&self.log, store);
         // If this fails, the claim expires by itself.
         let _ = tokio::time::timeout(GIVE_BACK, given_back).await;
     }
@@ -392,23 +404,24 @@ fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), S
 }
 
 /// Whether no other server took over this log's tables since this server last drained into the database.
-async fn knows_all(log: &Log, store: &Store, trouble: &Trouble) -> Result<bool, StartError> {
-    let positions = until_answered(trouble, "the drain's position", || store.positions()).await;
+async fn has_exclusive_history(log: &Log, store: &Store, trouble: &RetryReason) -> Result<bool, StartError> {
+    let positions = retry_while_unavailable(trouble, "the drain's position", || store.positions()).await;
     let positions = positions.map_err(StartError::from)?;
     let own = positions.iter().find(|stored| stored.log == log.id().0);
     Ok(own.is_some_and(|stored| stored.taken_by.is_empty()))
 }
 
 /// Finds the position from which the drain continues, or why it must not.
-async fn agree(
+async fn find_drain_start(
     log: &Log,
     store: &Store,
     own: &[String],
     new_database: NewDatabase,
-    trouble: &Trouble,
+    trouble: &RetryReason,
 ) -> Result<Start, StartError> {
     let ask = || reconcile(log, store, own, new_database);
-    let start = wait_for(async || until_answered(trouble, "the drain's position", ask).await).await?;
+    let start =
+        wait_for(async || retry_while_unavailable(trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {
         warn!("note: {notice}");
     }
@@ -418,8 +431,8 @@ async fn agree(
 /// Renews the claim on the tables while they are loaded; returns when it is lost.
 async fn stay_alive(log: &Log, store: &Store, reached: &Reached) -> StartError {
     loop {
-        tokio::time::sleep(BEAT).await;
-        match beat(log, store, reached).await {
+        tokio::time::sleep(HEARTBEAT).await;
+        match heartbeat(log, store, reached).await {
             Err(error) if !error.is_transient() => return StartError::from(error),
             // The next round, or the load itself, tries again.
             Ok(()) | Err(_) => {}

@@ -1,16 +1,16 @@
 //! Filling memory from the database, before it is served.
 
-use super::{Begun, Memory, Tier};
+use super::{EarlyFollowing, Memory, Tier};
 use crate::start_error::StartError;
 use forebay_drain::Settings;
 
 impl Tier {
     /// Takes over tables in memory whose columns have changed, so that they have the columns to be served.
-    pub(crate) async fn succeed(&self) -> Result<(), StartError> {
+    pub(crate) async fn take_over_tables(&self) -> Result<(), StartError> {
         match &self.memory {
             // The tables of a log are identified by their columns.
             Memory::Embedded(_) => Ok(()),
-            Memory::Remote(remote) => remote.succeed().await,
+            Memory::Remote(remote) => remote.take_over_tables().await,
         }
     }
 
@@ -25,7 +25,7 @@ impl Tier {
     /// Like [`Tier::load`], and starts the drain. `begun`: following has begun before.
     pub(crate) async fn load_and_drain(
         &self,
-        begun: Option<&Begun>,
+        begun: Option<&EarlyFollowing>,
         settings: Settings,
     ) -> Result<(), StartError> {
         match &self.memory {

@@ -1,13 +1,13 @@
 //! Following in a running server: what is requested from the database before loading, and who receives
 //! changes.
 
-use super::early_following::Begun;
+use super::early_following::EarlyFollowing;
 use super::embedded::Embedded;
 use crate::condition::{Condition, State};
-use crate::retry::until_answered;
+use crate::retry::retry_while_unavailable;
 use crate::start_error::StartError;
 use forebay_database::{Follow as Followed, Store};
-use forebay_drain::{Beginning, Follow, FollowState, FollowStatus, Told};
+use forebay_drain::{Follow, FollowStart, FollowState, FollowStatus, OnFollowed};
 use forebay_table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Listener {
     /// By table, for tables whose own changes are reported too: the columns whose previous values are needed.
     pub old: HashMap<String, Vec<usize>>,
     /// Called when a change is in memory.
-    pub told: Told,
+    pub told: OnFollowed,
 }
 
 impl Embedded {
@@ -27,7 +27,7 @@ impl Embedded {
         &self,
         store: &Store,
         listener: &Listener,
-    ) -> Result<Option<Begun>, StartError> {
+    ) -> Result<Option<EarlyFollowing>, StartError> {
         let Some(following) = self.tables.following() else { return Ok(None) };
         let follow = |table: &Arc<Table>| {
             let schema = table.schema().clone();
@@ -37,26 +37,27 @@ impl Embedded {
         let tables: Vec<_> = following.tables().iter().map(follow).collect();
         let names = || following.tables().iter().map(|table| table.schema().name.clone());
         let (log, place) = (self.log.id().0, self.tables.checkpoint_place());
-        if let Some(place) = place.clone().filter(|_| self.is_alone()) {
-            let beginning = Beginning::Away { log, tables, place };
-            return Ok(Some(Begun { beginning, goes_on: names().collect() }));
+        if let Some(place) = place.clone().filter(|_| self.starts_without_database()) {
+            let start = FollowStart::Unreachable { log, tables, place };
+            return Ok(Some(EarlyFollowing { start, continued_tables: names().collect() }));
         }
         let follow = || store.follow_from(log, tables.clone(), place.as_deref());
-        let begun = until_answered(&self.trouble, "following", follow).await;
-        let (follower, goes_on) = begun.map_err(|error| StartError(format!("following: {error}")))?;
-        let goes_on = names().zip(goes_on).filter_map(|(name, goes_on)| goes_on.then_some(name));
-        Ok(Some(Begun { beginning: Beginning::Told(Box::new(follower)), goes_on: goes_on.collect() }))
+        let begun = retry_while_unavailable(&self.trouble, "following", follow).await;
+        let (follower, are_continuous) = begun.map_err(|error| StartError(format!("following: {error}")))?;
+        let continued_tables =
+            names().zip(are_continuous).filter_map(|(name, is)| is.then_some(name)).collect();
+        Ok(Some(EarlyFollowing { start: FollowStart::Following(Box::new(follower)), continued_tables }))
     }
 
     /// Starts following, once the tables are loaded.
     pub fn start_following(
         &self,
-        begun: Begun,
+        begun: EarlyFollowing,
         store: Store,
         listener: Listener,
     ) -> Result<Option<Follow>, StartError> {
         let Some(following) = self.tables.following() else { return Ok(None) };
-        Follow::start(following, begun.beginning, store, listener.told).map(Some).map_err(StartError::from)
+        Follow::start(following, begun.start, store, listener.told).map(Some).map_err(StartError::from)
     }
 
     /// Serves tables from a checkpoint once they agree with the database, or the database cannot be reached.

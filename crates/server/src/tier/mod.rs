@@ -7,21 +7,21 @@
 mod checkpoints;
 mod claim;
 mod conditions;
+mod dead_letters;
 mod early_following;
 mod embedded;
 mod fill;
 mod following;
 mod gauges;
 mod lag;
-mod letters;
 mod remote;
 
-pub(crate) use early_following::Begun;
+pub(crate) use early_following::EarlyFollowing;
 pub(crate) use following::Listener;
 
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
-use crate::retry::Trouble;
+use crate::retry::RetryReason;
 use crate::schedule::Lease;
 use crate::start_error::StartError;
 use embedded::Embedded;
@@ -81,7 +81,7 @@ impl Tier {
         specs: Vec<TableSpec>,
         store: Store,
         new_database: NewDatabase,
-        trouble: &Trouble,
+        trouble: &RetryReason,
     ) -> Result<Tier, StartError> {
         let memory = &config.memory;
         let keep = Duration::from_millis(config.drain.keep_ms);
@@ -148,7 +148,10 @@ impl Tier {
 
     /// Has the database report from now on what others commit: before memory is loaded, so that no change is
     /// missed.
-    pub(crate) async fn begin_following(&self, listener: &Listener) -> Result<Option<Begun>, StartError> {
+    pub(crate) async fn begin_following(
+        &self,
+        listener: &Listener,
+    ) -> Result<Option<EarlyFollowing>, StartError> {
         match &self.memory {
             Memory::Embedded(embedded) => embedded.begin_following(&self.store, listener).await,
             Memory::Remote(_) => Ok(None),
@@ -156,7 +159,11 @@ impl Tier {
     }
 
     /// Starts applying reported changes to memory.
-    pub(crate) fn start_following(&self, begun: Begun, listener: Listener) -> Result<(), StartError> {
+    pub(crate) fn start_following(
+        &self,
+        begun: EarlyFollowing,
+        listener: Listener,
+    ) -> Result<(), StartError> {
         let Memory::Embedded(embedded) = &self.memory else { return Ok(()) };
         match embedded.start_following(begun, self.store.clone(), listener)? {
             Some(follow) => self.follow.set(follow).map_err(|_| StartError("a follower runs already".into())),
@@ -170,7 +177,7 @@ impl Tier {
         Some(json!({
             "status": following::status_name(state.status),
             "since": state.since.to_string(),
-            "told_by": state.told_by,
+            "told_by": state.reporting_by,
             "idle_slots": state.idle_slots,
             "rows_total": state.rows_total,
             "last_error": state.last_error,
@@ -180,10 +187,10 @@ impl Tier {
     /// How changes are reported, by followed table; and the replication slots that no server uses.
     pub(crate) fn followed(&self) -> Option<(Value, Vec<String>)> {
         let state = self.follow.get()?.state();
-        let following = self.following().filter(|_| !state.told_by.is_empty())?;
+        let following = self.following().filter(|_| !state.reporting_by.is_empty())?;
         let names = following.tables().iter().map(|table| table.schema().name.clone());
-        let told_by = || Value::from(state.told_by.as_str());
-        Some((names.map(|name| (name, told_by())).collect(), state.idle_slots))
+        let reporting_by = || Value::from(state.reporting_by.as_str());
+        Some((names.map(|name| (name, reporting_by())).collect(), state.idle_slots))
     }
 
     /// Starts writing checkpoints of memory, once it is loaded.
@@ -230,7 +237,7 @@ impl Tier {
             found.extend(following::condition(&follow.state()));
         }
         if let Err(error) = self.store.availability() {
-            found.push(Condition::new(State::DatabaseAway, error.to_string()));
+            found.push(Condition::new(State::DatabaseUnreachable, error.to_string()));
         }
         found
     }
@@ -378,7 +385,7 @@ impl Tier {
             Err(_) => drain.stop(Stop::Leave).await,
         };
         if let Memory::Embedded(embedded) = &self.memory {
-            embedded.give_back(&self.store).await;
+            embedded.release_claim(&self.store).await;
             if let Some(checkpoints) = embedded.checkpoints.get() {
                 checkpoints.finish(deadline.saturating_duration_since(Instant::now())).await;
             }

@@ -4,13 +4,13 @@
 use super::claim::wait_for;
 use crate::condition::{Condition, State};
 use crate::problem::Problem;
-use crate::retry::{Trouble, until_answered};
+use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::source::DatabaseSource;
 use crate::start_error::StartError;
 use forebay_config::model::{self, Durability};
 use forebay_database::{Store, UpdateAction};
 use forebay_drain::{
-    BEAT, Differences, Drain, DrainState, Loaded, Progress, Settings, backlog_remote, claim_remote,
+    Differences, Drain, DrainState, HEARTBEAT, Loaded, Progress, Settings, backlog_remote, claim_remote,
     load_remote, verify_remote, warm_remote,
 };
 use forebay_redis::{Client, Command, Link, Slot};
@@ -36,7 +36,7 @@ pub(super) struct Remote {
     pub(super) tables: RemoteTables,
     /// For work that no client waits for; its connections belong to the runtime that opened the tier.
     pub(super) link: Link,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: RetryReason,
 }
 
 impl Remote {
@@ -48,7 +48,7 @@ impl Remote {
         specs: Vec<TableSpec>,
         undeclared: Vec<String>,
         store: &Store,
-        trouble: &Trouble,
+        trouble: &RetryReason,
     ) -> Result<Remote, StartError> {
         if let Some(spec) = specs.iter().find(|spec| spec.others == Others::Followed) {
             let name = &spec.schema.name;
@@ -80,7 +80,8 @@ impl Remote {
         let link = client.link();
         let source = Arc::new(DatabaseSource(store.clone()));
         let trouble = trouble.clone();
-        let database = until_answered(&trouble, "opening the memory tier", || store.identity()).await;
+        let database =
+            retry_while_unavailable(&trouble, "opening the memory tier", || store.identity()).await;
         let options = RemoteOptions {
             name: memory.name.clone(),
             database: database.map_err(StartError::from)?,
@@ -89,7 +90,7 @@ impl Remote {
             limit_bytes: memory.limit_bytes,
         };
         let schemas: Vec<_> = specs.iter().map(|spec| Arc::new(spec.schema.clone())).collect();
-        let tables = until_answered(&trouble, "opening the memory tier", || {
+        let tables = retry_while_unavailable(&trouble, "opening the memory tier", || {
             let (specs, options) = (specs.clone(), options.clone());
             RemoteTables::open(&client, &link, specs, options, source.clone(), source.clone())
         });
@@ -97,14 +98,16 @@ impl Remote {
         tables.lacking().iter().for_each(|lacking| warn!("{lacking}"));
         refuse_update_actions(&schemas, store, &trouble).await?;
         let claim = || claim_remote(&tables, store);
-        wait_for(async || until_answered(&trouble, "claiming the tables", claim).await).await?;
+        wait_for(async || retry_while_unavailable(&trouble, "claiming the tables", claim).await).await?;
         Ok(Remote { client, tables, link, trouble })
     }
 
     /// Takes over tables that other servers have used with other columns.
-    pub async fn succeed(&self) -> Result<(), StartError> {
-        let succeeded =
-            until_answered(&self.trouble, "taking the tables over", || self.tables.succeed(&self.link)).await;
+    pub async fn take_over_tables(&self) -> Result<(), StartError> {
+        let succeeded = retry_while_unavailable(&self.trouble, "taking the tables over", || {
+            self.tables.take_over_tables(&self.link)
+        })
+        .await;
         succeeded.map_err(|error| StartError(format!("taking the tables over: {error}")))
     }
 
@@ -119,7 +122,7 @@ impl Remote {
     /// Renews the claim on the tables; returns when it is lost.
     async fn stay_alive(&self, store: &Store) -> StartError {
         loop {
-            tokio::time::sleep(BEAT).await;
+            tokio::time::sleep(HEARTBEAT).await;
             match claim_remote(&self.tables, store).await {
                 Err(error) if !error.is_transient() => return StartError::from(error),
                 // An unreachable database is tried again.
@@ -139,8 +142,9 @@ impl Remote {
             let name = &table.schema().name;
             let doing = format!("loading {name}");
             let progress = Progress::default();
-            let loaded =
-                until_answered(&self.trouble, &doing, || load_remote(table, &self.link, store, &progress));
+            let loaded = retry_while_unavailable(&self.trouble, &doing, || {
+                load_remote(table, &self.link, store, &progress)
+            });
             let loaded = loaded.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
             if loaded.rows > 0 {
                 let (rows, seconds) = (loaded.rows, loaded.took.as_secs_f64());
@@ -166,7 +170,7 @@ impl Remote {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {ANSWER_LIMIT:?}"),
         };
-        vec![Condition::new(State::TierAway, why)]
+        vec![Condition::new(State::TierUnreachable, why)]
     }
 
     /// Loads again the rows that a failover has lost, until the future is dropped.
@@ -262,9 +266,10 @@ impl Remote {
 async fn refuse_update_actions(
     schemas: &[Arc<Schema>],
     store: &Store,
-    trouble: &Trouble,
+    trouble: &RetryReason,
 ) -> Result<(), StartError> {
-    let cascades = until_answered(trouble, "opening the memory tier", || store.cascades(schemas)).await;
+    let cascades =
+        retry_while_unavailable(trouble, "opening the memory tier", || store.cascades(schemas)).await;
     let Some(action) = cascades.map_err(StartError::from)?.updates().first().cloned() else { return Ok(()) };
     let UpdateAction { from, columns, to } = action;
     let columns = columns.join(", ");

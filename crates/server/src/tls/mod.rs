@@ -8,7 +8,7 @@ mod acme;
 mod watch;
 
 pub use acme::{Challenges, keep, prepare};
-pub use watch::{Seen, look, watch};
+pub use watch::{FileStates, look, watch};
 
 use crate::start_error::StartError;
 use forebay_config::model;

@@ -13,7 +13,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The states of all files of a config, taken before they were read.
-pub type Seen = Vec<State>;
+pub type FileStates = Vec<State>;
 
 /// Identifies a version of a file; `None`: the file cannot be read. Redirecting a symbolic link to another
 /// file, as Kubernetes does, changes it too.
@@ -25,7 +25,7 @@ fn state_of(path: &Path) -> State {
 }
 
 /// The states of all files.
-pub fn look(tls: &model::Tls) -> Seen {
+pub fn look(tls: &model::Tls) -> FileStates {
     let pairs = tls.certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
     pairs.chain(&tls.client_ca).map(|path| state_of(path)).collect()
 }
@@ -35,7 +35,7 @@ pub fn look(tls: &model::Tls) -> Seen {
 pub async fn watch<F: Future<Output = ()>>(
     tls: model::Tls,
     challenges: Challenges,
-    seen: Seen,
+    seen: FileStates,
     replace: impl Fn(Arc<ServerConfig>) -> F,
 ) {
     let mut judged = seen;

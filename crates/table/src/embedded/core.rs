@@ -3,7 +3,7 @@
 
 use super::budget::{Budget, allocated_bytes};
 use super::follow::{Stream, Waiters};
-use super::intent::Awaited;
+use super::intent::IntentCount;
 use super::rows::Rows;
 use crate::hash::Hasher;
 use crate::reads::Reads;
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     /// The place in the database's changes that memory has reached.
     pub stream: Stream,
     /// The number of intents without an outcome.
-    pub awaited: Awaited,
+    pub awaited: IntentCount,
     /// The rows of all tables, for eviction. Set when they are opened.
     pub rows: OnceLock<Vec<Arc<Rows>>>,
     pub evictor: Mutex<Evictor>,
@@ -105,7 +105,7 @@ impl Core {
             hasher,
             waiters: Waiters::default(),
             stream: Stream::default(),
-            awaited: Awaited::default(),
+            awaited: IntentCount::default(),
             rows: OnceLock::new(),
             evictor: Mutex::default(),
             fetched_rows: AtomicU64::new(0),

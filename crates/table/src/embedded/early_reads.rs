@@ -56,7 +56,7 @@ impl Early {
     }
 
     /// Marks all shards as not loaded, because the checkpoint cannot be used.
-    pub fn give_up(&self) {
+    pub fn reset(&self) {
         self.loaded.send_replace(0);
     }
 

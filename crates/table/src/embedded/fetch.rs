@@ -24,7 +24,7 @@ use forebay_value::{Row, Value};
 use std::sync::atomic::Ordering;
 
 /// What memory knows of a key without asking the database.
-enum Known {
+enum MemoryState {
     Present,
     Gone(Position),
     /// The row can be read once the database has everything up to this position.
@@ -79,20 +79,20 @@ impl Table {
         }
         for _ in 0..FETCH_TRIES {
             let since = match self.known(key.as_ref()) {
-                Known::Present => return Ok(Fetched::Present),
-                Known::Gone(mark) => return Ok(Fetched::Gone(mark)),
-                Known::Behind(position) if position > self.core.drained() => {
+                MemoryState::Present => return Ok(Fetched::Present),
+                MemoryState::Gone(mark) => return Ok(Fetched::Gone(mark)),
+                MemoryState::Behind(position) if position > self.core.drained() => {
                     let what = "the row has changes that the database does not have yet";
                     return Err(SourceError::later(what));
                 }
-                Known::Behind(_) | Known::Unknown => self.readers.begin(&self.core),
+                MemoryState::Behind(_) | MemoryState::Unknown => self.readers.begin(&self.core),
             };
-            let unheard = self.intents.unheard.load(Ordering::SeqCst);
+            let unknown_outcomes = self.intents.unknown_outcomes.load(Ordering::SeqCst);
             let permit = self.core.reads.enter().await?;
             let log = self.core.log.id().0;
             let row = self.core.source.fetch_at(self.schema(), key.to_value(), log, since.since).await?;
             drop(permit);
-            match self.install(key.as_ref(), row, since.since, unheard)? {
+            match self.install(key.as_ref(), row, since.since, unknown_outcomes)? {
                 Installed::Present => return Ok(Fetched::Present),
                 Installed::Gone(mark) => return Ok(Fetched::Gone(mark)),
                 Installed::Stale => {}
@@ -101,31 +101,33 @@ impl Table {
         Err(SourceError::later("the row changed each time it was read"))
     }
 
-    fn known(&self, key: KeyRef<'_>) -> Known {
+    fn known(&self, key: KeyRef<'_>) -> MemoryState {
         let hash = self.rows.hasher.key(key);
         let shard = self.rows.lock(hash.shard());
         match shard.find(self.schema(), hash, key) {
             Some(slot) => match shard.slots.get(slot) {
-                slot if slot.has(EVICTED) => Known::Behind(slot.position()),
-                _ => Known::Present,
+                slot if slot.has(EVICTED) => MemoryState::Behind(slot.position()),
+                _ => MemoryState::Present,
             },
             None => match shard.tombstone(key) {
-                Some(tombstone) if tombstone.absence != Absence::Deleted => Known::Behind(tombstone.position),
-                None if self.shared() => Known::Unknown,
-                Some(tombstone) => Known::Gone(tombstone.position),
-                None => Known::Gone(shard.deleted),
+                Some(tombstone) if tombstone.absence != Absence::Deleted => {
+                    MemoryState::Behind(tombstone.position)
+                }
+                None if self.shared() => MemoryState::Unknown,
+                Some(tombstone) => MemoryState::Gone(tombstone.position),
+                None => MemoryState::Gone(shard.deleted),
             },
         }
     }
 
     /// Puts a row that was read into memory, unless memory knows a newer change, or the drain has passed an
-    /// intent without an outcome since the count `unheard` was taken: the read may be older than that intent.
+    /// intent without an outcome since the count `unknown_outcomes` was taken: the read may be older than that intent.
     fn install(
         &self,
         key: KeyRef<'_>,
         row: Option<Row>,
         since: Position,
-        unheard: u64,
+        unknown_outcomes: u64,
     ) -> Result<Installed, SourceError> {
         if let Some(row) = &row {
             check_fetched(self.schema(), key, row)?;
@@ -135,7 +137,7 @@ impl Table {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
         let found = shard.find(self.schema(), hash, key);
-        if self.intents.unheard.load(Ordering::SeqCst) != unheard {
+        if self.intents.unknown_outcomes.load(Ordering::SeqCst) != unknown_outcomes {
             return Ok(Installed::Stale);
         }
         if row.is_some() && shard.intents.is_adding(key) {

@@ -26,7 +26,7 @@ pub struct List {
 }
 
 /// The keys of one shard that were read and not merged yet.
-struct Run {
+struct ShardKeys {
     keys: std::vec::IntoIter<Key>,
     /// The last key read, when the shard may have more keys.
     more_after: Option<Key>,
@@ -34,7 +34,7 @@ struct Run {
 
 struct Merge<'a> {
     table: &'a Table,
-    runs: Vec<Run>,
+    runs: Vec<ShardKeys>,
     /// The first key of each run.
     heads: BinaryHeap<Reverse<(Key, usize)>>,
     batch: usize,
@@ -42,7 +42,7 @@ struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    fn read(&mut self, shard: usize, after: Option<Key>) -> Run {
+    fn read(&mut self, shard: usize, after: Option<Key>) -> ShardKeys {
         let locked = self.table.rows.lock(shard);
         // A key may be missing from the page because of a delete, so the page waits for the last one.
         self.mark = self.mark.max(locked.deleted);
@@ -50,7 +50,7 @@ impl Merge<'_> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let keys: Vec<Key> = ordered.range((from, Bound::Unbounded)).take(self.batch).cloned().collect();
         let more_after = if keys.len() == self.batch { keys.last().cloned() } else { None };
-        Run { keys: keys.into_iter(), more_after }
+        ShardKeys { keys: keys.into_iter(), more_after }
     }
 
     fn advance(&mut self, shard: usize) {

@@ -53,12 +53,12 @@ impl Reserve {
     #[inline]
     pub fn watch(&self, used_bytes: u64) {
         if used_bytes >= self.next_bytes.load(Ordering::Relaxed) {
-            self.give_up(used_bytes);
+            self.free_blocks(used_bytes);
         }
     }
 
     #[cold]
-    fn give_up(&self, used_bytes: u64) {
+    fn free_blocks(&self, used_bytes: u64) {
         // Another thread holds the lock and is freeing blocks already.
         let Some(mut held) = self.held.try_lock() else { return };
         let kept_bytes = held.until_bytes.saturating_sub(used_bytes + RESERVE_AHEAD_BYTES);

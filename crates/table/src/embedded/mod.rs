@@ -65,5 +65,5 @@ pub use load::Load;
 pub use replay::Replayed;
 pub use table::{Counters, Entry, Fetched, Read, Table};
 pub use tables::Tables;
-pub use undo::Again;
+pub use undo::RereadRow;
 pub use write::Incremented;

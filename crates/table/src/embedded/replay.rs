@@ -10,7 +10,7 @@
 use super::replay_record::Missing;
 use super::table::Table;
 use super::tables::Tables;
-use super::undo::Again;
+use super::undo::RereadRow;
 use crate::error::{Error, Kind};
 use crate::hash::KeyHash;
 use crate::key::{Key, KeyRef};
@@ -40,15 +40,15 @@ pub struct Replayed {
 /// How the records of a table id are applied.
 enum Target {
     /// To a table with the same columns.
-    Apply(Arc<Table>, Known),
+    Apply(Arc<Table>, TableProgress),
     /// The table still exists, with other columns.
-    Old(OldColumns, Known),
+    Old(OldColumns, TableProgress),
     Skip,
 }
 
 /// Up to which positions of the log a table's changes are known.
 #[derive(Clone, Copy)]
-struct Known {
+struct TableProgress {
     /// The database has everything up to here, and the outcomes of intents are known, from the database or
     /// from the log.
     decided: Position,
@@ -56,7 +56,7 @@ struct Known {
     begin: Position,
     /// All changes up to here are in the rows in memory. They are not applied again, because others may have
     /// changed the rows since.
-    had: Position,
+    applied: Position,
     /// Whether the log's records of outcomes count, because the start has not read these rows from the
     /// database.
     heeds_outcomes: bool,
@@ -91,7 +91,7 @@ impl Tables {
             let (senders, applying): (Vec<_>, Vec<_>) = (0..threads)
                 .map(|number| {
                     let (sender, batches) = mpsc::sync_channel(REPLAY_BATCHES);
-                    let share = Share {
+                    let share = ReplayWorker {
                         number,
                         of: threads,
                         targets: &targets,
@@ -146,15 +146,20 @@ impl Tables {
         targets
     }
 
-    fn known(&self, table: &Table, drained: Position) -> Known {
+    fn known(&self, table: &Table, drained: Position) -> TableProgress {
         if !table.is_from_checkpoint() {
-            return Known { decided: drained, begin: drained, had: drained, heeds_outcomes: false };
+            return TableProgress {
+                decided: drained,
+                begin: drained,
+                applied: drained,
+                heeds_outcomes: false,
+            };
         }
         // The rows of a followed table are read by a poll, after the start.
         let heeds_outcomes = table.followed() || !self.inner.is_asked.load(Ordering::Relaxed);
         let decided = if heeds_outcomes { drained.min(self.settled_at()) } else { drained };
         let begin = self.checkpoint_begin().unwrap_or_default();
-        Known { decided, begin, had: self.checkpoint_followed(table), heeds_outcomes }
+        TableProgress { decided, begin, applied: self.checkpoint_followed(table), heeds_outcomes }
     }
 }
 
@@ -213,7 +218,7 @@ fn read_batches(
 }
 
 /// The part that one thread applies: the shards whose number modulo `of` is `number`.
-struct Share<'a> {
+struct ReplayWorker<'a> {
     number: usize,
     of: usize,
     targets: &'a [Option<Target>],
@@ -223,7 +228,7 @@ struct Share<'a> {
     /// last intent, or several additions, which do not wait for each other.
     intents: HashMap<(TableId, Key), Vec<Decided>>,
     /// Rows that memory dropped, to be read again.
-    again: Vec<Again>,
+    again: Vec<RereadRow>,
 }
 
 /// An intent that the database has committed or refused.
@@ -238,7 +243,7 @@ struct Refused {
     error: Error,
 }
 
-impl Share<'_> {
+impl ReplayWorker<'_> {
     fn run(mut self, batches: &mpsc::Receiver<Arc<Batch>>) -> Result<Self, Refused> {
         for batch in batches {
             for (position, bytes) in batch.iter() {
@@ -255,13 +260,13 @@ impl Share<'_> {
         let targets = self.targets;
         let (table, known) = match targets.get(usize::from(id)) {
             Some(Some(Target::Apply(_, known)))
-                if position <= known.had
+                if position <= known.applied
                     && !is_intent(bytes)
                     && !matches!(record, LogRecord::Committed { .. }) =>
             {
                 return Ok(());
             }
-            Some(Some(Target::Old(_, known))) if position <= known.had => return Ok(()),
+            Some(Some(Target::Old(_, known))) if position <= known.applied => return Ok(()),
             Some(Some(Target::Apply(table, known))) => (table, known),
             Some(Some(Target::Old(old, _))) => {
                 return self.apply_old(old, &record, is_intent(bytes), position);
@@ -290,7 +295,7 @@ impl Share<'_> {
     fn apply_intent(
         &mut self,
         table: &Table,
-        known: Known,
+        known: TableProgress,
         record: &LogRecord<'_>,
         bytes: &[u8],
         (hash, key): (KeyHash, KeyRef<'_>),
@@ -315,18 +320,18 @@ impl Share<'_> {
     fn apply_change(
         &mut self,
         table: &Arc<Table>,
-        known: Known,
+        known: TableProgress,
         record: &LogRecord<'_>,
         (hash, key): (KeyHash, KeyRef<'_>),
         position: Position,
     ) -> Result<(), Error> {
         let has_newer = table.is_from_checkpoint() && table.has_newer(hash, key, position);
-        if position <= known.had || has_newer {
+        if position <= known.applied || has_newer {
             if let (LogRecord::Committed { position: of, .. }, true) = (record, known.heeds_outcomes) {
                 self.take_intent(table, key, *of);
             }
             if has_newer {
-                table.had(record, key, hash, position);
+                table.note_logged(record, key, hash, position);
             }
             return Ok(());
         }
@@ -335,7 +340,7 @@ impl Share<'_> {
             LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
                 // The checkpoint's row may contain an intent of a followed table between `begin` and `had`,
                 // or not.
-                of <= known.begin || of > known.had && self.apply_committed(table, key, hash, of)?
+                of <= known.begin || of > known.applied && self.apply_committed(table, key, hash, of)?
             }
             LogRecord::Undone { .. } => !known.heeds_outcomes,
             _ => true,
@@ -343,7 +348,7 @@ impl Share<'_> {
         if !is_known {
             self.note_undecided(table, key, hash);
             let from = table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key, Position(0));
-            self.again.push(Again::new(from, table.clone(), key.value().to_owned()));
+            self.again.push(RereadRow::new(from, table.clone(), key.value().to_owned()));
         }
         table.replay_record(record, key, hash, position).map_err(|error| bad(position, error))
     }
@@ -358,7 +363,8 @@ impl Share<'_> {
     ) -> Result<bool, Error> {
         let intent = self.take_intent(table, key, position);
         let last = table.last_change(hash, key);
-        if !table.followed() && last.is_some_and(|last| last >= position) && !table.is_doubted(hash, key) {
+        if !table.followed() && last.is_some_and(|last| last >= position) && !table.is_unknown_row(hash, key)
+        {
             // The row was saved after the intent.
             return Ok(true);
         }
@@ -367,7 +373,7 @@ impl Share<'_> {
         };
         let record = LogRecord::decode(&intent).expect("it was checked when it was read");
         if last == Some(position) {
-            table.had(&record, key, hash, position);
+            table.note_logged(&record, key, hash, position);
         } else {
             table.replay_record(&record, key, hash, position).map_err(|error| bad(position, error))?;
         }
@@ -396,7 +402,8 @@ impl Share<'_> {
     fn note_undecided(&mut self, table: &Table, key: KeyRef<'_>, hash: KeyHash) {
         let of_key = self.intents.remove(&(table.id(), key.to_owned()));
         for Decided { position, record: bytes } in of_key.into_iter().flatten() {
-            if table.is_doubted(hash, key) || table.last_change(hash, key).is_none_or(|last| last < position)
+            if table.is_unknown_row(hash, key)
+                || table.last_change(hash, key).is_none_or(|last| last < position)
             {
                 let record = LogRecord::decode(&bytes).expect("it was checked when it was read");
                 table.note_intent(&record, &bytes, key, hash, position);
@@ -405,7 +412,7 @@ impl Share<'_> {
     }
 }
 
-impl Share<'_> {
+impl ReplayWorker<'_> {
     /// Applies a record that has the old columns of a table.
     fn apply_old(
         &mut self,
@@ -427,7 +434,7 @@ impl Share<'_> {
         self.records += 1;
         if is_intent {
             table.doubt_intent(key, hash, position);
-            self.again.push(Again::new(position, table.clone(), key.value().to_owned()));
+            self.again.push(RereadRow::new(position, table.clone(), key.value().to_owned()));
             return Ok(());
         }
         match *record {

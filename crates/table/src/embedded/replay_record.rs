@@ -117,7 +117,7 @@ impl Table {
                 let before = rows.fingerprints_of(shard.slots.get(number));
                 let after = rows.fingerprints_changed(&before, changes);
                 rows.exchange_known(&before, &after, position);
-                rows.hollow(&mut shard, number, &after);
+                rows.replace_by_stub(&mut shard, number, &after);
                 shard.slots.get_mut(number).changed(position, EVICTED);
             }
             (None, Missing::Put) => {
@@ -159,8 +159,8 @@ impl Table {
     }
 
     /// Whether only the database knows if the row exists.
-    pub(super) fn is_doubted(&self, hash: KeyHash, key: KeyRef<'_>) -> bool {
-        self.rows.lock(hash.shard()).is_doubted(key)
+    pub(super) fn is_unknown_row(&self, hash: KeyHash, key: KeyRef<'_>) -> bool {
+        self.rows.lock(hash.shard()).is_unknown_row(key)
     }
 
     /// The position of the last change of a row that memory contains.
@@ -226,7 +226,7 @@ impl Table {
             // increment.
             self.lost(&mut shard, hash, key, std::iter::once(column), position);
             let fingerprints = rows.fingerprints_of(shard.slots.get(number));
-            rows.hollow(&mut shard, number, &fingerprints);
+            rows.replace_by_stub(&mut shard, number, &fingerprints);
             shard.slots.get_mut(number).changed(position, EVICTED);
             return Ok(());
         };

@@ -152,7 +152,7 @@ impl Shard {
 
     /// Remembers that only the database knows whether a key exists. A read of the database that contains
     /// everything up to `position` decides it.
-    pub fn doubt(&mut self, key: KeyRef<'_>, position: Position, budget: &Budget) {
+    pub fn mark_unknown(&mut self, key: KeyRef<'_>, position: Position, budget: &Budget) {
         let tombstone = Tombstone { position, absence: Absence::Refused };
         if self.tombstones.insert(key.to_owned(), tombstone).is_none_or(|old| old.absence != Absence::Refused)
         {
@@ -160,16 +160,16 @@ impl Shard {
         }
     }
 
-    /// Ends what [`Shard::doubt`] began.
+    /// Ends what [`Shard::mark_unknown`] began.
     pub fn settle(&mut self, key: KeyRef<'_>, budget: &Budget) {
-        if self.is_doubted(key) {
+        if self.is_unknown_row(key) {
             self.tombstones.remove(&key.to_owned());
             budget.give(tombstone_bytes(key));
         }
     }
 
     /// Whether only the database knows if a key exists.
-    pub fn is_doubted(&self, key: KeyRef<'_>) -> bool {
+    pub fn is_unknown_row(&self, key: KeyRef<'_>) -> bool {
         self.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused)
     }
 
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_delete_of_a_doubted_key_gives_back_what_the_doubt_took() {
         let (mut shard, budget, key) = (Shard::new(false), Budget::new(1 << 20), KeyRef::Bigint(1));
-        shard.doubt(key, Position(5), &budget);
+        shard.mark_unknown(key, Position(5), &budget);
         shard.bury(key, Tombstone { position: Position(7), absence: Absence::Deleted }, &budget);
         assert_eq!(shard.forget(Position(7), &budget), 1);
         assert_eq!((budget.used_bytes(), shard.tombstones().count()), (0, 0));

@@ -4,7 +4,7 @@ use super::checkpoint::{Head, Source as Checkpoint};
 use super::core::Core;
 use super::follow::Following;
 use super::table::Table;
-use super::undo::Again;
+use super::undo::RereadRow;
 use crate::catalogue::Catalogue;
 use crate::error::{Error, Kind};
 use crate::hash::Hasher;
@@ -34,7 +34,7 @@ pub(crate) struct Inner {
     /// Whether the start asked the database for the outcomes of all changes before the replay.
     pub is_asked: AtomicBool,
     /// Rows that a start dropped, and that are to be read again.
-    pub again: Mutex<Vec<Again>>,
+    pub again: Mutex<Vec<RereadRow>>,
     /// The head of the checkpoint that was loaded.
     pub checkpoint: OnceLock<Head>,
 }

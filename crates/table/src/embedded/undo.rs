@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A row that memory dropped, and that is to be read again.
 #[derive(Clone)]
-pub struct Again {
+pub struct RereadRow {
     /// The drained position from which on it can be read.
     pub from: Position,
     /// The table of the row.
@@ -29,10 +29,10 @@ pub struct Again {
     pub(super) intent: Option<Position>,
 }
 
-impl Again {
+impl RereadRow {
     /// A row that was not dropped for an intent.
-    pub fn new(from: Position, table: Arc<Table>, key: Value) -> Again {
-        Again { from, table, key, intent: None }
+    pub fn new(from: Position, table: Arc<Table>, key: Value) -> RereadRow {
+        RereadRow { from, table, key, intent: None }
     }
 
     /// Brings the row into memory ([`Table::fetch`]), and ends the intent that waits for it.
@@ -43,7 +43,7 @@ impl Again {
         let Some(intent) = self.intent else {
             return self.table.fetch(self.key.clone()).await.map(drop);
         };
-        let is_told = |is_read| self.table.is_told(self.key.as_ref(), intent, is_read);
+        let is_told = |is_read| self.table.has_outcome(self.key.as_ref(), intent, is_read);
         // An image may contain the outcome already.
         if !is_told(false) {
             let read = self.table.fetch(self.key.clone()).await;
@@ -52,7 +52,7 @@ impl Again {
                 return Err(SourceError::later("the row was given up while it was read"));
             }
         }
-        self.table.heard(intent);
+        self.table.end_unknown(intent);
         Ok(())
     }
 }
@@ -94,14 +94,14 @@ impl Table {
                 tombstone.absence == Absence::Deleted && tombstone.position > later
             });
             if !is_deleted_since {
-                shard.doubt(key, position, &rows.budget);
+                shard.mark_unknown(key, position, &rows.budget);
             }
             return position;
         };
         let slot = shard.slots.get(number);
         if !slot.has(EVICTED) {
             let fingerprints = rows.fingerprints_of(slot);
-            rows.hollow(shard, number, &fingerprints);
+            rows.replace_by_stub(shard, number, &fingerprints);
         }
         shard.slots.get(number).position()
     }

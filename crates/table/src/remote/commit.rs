@@ -3,7 +3,7 @@
 use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
 use super::error::too_busy;
 use super::names::{self, OWN_GENERATION};
-use super::table::{Place, RemoteTable};
+use super::table::{KeyPlace, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
 use crate::error::{HotError, HotKind};
@@ -25,7 +25,7 @@ pub(crate) enum Expect {
 
 /// A change of one row that is ready to be written.
 pub(crate) struct Change<'a> {
-    pub place: &'a Place,
+    pub place: &'a KeyPlace,
     pub expect: Expect,
     /// The tracked values before the change; empty: no row, its values are not known, or none is tracked.
     pub before: Tracked,

@@ -13,7 +13,7 @@ use super::commit::Relied;
 use super::encode::{Body, Entry, Tracked};
 use super::error::too_busy;
 use super::load::newest;
-use super::table::{Looked, Place, RemoteTable};
+use super::table::{KeyPlace, LookedUp, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
 use crate::error::HotError;
@@ -67,7 +67,7 @@ impl RemoteTable {
     }
 
     /// Brings a row that is to be changed into memory.
-    pub(crate) async fn bring(&self, link: &Link, key: KeyRef<'_>, place: &Place) -> Result<(), HotError> {
+    pub(crate) async fn bring(&self, link: &Link, key: KeyRef<'_>, place: &KeyPlace) -> Result<(), HotError> {
         debug_assert_eq!(self.place(key).key, place.key);
         match self.fly(link, key, WhenFull::Install).await? {
             Some(_) => Ok(()),
@@ -78,7 +78,7 @@ impl RemoteTable {
     async fn fly(&self, link: &Link, key: KeyRef<'_>, full: WhenFull) -> Result<Option<Row>, HotError> {
         let place = self.place(key);
         for _ in 0..FETCH_TRIES {
-            let Looked { entry, drained, deleted } = self.look(link, &place).await?;
+            let LookedUp { entry, drained, deleted } = self.look_up(link, &place).await?;
             match &entry {
                 Some(Entry { body: Body::Row(row), .. }) => return Ok(Some(row.clone())),
                 None if !self.is_shared || deleted > drained => return Ok(None),
@@ -112,7 +112,7 @@ impl RemoteTable {
         let Some(key) = KeyRef::of(key) else { return Ok(true) };
         let place = self.place(key);
         for _ in 0..FETCH_TRIES {
-            let Looked { entry, drained, deleted } = self.look(link, &place).await?;
+            let LookedUp { entry, drained, deleted } = self.look_up(link, &place).await?;
             let version = entry.as_ref().map_or(deleted, |entry| entry.version.max(deleted));
             if unless.is_some_and(|unless| version >= unless) {
                 return Ok(true);
@@ -138,7 +138,7 @@ impl RemoteTable {
     }
 
     /// Replaces a row whose last change is drained by its stub.
-    async fn evict_row(&self, link: &Link, place: &Place, entry: &Entry) -> Result<(), HotError> {
+    async fn evict_row(&self, link: &Link, place: &KeyPlace, entry: &Entry) -> Result<(), HotError> {
         let stub = super::encode::stub(entry.head, &entry.tracked(&self.tier.hasher, &self.schema));
         let call = || Call {
             script: &scripts::EVICT,
@@ -151,7 +151,7 @@ impl RemoteTable {
     async fn install(
         &self,
         link: &Link,
-        place: &Place,
+        place: &KeyPlace,
         stub: Option<&Entry>,
         row: Option<&Row>,
         since: u64,
@@ -216,7 +216,7 @@ impl RemoteTable {
     async fn settle_all(
         &self,
         link: &Link,
-        place: &Place,
+        place: &KeyPlace,
         values: &Tracked,
     ) -> Result<Vec<Relied>, HotError> {
         let mut relied = Vec::new();

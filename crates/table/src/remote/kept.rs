@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct TableStructures {
     unique: BTreeSet<String>,
     indexed: BTreeSet<String>,
     ordered: bool,
@@ -41,12 +41,12 @@ fn field(table: TableId) -> Vec<u8> {
     format!("kept:{table}").into_bytes()
 }
 
-impl Kept {
-    fn of(schema: &Schema, ordered: bool) -> Kept {
+impl TableStructures {
+    fn of(schema: &Schema, ordered: bool) -> TableStructures {
         let names = |columns: &mut dyn Iterator<Item = usize>| {
             columns.map(|column| schema.columns[column].name.clone()).collect()
         };
-        Kept {
+        TableStructures {
             unique: names(&mut schema.unique_columns()),
             indexed: names(&mut schema.indexed_columns()),
             ordered,
@@ -57,13 +57,13 @@ impl Kept {
         serde_json::to_string(self).expect("names can be written")
     }
 
-    fn read(text: &[u8]) -> Result<Kept, HotError> {
+    fn read(text: &[u8]) -> Result<TableStructures, HotError> {
         serde_json::from_slice(text)
             .map_err(|error| HotError::foreign(format!("what the tier keeps of a table: {error}")))
     }
 
     /// The structures of this that `other` lacks, in words.
-    fn beyond(&self, other: &Kept) -> Vec<String> {
+    fn beyond(&self, other: &TableStructures) -> Vec<String> {
         let unique = self.unique.difference(&other.unique).map(|name| format!("`{name}` unique"));
         let indexed = self.indexed.difference(&other.indexed).map(|name| format!("`{name}` indexed"));
         let ordered = (self.ordered && !other.ordered).then(|| "its keys listed in order".to_owned());
@@ -84,7 +84,7 @@ impl Tier {
     ) -> Result<Vec<String>, HotError> {
         let mut lacking = Vec::new();
         for (id, spec) in ids.iter().zip(specs) {
-            let wanted = Kept::of(&spec.schema, spec.ordered);
+            let wanted = TableStructures::of(&spec.schema, spec.ordered);
             let kept = self.kept(link, *id, &wanted).await?;
             let lacks = wanted.beyond(&kept);
             let name = spec.schema.name.clone();
@@ -106,18 +106,23 @@ impl Tier {
     }
 
     /// The structures kept for a table from now on, when this server wants `wanted`.
-    async fn kept(&self, link: &Link, id: TableId, wanted: &Kept) -> Result<Kept, HotError> {
+    async fn kept(
+        &self,
+        link: &Link,
+        id: TableId,
+        wanted: &TableStructures,
+    ) -> Result<TableStructures, HotError> {
         let (mut expected, mut new) = (String::new(), wanted.clone());
         loop {
             let args = vec![field(id), expected.clone().into_bytes(), new.text().into_bytes()];
             let answer = link.write(self.names.slot, &scripts::KEEP, vec![self.names.tier.clone()], args);
             let found = wire::text("what is kept", answer.await?)?;
-            let kept = Kept::read(found.as_bytes())?;
+            let kept = TableStructures::read(found.as_bytes())?;
             let unique: BTreeSet<String> = kept.unique.intersection(&wanted.unique).cloned().collect();
             if unique == kept.unique {
                 return Ok(kept);
             }
-            (expected, new) = (found, Kept { unique, ..kept });
+            (expected, new) = (found, TableStructures { unique, ..kept });
         }
     }
 

@@ -15,7 +15,7 @@ use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 
 /// The keys of one shard that were read and not merged yet.
-struct Run {
+struct ShardKeys {
     shard: u16,
     /// Descending, so that the next key is the last.
     keys: Vec<Vec<u8>>,
@@ -97,7 +97,7 @@ impl RemoteTable {
         shard: u16,
         after: Option<&[u8]>,
         batch: usize,
-    ) -> Result<Run, HotError> {
+    ) -> Result<ShardKeys, HotError> {
         let from = after.map_or_else(|| b"-".to_vec(), |key| [b"(", key].concat());
         let mut command = Command::new();
         command.arg("ZRANGEBYLEX").arg(&self.names(shard).order).arg(from).arg("+");
@@ -109,7 +109,7 @@ impl RemoteTable {
         }
         let more_after = if keys.len() == batch { keys.last().cloned() } else { None };
         keys.reverse();
-        Ok(Run { shard, keys, more_after })
+        Ok(ShardKeys { shard, keys, more_after })
     }
 
     /// The rows of these keys, in their order, without deleted ones.

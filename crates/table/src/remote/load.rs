@@ -43,14 +43,14 @@ pub struct RemoteLoad {
     token: Vec<u8>,
     renewed: Mutex<Instant>,
     /// The state of each shard when the load began.
-    began: Vec<Began>,
+    began: Vec<ShardAtLoad>,
     /// The staging keys that hold the rows until all are written; `None`: rows are loaded directly.
     stage: Option<Stage>,
     leaving: watch::Receiver<bool>,
 }
 
 /// The state of a shard when a load began.
-struct Began {
+struct ShardAtLoad {
     /// The drained position: the scan contains everything up to it.
     since: u64,
     is_loaded: bool,
@@ -98,7 +98,12 @@ impl RemoteTable {
     }
 
     /// A stage, if rows can be staged: no shard is loaded yet, and in a cluster no value is reserved.
-    async fn stage(&self, link: &Link, token: &[u8], began: &[Began]) -> Result<Option<Stage>, HotError> {
+    async fn stage(
+        &self,
+        link: &Link,
+        token: &[u8],
+        began: &[ShardAtLoad],
+    ) -> Result<Option<Stage>, HotError> {
         let is_empty = began.iter().all(|shard| !shard.is_loaded);
         if !is_empty || began.len() > REMOTE_STAGE_SHARDS_MAX || self.has_reservations(link).await? {
             return Ok(None);
@@ -135,7 +140,7 @@ impl RemoteTable {
         Ok(())
     }
 
-    async fn hold(&self, link: &Link, token: &[u8]) -> Result<Vec<Began>, HotError> {
+    async fn hold(&self, link: &Link, token: &[u8]) -> Result<Vec<ShardAtLoad>, HotError> {
         let asked = self.tier.shards.iter().map(|shard| async {
             let call = || Call {
                 script: &scripts::BEGIN_LOAD,
@@ -150,7 +155,7 @@ impl RemoteTable {
             };
             let answer = self.tier.write(link, shard.number, call).await?;
             let [loaded, drained, epoch] = wire::tuple("begin_load", answer)?;
-            Ok::<_, HotError>(Began {
+            Ok::<_, HotError>(ShardAtLoad {
                 since: wire::number("begin_load", &drained)?,
                 is_loaded: wire::number("begin_load", &loaded)? == 1,
                 epoch: wire::bytes("begin_load", epoch)?,
@@ -193,7 +198,7 @@ impl RemoteTable {
         key: forebay_value::ValueRef<'_>,
     ) -> Result<Option<RemoteEntry>, HotError> {
         let place = self.place(self.key_ref(key)?);
-        let Some(entry) = self.look(link, &place).await?.entry else {
+        let Some(entry) = self.look_up(link, &place).await?.entry else {
             return Ok(None);
         };
         let row = match entry.body {

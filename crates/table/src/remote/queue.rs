@@ -170,7 +170,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
-    pub async fn give_up(&self, link: &Link, lease: Lease) -> Result<(), HotError> {
+    pub async fn release_lease(&self, link: &Link, lease: Lease) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(lease.shard)];
         link.write(names.slot, &scripts::UNLOCK, vec![names.lease.clone()], vec![lease.token]).await?;
         Ok(())
@@ -245,7 +245,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::repair`].
-    pub async fn doubt(&self, link: &Link, shard: u16) -> Result<(), HotError> {
+    pub async fn request_repair(&self, link: &Link, shard: u16) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(shard)];
         link.write(names.slot, &scripts::REQUEST_REPAIR, vec![names.meta.clone()], Vec::new()).await?;
         self.tier.repair().await.map(drop)

@@ -18,7 +18,7 @@
 
 use super::encode::{Entry, Tracked, tracked_columns};
 use super::names::{TableNames, generation_field, reserved_field};
-use super::repair::{Broken, ShardState};
+use super::repair::{ShardRepair, ShardState};
 use super::tier::Tier;
 use super::{scripts, wire};
 use crate::error::HotError;
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 /// The locks of the shards that are being rebuilt, renewed because the rebuild takes longer than a lock
 /// lasts.
 struct Locks<'b> {
-    broken: &'b [Broken],
+    broken: &'b [ShardRepair],
     renewed: tokio::sync::Mutex<Instant>,
 }
 
@@ -82,7 +82,7 @@ impl Tier {
     pub(crate) async fn renew_all(
         &self,
         link: &Link,
-        broken: &mut [Broken],
+        broken: &mut [ShardRepair],
         states: &[ShardState],
     ) -> Result<bool, HotError> {
         for own in broken.iter_mut() {
@@ -99,7 +99,7 @@ impl Tier {
 
     /// Reserves the rows' values in these shards again; the shards accept no new reservations meanwhile.
     /// False: a lock was lost, or a server changed over.
-    pub(crate) async fn rebuild(&self, link: &Link, lossy: &[Broken]) -> Result<bool, HotError> {
+    pub(crate) async fn rebuild(&self, link: &Link, lossy: &[ShardRepair]) -> Result<bool, HotError> {
         let locks = Locks { broken: lossy, renewed: tokio::sync::Mutex::new(Instant::now()) };
         let catalogue = self.catalogue.read().clone();
         let mut parts = Vec::new();
@@ -137,7 +137,7 @@ impl Tier {
     async fn announce(
         &self,
         link: &Link,
-        broken: &[Broken],
+        broken: &[ShardRepair],
         states: &[ShardState],
     ) -> Result<Option<Vec<u64>>, HotError> {
         let announced = self.shards.iter().map(|names| {
@@ -178,7 +178,7 @@ impl Tier {
         link: &Link,
         shard: u16,
         table: (TableId, Arc<Schema>),
-        lossy: &[Broken],
+        lossy: &[ShardRepair],
         locks: &Locks<'_>,
     ) -> Result<bool, HotError> {
         let (id, schema) = (table.0, &*table.1);

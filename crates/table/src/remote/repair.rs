@@ -80,7 +80,7 @@ pub(crate) fn token() -> Vec<u8> {
 
 /// A shard that this process repairs: it holds the shard's lock.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct ShardRepair {
     pub shard: u16,
     pub state: ShardState,
     pub token: Vec<u8>,
@@ -95,11 +95,11 @@ pub(crate) struct Broken {
     pub is_lossy: bool,
 }
 
-impl Broken {
-    fn new(shard: u16, state: ShardState, token: Vec<u8>) -> Broken {
+impl ShardRepair {
+    fn new(shard: u16, state: ShardState, token: Vec<u8>) -> ShardRepair {
         let (drained, generation) = (Drained::default(), state.rebuilding.clone().into_bytes());
         let is_lossy = !state.rebuilding.is_empty();
-        Broken { shard, state, token, drained, applied: 0, generation, reserved: 0, is_lossy }
+        ShardRepair { shard, state, token, drained, applied: 0, generation, reserved: 0, is_lossy }
     }
 }
 
@@ -212,8 +212,8 @@ impl Tier {
         &self,
         link: &Link,
         states: &[ShardState],
-        broken: &mut Vec<Broken>,
-        lossy: &mut Vec<Broken>,
+        broken: &mut Vec<ShardRepair>,
+        lossy: &mut Vec<ShardRepair>,
     ) -> Result<bool, HotError> {
         let mut is_all = true;
         let is_whole = |state: &ShardState| state.is_repaired() && state.rebuilding.is_empty();
@@ -225,7 +225,7 @@ impl Tier {
             }
             // Another server may have repaired the shard before it was locked here.
             let state = self.state(link, shard).await?;
-            broken.push(Broken::new(shard, state, token));
+            broken.push(ShardRepair::new(shard, state, token));
         }
         let (repaired, locked): (Vec<_>, Vec<_>) = broken.drain(..).partition(|own| own.state.is_repaired());
         broken.extend(locked);
@@ -262,7 +262,7 @@ impl Tier {
         Ok(is_all)
     }
 
-    pub(crate) async fn unlock(&self, link: &Link, own: &Broken) -> Result<(), HotError> {
+    pub(crate) async fn unlock(&self, link: &Link, own: &ShardRepair) -> Result<(), HotError> {
         let names = &self.shards[usize::from(own.shard)];
         let token = vec![own.token.clone()];
         link.write(names.slot, &scripts::UNLOCK, vec![names.lock.clone()], token).await?;
@@ -271,7 +271,7 @@ impl Tier {
 
     /// Fences these shards. Those that cannot be fenced are unlocked and left for later; false when there
     /// were any.
-    async fn fence_all(&self, link: &Link, broken: &mut Vec<Broken>) -> Result<bool, HotError> {
+    async fn fence_all(&self, link: &Link, broken: &mut Vec<ShardRepair>) -> Result<bool, HotError> {
         let mut fences = Vec::with_capacity(broken.len());
         for own in broken.iter() {
             fences.push(self.fence_drained(own.shard, own.state.opening.clone()));
@@ -336,7 +336,7 @@ impl Tier {
         Ok(())
     }
 
-    async fn begin_epoch(&self, link: &Link, own: &Broken, jump: u64) -> Result<bool, HotError> {
+    async fn begin_epoch(&self, link: &Link, own: &ShardRepair, jump: u64) -> Result<bool, HotError> {
         let names = &self.shards[usize::from(own.shard)];
         let (state, drained) = (&own.state, &own.drained);
         let catalogue = self.catalogue.read().clone();
@@ -372,7 +372,7 @@ impl Tier {
 
 /// Rebuilds lost reservations, and then lets the shards accept new ones. If that fails, the shards accept
 /// none until a server that needs one repairs them.
-async fn rebuild_behind(tier: Arc<Tier>, lossy: Vec<Broken>) {
+async fn rebuild_behind(tier: Arc<Tier>, lossy: Vec<ShardRepair>) {
     let link = &tier.client.link();
     let _shown = Shown::new(&tier.rebuild_state, lossy.len(), true);
     if !matches!(tier.rebuild(link, &lossy).await, Ok(true)) {

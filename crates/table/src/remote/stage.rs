@@ -16,7 +16,7 @@
 
 use super::commit::Relied;
 use super::encode::{HEAD_BYTES, LOADED_HEAD, Tracked};
-use super::table::{Place, RemoteTable};
+use super::table::{KeyPlace, RemoteTable};
 use super::tier::Call;
 use super::unique::UNHELD;
 use super::{scripts, wire};
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A row that is being loaded.
 pub(super) struct Loading<'a> {
-    pub place: Place,
+    pub place: KeyPlace,
     pub row: &'a Row,
     pub tracked: Tracked,
 }

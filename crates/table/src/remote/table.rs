@@ -55,13 +55,13 @@ struct Counts {
 
 /// A key's bytes and its shard.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct KeyPlace {
     pub shard: u16,
     pub key: Vec<u8>,
 }
 
 /// The result of a look-up of a key by script.
-pub(crate) struct Looked {
+pub(crate) struct LookedUp {
     pub entry: Option<Entry>,
     /// The shard's drained position at that moment.
     pub drained: u64,
@@ -147,8 +147,8 @@ impl RemoteTable {
         Some(self.place(KeyRef::of(key)?).shard)
     }
 
-    pub(crate) fn place(&self, key: KeyRef<'_>) -> Place {
-        Place { shard: self.tier.hasher.key(key).shard_of(self.tier.shard_count()), key: key_bytes(key) }
+    pub(crate) fn place(&self, key: KeyRef<'_>) -> KeyPlace {
+        KeyPlace { shard: self.tier.hasher.key(key).shard_of(self.tier.shard_count()), key: key_bytes(key) }
     }
 
     pub(crate) fn names(&self, shard: u16) -> &TableNames {
@@ -188,7 +188,7 @@ impl RemoteTable {
     }
 
     /// Reads a key's entry with one HGET.
-    pub(crate) async fn peek(&self, link: &Link, place: &Place) -> Result<Option<Entry>, HotError> {
+    pub(crate) async fn peek(&self, link: &Link, place: &KeyPlace) -> Result<Option<Entry>, HotError> {
         let mut command = Command::new();
         command.arg("HGET").arg(&self.names(place.shard).rows).arg(&place.key);
         let answer = self.tier.read(link, place.shard, command).await?;
@@ -196,17 +196,18 @@ impl RemoteTable {
     }
 
     /// Looks a key up by script, on the primary, with its shard's drained position.
-    pub(crate) async fn look(&self, link: &Link, place: &Place) -> Result<Looked, HotError> {
+    pub(crate) async fn look_up(&self, link: &Link, place: &KeyPlace) -> Result<LookedUp, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
             script: &scripts::LOOK_UP,
             keys: vec![self.meta(place.shard), names.rows.clone(), names.deleted.clone()],
             args: vec![self.loaded_field.clone(), place.key.clone()],
         };
-        let answer = self.tier.look(link, place.shard, call).await.map_err(|error| self.noted(error))?;
+        let answer =
+            self.tier.run_read_script(link, place.shard, call).await.map_err(|error| self.noted(error))?;
         let [entry, drained, deleted] = wire::tuple("look", answer)?;
         let entry = wire::optional_bytes("HGET", entry)?;
-        Ok(Looked {
+        Ok(LookedUp {
             entry: entry.map(|bytes| self.read_entry(&bytes)).transpose()?,
             drained: wire::number("look", &drained)?,
             deleted: wire::number("look", &deleted)?,
@@ -214,10 +215,10 @@ impl RemoteTable {
     }
 
     /// Looks for a row that one HGET did not find, and fetches it if necessary.
-    async fn find(&self, link: &Link, key: Key, place: &Place) -> Result<Option<Row>, HotError> {
-        match self.look(link, place).await? {
-            Looked { entry: Some(Entry { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
-            Looked { entry: None, .. } if !self.is_shared => Ok(None),
+    async fn find(&self, link: &Link, key: Key, place: &KeyPlace) -> Result<Option<Row>, HotError> {
+        match self.look_up(link, place).await? {
+            LookedUp { entry: Some(Entry { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
+            LookedUp { entry: None, .. } if !self.is_shared => Ok(None),
             _ => self.fetch(link, &key).await,
         }
     }

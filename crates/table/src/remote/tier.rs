@@ -188,7 +188,12 @@ impl Tier {
     }
 
     /// Runs a script that only reads, like [`Tier::write`].
-    pub async fn look(&self, link: &Link, shard: u16, call: impl Fn() -> Call) -> Result<Value, HotError> {
+    pub async fn run_read_script(
+        &self,
+        link: &Link,
+        shard: u16,
+        call: impl Fn() -> Call,
+    ) -> Result<Value, HotError> {
         let (slot, began) = (self.shards[usize::from(shard)].slot, Instant::now());
         loop {
             let Call { script, keys, args } = call();

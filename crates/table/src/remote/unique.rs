@@ -47,7 +47,7 @@
 use super::commit::{Answered, Attempt, Change, Expect, Relied, Written};
 use super::encode::Entry;
 use super::error::too_busy;
-use super::table::{Looked, Place, RemoteTable};
+use super::table::{KeyPlace, LookedUp, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
 use crate::error::HotError;
@@ -84,7 +84,7 @@ enum Holder {
     /// It has the value.
     Has(Entry),
     /// It does not have the value: its place, and the head that was seen (empty: no row).
-    Lacks { place: Place, head: Vec<u8> },
+    Lacks { place: KeyPlace, head: Vec<u8> },
 }
 
 /// The result of reserving the values of a change.
@@ -125,7 +125,7 @@ impl RemoteTable {
     /// Looks up the row that a reservation names.
     async fn holds(&self, link: &Link, unique: UniqueValue, holder: &[u8]) -> Result<Holder, HotError> {
         let place = self.holder_place(holder)?;
-        let Some(entry) = self.look(link, &place).await?.entry else {
+        let Some(entry) = self.look_up(link, &place).await?.entry else {
             return Ok(Holder::Lacks { place, head: Vec::new() });
         };
         let value = entry.tracked(&self.tier.hasher, &self.schema).value(unique.index);
@@ -135,7 +135,7 @@ impl RemoteTable {
         })
     }
 
-    fn holder_place(&self, holder: &[u8]) -> Result<Place, HotError> {
+    fn holder_place(&self, holder: &[u8]) -> Result<KeyPlace, HotError> {
         let key = holder.get(TOKEN_BYTES..).ok_or_else(|| HotError::foreign("a reservation names no row"))?;
         let key = super::encode::key_value(&self.schema, key)?;
         let key = KeyRef::of(key.as_ref()).ok_or_else(|| HotError::foreign("a reservation names no key"))?;
@@ -179,8 +179,8 @@ impl RemoteTable {
                 Ok(Reserved::Changed(now)) => Ok(Answered::Written(Written::Changed(Some(now)))),
                 // If the key exists too, that is the conflict to report.
                 Err(error) if change.expect == Expect::Absent && is_conflict(&error) => {
-                    match self.look(link, change.place).await {
-                        Ok(Looked { entry: Some(now), .. }) => {
+                    match self.look_up(link, change.place).await {
+                        Ok(LookedUp { entry: Some(now), .. }) => {
                             Ok(Answered::Written(Written::Changed(Some(now))))
                         }
                         _ => Err(error),
@@ -293,7 +293,13 @@ impl RemoteTable {
     }
 
     /// Fences an attempt; false when the row has changed, and the attempt is not fenced.
-    async fn fence(&self, link: &Link, place: &Place, token: &[u8], head: &[u8]) -> Result<bool, HotError> {
+    async fn fence(
+        &self,
+        link: &Link,
+        place: &KeyPlace,
+        token: &[u8],
+        head: &[u8],
+    ) -> Result<bool, HotError> {
         let names = self.names(place.shard);
         let call = || Call {
             script: &scripts::FENCE,

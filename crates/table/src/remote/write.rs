@@ -8,7 +8,7 @@
 use super::commit::{Change, Expect, Written};
 use super::encode::{Body, Entry, Tracked};
 use super::error::too_busy;
-use super::table::{Place, RemoteTable};
+use super::table::{KeyPlace, RemoteTable};
 use super::tier::Call;
 use super::{scripts, wire};
 use crate::embedded::write::encode_changed;
@@ -161,7 +161,7 @@ impl RemoteTable {
     async fn increment_once(
         &self,
         link: &Link,
-        place: &Place,
+        place: &KeyPlace,
         column: usize,
         delta: i64,
         record: &[u8],
@@ -254,7 +254,7 @@ impl RemoteTable {
         &self,
         link: &Link,
         key: KeyRef<'_>,
-        place: &Place,
+        place: &KeyPlace,
         found: Option<Entry>,
     ) -> Result<(Entry, Row), HotError> {
         let mut found = found;
@@ -265,7 +265,7 @@ impl RemoteTable {
                 let row = row.clone();
                 return Ok((entry, row));
             }
-            match self.look(link, place).await?.entry {
+            match self.look_up(link, place).await?.entry {
                 None if !self.is_shared => return Err(HotError::missing()),
                 Some(entry) if matches!(entry.body, Body::Row(_)) => found = Some(entry),
                 _ => self.bring(link, key, place).await?,

@@ -38,9 +38,9 @@ impl World<'_> {
         } else if is_alone {
             tables.replay(tables.settled_at()).unwrap();
         } else {
-            let unheard = tables.unheard(|_| position).unwrap();
+            let unsettled_rows = tables.unsettled_rows(|_| position).unwrap();
             tables.replay(position).unwrap();
-            unheard.iter().for_each(|(table, key)| tables.doubt(table, key.as_ref()));
+            unsettled_rows.iter().for_each(|(table, key)| tables.undo_followed_row(table, key.as_ref()));
         }
         if table.is_from_checkpoint() {
             table.set_loaded();
@@ -48,7 +48,7 @@ impl World<'_> {
             self.is_unread = true;
             first.into_iter().for_each(|op| self.write_unread(op));
             self.again.extend(tables.settle(|_| position, |_| Outcome::Unknown));
-            tables.undo_unheard(|_| position).unwrap();
+            tables.undo_unsettled(|_| position).unwrap();
             tables.drained(position);
             second.into_iter().for_each(|op| self.write_unread(op));
             table.want(self.again.iter().map(|again| again.key.clone()), false);

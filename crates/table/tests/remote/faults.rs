@@ -218,7 +218,7 @@ fn a_repair_gives_the_position_another_opening() {
         assert_eq!(opening().await, first + 1);
         // The database goes back to a state before that: the shard is repaired again.
         record.stored.openings.lock().unwrap().insert(queue.log_id(0), format!("{first}:before"));
-        queue.doubt(&server.link, 0).await.unwrap();
+        queue.request_repair(&server.link, 0).await.unwrap();
         assert_eq!(opening().await, first + 2);
     });
 }

@@ -43,7 +43,7 @@ fn drained_rows_are_evicted_and_full_shards_refuse_what_grows() {
         assert_eq!(server.values(&Value::Bigint(1)).await.unwrap()[CLICKS], Value::Bigint(1));
         let list = table.list(link, Some(ValueRef::Bigint(40)), 100).await.unwrap();
         assert_eq!(list.len(), 8);
-        queue.give_up(link, lease).await.unwrap();
+        queue.release_lease(link, lease).await.unwrap();
     });
 }
 
@@ -66,7 +66,7 @@ fn an_evicted_row_keeps_its_unique_values_and_can_be_changed() {
                     panic!()
                 };
                 queue.evict(link, &lease).await.unwrap();
-                queue.give_up(link, lease).await.unwrap();
+                queue.release_lease(link, lease).await.unwrap();
             }
             assert!(server.contents().await.values().all(|(_, values)| values.is_none()));
             let taken = table.insert(link, new(100, "code 3").as_ref()).await.unwrap_err();

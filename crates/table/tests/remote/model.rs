@@ -217,7 +217,7 @@ impl World<'_> {
                 panic!("nobody else evicts")
             };
             queue.evict(&server.link, &lease).await.unwrap();
-            queue.give_up(&server.link, lease).await.unwrap();
+            queue.release_lease(&server.link, lease).await.unwrap();
         }
     }
 

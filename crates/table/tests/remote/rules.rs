@@ -179,7 +179,7 @@ fn one_drainer_at_a_time_and_the_next_goes_on_where_it_stopped() {
         assert!(second.release(&two.link, &taken, upto).await.unwrap());
         assert_eq!(second.status(&two.link, 0).await.unwrap().entries, 0);
         assert_eq!(second.status(&two.link, 0).await.unwrap().drained, upto);
-        second.give_up(&two.link, taken).await.unwrap();
+        second.release_lease(&two.link, taken).await.unwrap();
         two.drain().await;
         assert_eq!(one.record.store.rows.lock().unwrap().len(), 100, "each row exactly once");
     });

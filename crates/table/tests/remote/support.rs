@@ -144,7 +144,7 @@ impl Server {
         };
         let upto = self.apply(shard, usize::MAX).await;
         assert!(queue.release(&self.link, &lease, upto).await.unwrap());
-        queue.give_up(&self.link, lease).await.unwrap();
+        queue.release_lease(&self.link, lease).await.unwrap();
     }
 
     /// Applies at most `rows_max` records of a shard, together with its position; does not release.

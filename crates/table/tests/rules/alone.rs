@@ -73,7 +73,7 @@ fn a_row_with_several_additions_is_shown() {
         close(opened);
         let opened = alone(dir.path(), &store);
         assert_eq!(row_1(&opened).0, Value::Bigint(15 * index));
-        assert!(opened.tables.take_again().is_empty());
+        assert!(opened.tables.take_rereads().is_empty());
         close(opened);
     }
 }

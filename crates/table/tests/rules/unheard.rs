@@ -5,7 +5,8 @@ use crate::common::*;
 use crate::{opened, pends, read};
 use forebay_log::{Durability, Position};
 use forebay_table::{
-    Again, BoxFuture, Fetched, HotTable, Others, Outcome, Source, SourceError, TableSpec, Tables, WriteError,
+    BoxFuture, Fetched, HotTable, Others, Outcome, RereadRow, Source, SourceError, TableSpec, Tables,
+    WriteError,
 };
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use std::ops::RangeInclusive;
@@ -22,7 +23,7 @@ fn over(dir: &Path, source: Arc<dyn Source>) -> Opened {
     Opened { log, table: tables.all()[0].clone(), tables }
 }
 
-fn lose(opened: &Opened, store: &Store) -> Vec<Again> {
+fn lose(opened: &Opened, store: &Store) -> Vec<RereadRow> {
     let position = *store.position.lock().unwrap();
     opened.tables.settle(|_| position, |_| Outcome::Unknown)
 }
@@ -223,8 +224,8 @@ fn a_row_that_was_deleted_before_is_read_all_the_same() {
     opened.table.set_loaded();
     let mut again = lose(&opened, &store);
     let position = *store.position.lock().unwrap();
-    opened.tables.undo_unheard(|_| position).unwrap();
-    again.extend(opened.tables.take_again());
+    opened.tables.undo_unsettled(|_| position).unwrap();
+    again.extend(opened.tables.take_rereads());
     pends(&opened.table, second.clone());
     opened.tables.drained(position);
     for row in &again {

@@ -145,7 +145,7 @@ fn replicas_follow_and_a_stopped_one_falls_behind() {
         let acknowledged: i64 = cmd("WAIT").arg(2).arg(300).query(&mut primary).expect("an answer");
         assert_eq!(acknowledged, 1, "{flavour}");
         assert_eq!(local.start("node-3").expect_err("it is stopped").kind(), Kind::Node);
-        local.cont("node-3").expect("it continues");
+        local.resume_node("node-3").expect("it continues");
         local.wait_ready().expect("it catches up");
         let mut replica = connect(node(&local, "node-3")).expect("a connection");
         wait_for("the replica has the write", || {

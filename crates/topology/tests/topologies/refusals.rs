@@ -152,7 +152,7 @@ fn what_cannot_be_halted_or_resumed_is_named_and_nothing_is_changed() {
         assert!(error.kind() == Kind::Node && error.to_string().contains("node-2 is stopped"), "{error}");
     }
     assert_eq!(processes_naming(local.folder()).len(), 2);
-    local.cont("node-2").expect("it continues");
+    local.resume_node("node-2").expect("it continues");
     local.halt().expect("it is halted");
     let port = node(&local, "node-2").port;
     let held = TcpListener::bind(("127.0.0.1", port)).expect("it is free");

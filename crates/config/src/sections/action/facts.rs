@@ -5,7 +5,7 @@ use crate::syntax::expr::Expr;
 
 /// Facts about an action on a hot table.
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
+pub struct ActionFacts<'a> {
     /// The hot table.
     pub table: &'a str,
     /// What it does, in the config's words: `count orders by status`. Two actions that do different things
@@ -20,7 +20,7 @@ pub struct Facts<'a> {
     /// The default status of its answer.
     pub status: u16,
     /// The values that it computes for each request, and what each must be.
-    pub values: Vec<(Wants<'a>, &'a Expr)>,
+    pub values: Vec<(ValueRole<'a>, &'a Expr)>,
 }
 
 /// How an action uses memory.
@@ -51,7 +51,7 @@ pub enum Shows<'a> {
 
 /// What a value must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wants<'a> {
+pub enum ValueRole<'a> {
     /// The key of an existing row.
     Key,
     /// A key, or null.

@@ -15,7 +15,7 @@ use crate::syntax::fields::{Cursor, Fields, flag, name};
 use crate::syntax::keys::{ActionKeys, Key, action};
 use crate::syntax::tree::Node;
 use crate::syntax::words::list;
-use facts::{Access, Facts};
+use facts::{Access, ActionFacts};
 use scope::{Scope, Typed};
 
 /// Every action.
@@ -212,7 +212,7 @@ impl Action {
     }
 
     /// The facts of an action on a hot table; `None` for other actions.
-    pub fn facts(&self) -> Option<Facts<'_>> {
+    pub fn facts(&self) -> Option<ActionFacts<'_>> {
         Some(match self {
             Action::Get(action) => action.facts(),
             Action::GetMany(action) => action.facts(),

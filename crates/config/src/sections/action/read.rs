@@ -1,6 +1,6 @@
 //! Actions that read a hot table: `get`, `get_many`, `random`, `count`, `list`, `redirect`.
 
-use super::facts::{Access, Facts, Shows, Wants};
+use super::facts::{Access, ActionFacts, Shows, ValueRole};
 use super::scope::Typed;
 use crate::sections::table::TableConfig;
 use crate::sections::values;
@@ -31,16 +31,16 @@ pub(crate) fn get(typed: Typed<'_>) -> Option<Get> {
 }
 
 impl Get {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Get { table, key } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("get {table}"),
             summary: format!("Reads a row of {table}"),
             access: Access::Row,
             shows: Shows::Row,
             status: 200,
-            values: vec![(Wants::Key, key)],
+            values: vec![(ValueRole::Key, key)],
         }
     }
 }
@@ -68,16 +68,16 @@ pub(crate) fn get_many(typed: Typed<'_>) -> Option<GetMany> {
 }
 
 impl GetMany {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let GetMany { table, keys } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("get_many {table}"),
             summary: format!("Reads rows of {table} by their keys"),
             access: Access::Row,
             shows: Shows::Rows,
             status: 200,
-            values: vec![(Wants::Text, keys)],
+            values: vec![(ValueRole::Text, keys)],
         }
     }
 }
@@ -96,9 +96,9 @@ pub(crate) fn random(typed: Typed<'_>) -> Option<Random> {
 }
 
 impl Random {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Random { table } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("random {table}"),
             summary: format!("Reads a random row of {table}"),
@@ -132,17 +132,17 @@ pub(crate) fn count(typed: Typed<'_>) -> Option<Count> {
 }
 
 impl Count {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Count { table, by } = self;
         let by_column = by.as_ref().map(|(column, _)| column.as_str());
-        Facts {
+        ActionFacts {
             table,
             does: by_column.map_or_else(|| format!("count {table}"), |by| format!("count {table} by {by}")),
             summary: format!("Counts rows of {table}"),
             access: Access::Memory,
             shows: Shows::Count(by_column),
             status: 200,
-            values: by.iter().map(|(column, value)| (Wants::Column(column), value)).collect(),
+            values: by.iter().map(|(column, value)| (ValueRole::Column(column), value)).collect(),
         }
     }
 }
@@ -194,16 +194,16 @@ pub(crate) fn list(typed: Typed<'_>) -> Option<List> {
 }
 
 impl List {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let List { table, after, limit } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("list {table}"),
             summary: format!("Lists rows of {table}"),
             access: Access::Memory,
             shows: Shows::Rows,
             status: 200,
-            values: vec![(Wants::KeyOrNull, after), (Wants::Whole, limit)],
+            values: vec![(ValueRole::KeyOrNull, after), (ValueRole::Whole, limit)],
         }
     }
 }

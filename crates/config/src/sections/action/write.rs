@@ -1,6 +1,6 @@
 //! Actions that write a row of a hot table: `insert`, `upsert`, `update`, `increment`, `delete`.
 
-use super::facts::{Access, Facts, Shows, Wants};
+use super::facts::{Access, ActionFacts, Shows, ValueRole};
 use super::scope::Typed;
 use crate::sections::table::TableConfig;
 use crate::sections::values::{self, literal_fits};
@@ -41,9 +41,9 @@ pub(crate) fn insert(typed: Typed<'_>) -> Option<Insert> {
 }
 
 impl Insert {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Insert { table, values, retry: _ } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("insert {table}"),
             summary: format!("Adds a row to {table}"),
@@ -56,8 +56,8 @@ impl Insert {
 }
 
 /// The values of a new row.
-fn new_row(values: &[(String, Expr)]) -> impl Iterator<Item = (Wants<'_>, &Expr)> {
-    values.iter().map(|(column, value)| (Wants::NewRow(column), value))
+fn new_row(values: &[(String, Expr)]) -> impl Iterator<Item = (ValueRole<'_>, &Expr)> {
+    values.iter().map(|(column, value)| (ValueRole::NewRow(column), value))
 }
 
 pub(crate) const UPSERT: ActionKeys = action! {
@@ -101,16 +101,16 @@ pub(crate) fn upsert(typed: Typed<'_>) -> Option<Upsert> {
 }
 
 impl Upsert {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Upsert { table, key, values } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("upsert {table}"),
             summary: format!("Adds or replaces a row of {table}"),
             access: Access::Write,
             shows: Shows::NewRow,
             status: 200,
-            values: std::iter::once((Wants::NewKey, key)).chain(new_row(values)).collect(),
+            values: std::iter::once((ValueRole::NewKey, key)).chain(new_row(values)).collect(),
         }
     }
 }
@@ -153,17 +153,17 @@ pub(crate) fn update(typed: Typed<'_>) -> Option<Update> {
 }
 
 impl Update {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Update { table, key, values } = self;
-        let changes = values.iter().map(|(column, value)| (Wants::Change(column), value));
-        Facts {
+        let changes = values.iter().map(|(column, value)| (ValueRole::Change(column), value));
+        ActionFacts {
             table,
             does: format!("update {table}"),
             summary: format!("Changes a row of {table}"),
             access: Access::Write,
             shows: Shows::Row,
             status: 200,
-            values: std::iter::once((Wants::Key, key)).chain(changes).collect(),
+            values: std::iter::once((ValueRole::Key, key)).chain(changes).collect(),
         }
     }
 }
@@ -202,16 +202,16 @@ pub(crate) fn increment(typed: Typed<'_>) -> Option<Increment> {
 }
 
 impl Increment {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Increment { table, key, column, by } = self;
-        Facts {
+        ActionFacts {
             table,
             does: format!("increment {table}.{column}"),
             summary: format!("Adds to {column} of a row of {table}"),
             access: Access::Write,
             shows: Shows::Row,
             status: 200,
-            values: vec![(Wants::Key, key), (Wants::Whole, by)],
+            values: vec![(ValueRole::Key, key), (ValueRole::Whole, by)],
         }
     }
 }
@@ -268,20 +268,20 @@ pub(crate) fn delete(typed: Typed<'_>) -> Option<Delete> {
 }
 
 impl Delete {
-    pub(super) fn facts(&self) -> Facts<'_> {
+    pub(super) fn facts(&self) -> ActionFacts<'_> {
         let Delete { table, pick } = self;
         let (does, shows, key) = match pick {
             Pick::Key(key) => (format!("delete {table}"), Shows::Row, Some(key)),
             Pick::Random { .. } => (format!("delete a random row of {table}"), Shows::RowOrNulls, None),
         };
-        Facts {
+        ActionFacts {
             table,
             does,
             summary: format!("Removes a row of {table}"),
             access: Access::Write,
             shows,
             status: 200,
-            values: key.map(|key| (Wants::Key, key)).into_iter().collect(),
+            values: key.map(|key| (ValueRole::Key, key)).into_iter().collect(),
         }
     }
 }

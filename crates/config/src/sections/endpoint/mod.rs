@@ -16,7 +16,7 @@ use super::action::{self, Action};
 use super::auth::Auth;
 use super::cors::{self, AnswerHeaders};
 use super::durability::{self, AnsweredWhen};
-use super::group::Shared;
+use super::group::GroupPlaces;
 use super::guard::{self, Guard};
 use super::memory::Memory;
 use super::table::TableConfig;
@@ -134,7 +134,7 @@ pub(crate) struct Placed {
 
 /// The parts of the rest of the file that endpoints are read with.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct EndpointContext<'a> {
     pub tables: &'a [TableConfig],
     pub auths: &'a [Auth],
     /// The guard of `[server]`.
@@ -145,11 +145,11 @@ pub(crate) struct Known<'a> {
     /// Whether the servers share a Redis or Valkey.
     pub has_shared_store: bool,
     /// The keys that each endpoint got from a group.
-    pub shared: &'a [Shared],
+    pub shared: &'a [GroupPlaces],
 }
 
 /// Reads all endpoints.
-pub(crate) fn read(cursor: Option<Cursor<'_>>, known: Known<'_>) -> Vec<Placed> {
+pub(crate) fn read(cursor: Option<Cursor<'_>>, known: EndpointContext<'_>) -> Vec<Placed> {
     let Some(cursor) = cursor else { return Vec::new() };
     let items = cursor.items("endpoint: write [[endpoint]] with two brackets: there may be several");
     let read = |(index, item): (usize, Cursor<'_>)| {
@@ -165,7 +165,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, known: Known<'_>) -> Vec<Placed> 
     items.into_iter().enumerate().filter_map(read).collect()
 }
 
-fn read_endpoint(cursor: Cursor<'_>, known: Known<'_>) -> Option<Placed> {
+fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Placed> {
     let fields = cursor.table("an endpoint");
     let route = fields.read("route", route::read);
     if !fields.has("route") {
@@ -250,7 +250,7 @@ fn check_route(fields: Fields<'_>, method: Method, path: &str, action: &Action) 
     }
 }
 
-fn read_guard(fields: Fields<'_>, known: Known<'_>) -> Option<Guard> {
+fn read_guard(fields: Fields<'_>, known: EndpointContext<'_>) -> Option<Guard> {
     match fields.get("guard") {
         Some(guard) => guard::read(guard, known.auths),
         None => known.guard.cloned(),

@@ -1,7 +1,7 @@
 //! Following by triggers: the follower and its polls.
 
 use super::cursor::{Cursor, Link};
-use super::place::Place;
+use super::place::TriggerPlace;
 use super::snapshot::Snapshot;
 use super::{note, page, tables, triggers};
 use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_NOTE_MS, FOLLOW_SERVER_MIN};
@@ -46,7 +46,7 @@ impl Follower {
         let link = Arc::new(Link { log, follows, session: Mutex::new(None) });
         let working = link.clone();
         // A place of another database or another version is ignored.
-        let place = place.and_then(|place| Place::parse(place).ok());
+        let place = place.and_then(|place| TriggerPlace::parse(place).ok());
         let (cursor, goes_on) = postgres
             .job(|bulk| async move {
                 let mut held = working.session.lock().await;
@@ -96,11 +96,11 @@ impl Follower {
     }
 
     pub(super) fn place(&self) -> String {
-        Place::of(&self.link, &self.cursor).to_string()
+        TriggerPlace::of(&self.link, &self.cursor).to_string()
     }
 
     pub(super) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
-        self.held = place.map(|place| Place::parse(place)?.snapshot()).transpose()?;
+        self.held = place.map(|place| TriggerPlace::parse(place)?.snapshot()).transpose()?;
         Ok(())
     }
 
@@ -134,7 +134,7 @@ async fn begin(
     bulk: &Bulk,
     session: &mut Session,
     link: &Link,
-    place: Option<&Place>,
+    place: Option<&TriggerPlace>,
 ) -> Result<(Cursor, Vec<bool>), Error> {
     let version = session.run("SELECT current_setting('server_version_num')::int8", &[]).await?;
     if number(&version, 0, 0) < FOLLOW_SERVER_MIN {

@@ -55,7 +55,7 @@ pub(crate) struct Follower {
     follows: Vec<Follow>,
     way: Way,
     /// How changes are reported, in words.
-    told_by: String,
+    reporting_by: String,
     /// Whether the follower has started again, and its caller was not told yet that all tables are to be read
     /// again.
     is_reloading: bool,
@@ -107,9 +107,9 @@ impl Postgres {
         follows: Vec<Follow>,
         place: Option<&str>,
     ) -> Result<(Follower, Vec<bool>), Error> {
-        let (way, told_by, goes_on) = self.begin_following(log, &follows, place).await?;
+        let (way, reporting_by, goes_on) = self.begin_following(log, &follows, place).await?;
         let postgres = self.clone();
-        Ok((Follower { postgres, log, follows, way, told_by, is_reloading: false }, goes_on))
+        Ok((Follower { postgres, log, follows, way, reporting_by, is_reloading: false }, goes_on))
     }
 
     async fn begin_following(
@@ -120,8 +120,8 @@ impl Postgres {
     ) -> Result<(Way, String, Vec<bool>), Error> {
         let why_not = match slot::Follower::begin(self, log, follows.to_vec(), place).await? {
             slot::Begun::Follows(follower, goes_on) => {
-                let told_by = follower.told_by();
-                return Ok((Way::Slot(*follower), told_by, goes_on));
+                let reporting_by = follower.reporting_by();
+                return Ok((Way::Slot(*follower), reporting_by, goes_on));
             }
             slot::Begun::Cannot(why) => why,
         };
@@ -145,8 +145,8 @@ fn by_triggers(why_not: &Error) -> String {
 
 impl Follower {
     /// How changes are reported; and why not by logical decoding, if so.
-    pub(crate) fn told_by(&self) -> &str {
-        &self.told_by
+    pub(crate) fn reporting_by(&self) -> &str {
+        &self.reporting_by
     }
 
     pub(crate) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
@@ -163,7 +163,7 @@ impl Follower {
             }
             // Whichever way is available now.
             let begun = self.postgres.begin_following(self.log, &self.follows, None).await?;
-            (self.way, self.told_by, _) = begun;
+            (self.way, self.reporting_by, _) = begun;
             self.is_reloading = true;
         }
         Err(Error::new(Kind::Busy, "the followed tables, or their slot, are being changed again and again"))

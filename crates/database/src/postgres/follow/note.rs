@@ -5,7 +5,7 @@
 //! write nothing only when no follower has reported for an hour. A follower that has not reported for half an
 //! hour counts itself as unknown: it starts again.
 
-use super::place::Place;
+use super::place::TriggerPlace;
 use super::snapshot::Snapshot;
 use crate::Error;
 use crate::limits::FOLLOW_DELETE_ROWS;
@@ -28,7 +28,7 @@ pub(super) async fn join(
     session: &mut Session,
     home: &str,
     log: u128,
-    place: Option<&Place>,
+    place: Option<&TriggerPlace>,
 ) -> Result<Joined, Error> {
     let known = format!(
         "SELECT seen FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes' FOR UPDATE"

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct TriggerPlace {
     /// Identifies the server.
     server: String,
     /// Every change that is visible in it was read.
@@ -25,17 +25,17 @@ pub(super) struct Place {
     tables: BTreeMap<String, String>,
 }
 
-impl Place {
-    pub(super) fn of(link: &Link, cursor: &Cursor) -> Place {
+impl TriggerPlace {
+    pub(super) fn of(link: &Link, cursor: &Cursor) -> TriggerPlace {
         let names = link.follows.iter().map(|follow| follow.schema.name.clone());
-        Place {
+        TriggerPlace {
             server: cursor.server.clone(),
             seen: cursor.seen.to_string(),
             tables: names.zip(cursor.shapes.iter().cloned()).collect(),
         }
     }
 
-    pub(super) fn parse(text: &str) -> Result<Place, Error> {
+    pub(super) fn parse(text: &str) -> Result<TriggerPlace, Error> {
         let unreadable =
             |error| Error::new(Kind::Corrupt, "a follower's place is unreadable").with_source(error);
         serde_json::from_str(text).map_err(unreadable)
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for TriggerPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self).expect("texts are JSON"))
     }

@@ -30,7 +30,7 @@ use crate::{Error, Follow, Followed, Kind};
 use forebay_value::Value;
 use page::{Cursor, Read};
 use parking_lot::Mutex;
-use place::Place;
+use place::FollowPlace;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Sqlite {
     ) -> Result<(Follower, Vec<bool>), Error> {
         let follows: Arc<[Follow]> = follows.into();
         // A place of another database or another version is ignored.
-        let place = place.and_then(|place| Place::parse(place).ok());
+        let place = place.and_then(|place| FollowPlace::parse(place).ok());
         let (cursor, goes_on) = self.begin_to_follow(log, follows.clone(), place).await?;
         let is_anew = !goes_on.contains(&true);
         let follower = Follower {
@@ -106,7 +106,7 @@ impl Sqlite {
         &self,
         log: u128,
         follows: Arc<[Follow]>,
-        place: Option<Place>,
+        place: Option<FollowPlace>,
     ) -> Result<(Cursor, Vec<bool>), Error> {
         let begin = move |session: &mut Session| {
             session.transaction(|session| {
@@ -160,11 +160,11 @@ impl Follower {
     }
 
     pub(crate) fn place(&self) -> String {
-        Place::of(&self.follows, self.cursor.seq).to_string()
+        FollowPlace::of(&self.follows, self.cursor.seq).to_string()
     }
 
     pub(crate) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
-        self.held = place.map(|place| Place::parse(place).map(|place| place.seq)).transpose()?;
+        self.held = place.map(|place| FollowPlace::parse(place).map(|place| place.seq)).transpose()?;
         Ok(())
     }
 

@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 /// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct FollowPlace {
     /// The last change read.
     pub(super) seq: i64,
     tables: Vec<String>,
 }
 
-impl Place {
-    pub(super) fn of(follows: &[Follow], seq: i64) -> Place {
-        Place { seq, tables: follows.iter().map(|follow| follow.schema.name.clone()).collect() }
+impl FollowPlace {
+    pub(super) fn of(follows: &[Follow], seq: i64) -> FollowPlace {
+        FollowPlace { seq, tables: follows.iter().map(|follow| follow.schema.name.clone()).collect() }
     }
 
-    pub(super) fn parse(text: &str) -> Result<Place, Error> {
+    pub(super) fn parse(text: &str) -> Result<FollowPlace, Error> {
         let unreadable =
             |error| Error::new(Kind::Corrupt, "a follower's place is unreadable").with_source(error);
         serde_json::from_str(text).map_err(unreadable)
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for FollowPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self).expect("texts are JSON"))
     }
@@ -50,8 +50,8 @@ pub(super) fn goes_on<'a>(
     connection: &Connection,
     log: u128,
     follows: &[Follow],
-    place: Option<&'a Place>,
-) -> Result<Option<&'a Place>, Error> {
+    place: Option<&'a FollowPlace>,
+) -> Result<Option<&'a FollowPlace>, Error> {
     let Some(place) = place else { return Ok(None) };
     if !is_known(connection, log)? || last_seq(connection)? < place.seq {
         return Ok(None);

@@ -3,7 +3,7 @@
 use super::applying::{batch, content, row, with_letters};
 use super::{Scratch, on_both};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, KeepLetters, Kind, OnError, Op, UnwrittenLetter};
+use forebay_database::{Batch, DeadLetterStorage, Kind, OnError, Op, UnwrittenDeadLetter};
 use forebay_value::{KeyKind, Row, Schema, Type, Value};
 use std::sync::{Arc, Mutex};
 
@@ -191,10 +191,10 @@ async fn a_letter_that_cannot_be_written_names_its_change(scratch: &Scratch) {
 
 /// Dead letters stored in memory.
 #[derive(Debug, Default)]
-struct Elsewhere(Mutex<Vec<UnwrittenLetter>>);
+struct Elsewhere(Mutex<Vec<UnwrittenDeadLetter>>);
 
-impl KeepLetters for Elsewhere {
-    fn keep(&self, letter: &UnwrittenLetter) -> std::io::Result<()> {
+impl DeadLetterStorage for Elsewhere {
+    fn keep(&self, letter: &UnwrittenDeadLetter) -> std::io::Result<()> {
         self.0.lock().unwrap().push(letter.clone());
         Ok(())
     }
@@ -228,7 +228,7 @@ async fn a_letter_that_cannot_be_written_is_kept_elsewhere(scratch: &Scratch) {
     scratch.execute("DELETE FROM codes WHERE id = 1").await;
     let letters = elsewhere.0.lock().unwrap().clone();
     let read: Vec<_> =
-        letters.iter().map(|letter| UnwrittenLetter::from_json(&letter.to_json()).unwrap()).collect();
+        letters.iter().map(|letter| UnwrittenDeadLetter::from_json(&letter.to_json()).unwrap()).collect();
     assert_eq!(read, letters);
     // Stored once, however often it is written.
     for _ in 0..2 {

@@ -62,7 +62,12 @@ pub(super) async fn followed(schema: &Arc<Schema>, way: &str) -> (Scratch, Follo
     let scratch = scratch(way).await;
     scratch.store.create_table(schema).await.unwrap();
     let mut follower = follow(&scratch.store, plain(schema)).await;
-    assert_eq!(follower.told_by().starts_with("triggers"), way == TRIGGERS, "{}", follower.told_by());
+    assert_eq!(
+        follower.reporting_by().starts_with("triggers"),
+        way == TRIGGERS,
+        "{}",
+        follower.reporting_by()
+    );
     assert_eq!(told(&mut follower, schema).await, "");
     (scratch, follower)
 }

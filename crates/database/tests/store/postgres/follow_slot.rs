@@ -165,13 +165,19 @@ async fn a_slot_that_must_wait_for_a_transaction_is_given_up() {
     // Unless the URL requires a slot, triggers report instead.
     let store = opened(&scratch, "").await;
     let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
-    assert!(follower.told_by().starts_with("triggers; logical decoding: making"), "{}", follower.told_by());
+    assert!(
+        follower.reporting_by().starts_with("triggers; logical decoding: making"),
+        "{}",
+        follower.reporting_by()
+    );
     open.batch_execute("COMMIT").await.unwrap();
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
     assert_eq!(scratch.text(SLOTS).await, "0");
     drop(follower);
-    assert!(follow(&scratch.store, plain(&schema)).await.told_by().starts_with("logical decoding, slot"));
+    assert!(
+        follow(&scratch.store, plain(&schema)).await.reporting_by().starts_with("logical decoding, slot")
+    );
 }
 
 /// Another store on the same database.
@@ -191,7 +197,7 @@ async fn a_server_that_follows_by_triggers_from_now_on_leaves_no_slot() {
     let store = opened(&scratch, "follow=triggers").await;
     let (mut follower, goes_on) = from(&store, &schema, &place).await;
     assert_eq!((goes_on, &*scratch.text(SLOTS).await), (vec![false], "0"));
-    assert_eq!(follower.told_by(), "triggers; logical decoding: the URL says follow=triggers");
+    assert_eq!(follower.reporting_by(), "triggers; logical decoding: the URL says follow=triggers");
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
 }
@@ -204,7 +210,7 @@ async fn updates_by_others_go_on_where_the_primary_key_is_dropped() {
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     let mut follower = loop {
         let follower = follow(&scratch.store, plain(&schema)).await;
-        if follower.told_by().starts_with("logical decoding") {
+        if follower.reporting_by().starts_with("logical decoding") {
             break follower;
         }
     };
@@ -213,7 +219,11 @@ async fn updates_by_others_go_on_where_the_primary_key_is_dropped() {
         .execute("ALTER TABLE items DROP CONSTRAINT items_pkey, ADD UNIQUE (id), ALTER id SET NOT NULL")
         .await;
     assert_eq!(told(&mut follower, &schema).await, "0/: reload");
-    assert!(follower.told_by().contains("needs id in what identifies a row"), "{}", follower.told_by());
+    assert!(
+        follower.reporting_by().contains("needs id in what identifies a row"),
+        "{}",
+        follower.reporting_by()
+    );
     // PostgreSQL refuses this while the table is published.
     scratch.execute("UPDATE items SET n = 2").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 2");
@@ -236,8 +246,8 @@ async fn slots_of_servers_that_do_not_run_are_named() {
     let name = format!("forebay_{:032x}_", 7);
     assert!(idle.len() == 1 && idle[0].starts_with(&name) && idle[0].contains("of WAL"), "{idle:?}");
     assert_eq!(scratch.store.idle_slots().await.unwrap().len(), 1, "the other one is in use");
-    let told_by = scratch.store.could_follow(vec![plain(&schema)]).await.unwrap();
-    assert_eq!(told_by, "logical decoding");
+    let reporting_by = scratch.store.could_follow(vec![plain(&schema)]).await.unwrap();
+    assert_eq!(reporting_by, "logical decoding");
     // Each has its own slot: changes that one has read are reported to the other.
     let mut other = loop {
         match scratch.store.follow(7, vec![plain(&schema)]).await {
@@ -275,8 +285,8 @@ async fn triggers_tell_where_logical_decoding_cannot() {
         scratch.store.create_table(&schema).await.unwrap();
         scratch.execute(setup).await;
         let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
-        let told_by = follower.told_by().to_owned();
-        assert!(told_by.starts_with("triggers") && told_by.contains(why), "{told_by}");
+        let reporting_by = follower.reporting_by().to_owned();
+        assert!(reporting_by.starts_with("triggers") && reporting_by.contains(why), "{reporting_by}");
         assert_eq!(scratch.text(SLOTS).await, "0");
         // No other client is blocked.
         scratch.execute("INSERT INTO items VALUES (1, 'a', 1); UPDATE items SET n = 2").await;
@@ -303,18 +313,18 @@ async fn a_role_without_the_right_to_replicate_follows_by_triggers() {
     let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
     store.create_table(&schema).await.unwrap();
     let follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
-    assert!(follower.told_by().contains("no replication connection"), "{}", follower.told_by());
+    assert!(follower.reporting_by().contains("no replication connection"), "{}", follower.reporting_by());
     let place = follower.place();
     drop(follower);
     scratch.execute(&format!("ALTER ROLE {role} REPLICATION")).await;
     let (mut follower, goes_on) = loop {
         let begun = from(&store, &schema, &place).await;
         // A slot waits for the transactions of other tests.
-        if !begun.0.told_by().contains("are open") {
+        if !begun.0.reporting_by().contains("are open") {
             break begun;
         }
     };
-    assert!(follower.told_by().starts_with("logical decoding"), "{}", follower.told_by());
+    assert!(follower.reporting_by().starts_with("logical decoding"), "{}", follower.reporting_by());
     assert_eq!(goes_on, [false]);
     // The triggers still exist, and no follower is registered for them.
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;

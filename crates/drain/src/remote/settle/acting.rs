@@ -20,7 +20,7 @@
 //!
 //! The delete's transaction returns the rows that it has acted on, and memory reads them again.
 
-use super::{Cut, Entry, Settler};
+use super::{Cut, HeldEntry, Settler};
 use crate::Error;
 use crate::coalesce::coalesce;
 use crate::queue::{Schemas, decode};
@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// A row's held changes, starting with its first delete that acts on other rows.
-pub(super) type Acting = Vec<Entry>;
+pub(super) type ActingRow = Vec<HeldEntry>;
 
 impl Settler {
     /// Splits off the acting deletes, each with the later changes of its row; returns the other changes
@@ -43,10 +43,10 @@ impl Settler {
     pub(super) fn split_acting(
         &self,
         schemas: &[Arc<Schema>],
-        entries: Vec<Entry>,
-    ) -> (Vec<Entry>, Vec<Acting>) {
+        entries: Vec<HeldEntry>,
+    ) -> (Vec<HeldEntry>, Vec<ActingRow>) {
         let cascades = self.cascades.read().clone();
-        let (mut others, mut acting) = (Vec::new(), BTreeMap::<i64, Acting>::new());
+        let (mut others, mut acting) = (Vec::new(), BTreeMap::<i64, ActingRow>::new());
         for entry in entries {
             let name = &schemas[entry.change.table].name;
             let acts = matches!(entry.change.op, Op::Delete(_)) && cascades.has(name);
@@ -65,10 +65,10 @@ impl Settler {
     pub(super) async fn act(
         &mut self,
         schemas: &[Arc<Schema>],
-        rows: Vec<Acting>,
-        (waiting, cut): (&[Entry], &Cut),
+        rows: Vec<ActingRow>,
+        (waiting, cut): (&[HeldEntry], &Cut),
         is_last: bool,
-    ) -> Result<Vec<Acting>, Error> {
+    ) -> Result<Vec<ActingRow>, Error> {
         let waiting: HashSet<i64> = waiting.iter().map(|entry| entry.key_hash).collect();
         let (mut left, rows): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| waiting.contains(&row[0].key_hash));
@@ -99,10 +99,10 @@ impl Settler {
     async fn apply_acting(
         &mut self,
         schemas: &[Arc<Schema>],
-        single: Vec<Entry>,
-        remade: Vec<Acting>,
-    ) -> Result<Vec<Acting>, Error> {
-        let mut left: Vec<Acting> =
+        single: Vec<HeldEntry>,
+        remade: Vec<ActingRow>,
+    ) -> Result<Vec<ActingRow>, Error> {
+        let mut left: Vec<ActingRow> =
             self.one_by_one(schemas, single).await?.into_iter().map(|entry| vec![entry]).collect();
         for row in remade {
             let Some(change) = in_place(schemas, &row) else {
@@ -120,8 +120,12 @@ impl Settler {
     }
 
     /// For each row, the rows that its delete acts on.
-    async fn reached_by(&self, schemas: &[Arc<Schema>], rows: &[Acting]) -> Result<Vec<HashSet<i64>>, Error> {
-        let place = |row: &Acting| {
+    async fn reached_by(
+        &self,
+        schemas: &[Arc<Schema>],
+        rows: &[ActingRow],
+    ) -> Result<Vec<HashSet<i64>>, Error> {
+        let place = |row: &ActingRow| {
             let change = &row[0].change;
             (change.table, change.op.key(&schemas[change.table]).to_owned())
         };
@@ -135,7 +139,7 @@ impl Settler {
 
     /// The rows, by hash, that have changes behind the cut in the streams of these rows. A stream with a held
     /// change still contains everything behind that change.
-    async fn later_changes(&self, rows: &[Acting], cut: &Cut) -> Result<HashSet<i64>, Error> {
+    async fn later_changes(&self, rows: &[ActingRow], cut: &Cut) -> Result<HashSet<i64>, Error> {
         let Queues { queue, link } = &self.queues;
         let logs: HashSet<u128> = rows.iter().map(|row| row[0].id.log).collect();
         let (catalogue, mut schemas) = (queue.catalogue(), Schemas::new(self.own.clone()));
@@ -162,7 +166,7 @@ impl Settler {
 
 /// A delete and the later changes of its row as one change that keeps the row in place, if the row exists in
 /// the end.
-fn in_place(schemas: &[Arc<Schema>], row: &[Entry]) -> Option<Change> {
+fn in_place(schemas: &[Arc<Schema>], row: &[HeldEntry]) -> Option<Change> {
     let (delete, later) = row.split_first()?;
     let mut later: Vec<Change> = later.iter().map(|entry| entry.change.clone()).collect();
     let coalesced = coalesce(&mut later, schemas, &vec![true; schemas.len()])?;

@@ -1,6 +1,6 @@
 //! Held changes in batches: tried one by one, or made dead letters.
 
-use super::{Entry, Settler, Show};
+use super::{HeldEntry, PendingShow, Settler};
 use crate::Error;
 use crate::limits::UNCOALESCED_ROWS;
 use crate::stopped::misfit;
@@ -15,12 +15,12 @@ impl Settler {
     pub(super) async fn one_by_one(
         &mut self,
         schemas: &[Arc<Schema>],
-        entries: Vec<Entry>,
-    ) -> Result<Vec<Entry>, Error> {
+        entries: Vec<HeldEntry>,
+    ) -> Result<Vec<HeldEntry>, Error> {
         let (mut waiting, mut blocked) = (Vec::new(), HashSet::new());
         // Parts still to be tried, the first part last.
-        let mut parts: Vec<Vec<Entry>> =
-            entries.chunks(UNCOALESCED_ROWS).rev().map(<[Entry]>::to_vec).collect();
+        let mut parts: Vec<Vec<HeldEntry>> =
+            entries.chunks(UNCOALESCED_ROWS).rev().map(<[HeldEntry]>::to_vec).collect();
         while let Some(part) = parts.pop() {
             let (behind, mut part): (Vec<_>, Vec<_>) =
                 part.into_iter().partition(|entry| blocked.contains(&entry.key_hash));
@@ -36,7 +36,7 @@ impl Settler {
                     let (refused, settled): (Vec<_>, Vec<_>) = split;
                     blocked.extend(refused.iter().map(|(_, entry)| entry.key_hash));
                     waiting.extend(refused.into_iter().map(|(_, entry)| entry));
-                    let settled: Vec<Entry> = settled.into_iter().map(|(_, entry)| entry).collect();
+                    let settled: Vec<HeldEntry> = settled.into_iter().map(|(_, entry)| entry).collect();
                     self.settled(schemas, &settled, &applied);
                 }
                 // Refused at the commit, which names no change.
@@ -46,7 +46,7 @@ impl Settler {
                 }
                 Err(error) => match error.kind() {
                     Kind::Table { table, .. } | Kind::DeadLetter { table, .. } => {
-                        let of_table = |entry: &Entry| schemas[entry.change.table].name == *table;
+                        let of_table = |entry: &HeldEntry| schemas[entry.change.table].name == *table;
                         let (stopped, others): (Vec<_>, Vec<_>) = part.into_iter().partition(of_table);
                         blocked.extend(stopped.iter().map(|entry| entry.key_hash));
                         waiting.extend(stopped);
@@ -62,10 +62,10 @@ impl Settler {
 
     /// Makes dead letters of the changes that are refused once more; returns how many are no longer held, and
     /// how many of them became dead letters.
-    pub(super) async fn bury(
+    pub(super) async fn make_dead_letters(
         &mut self,
         schemas: &[Arc<Schema>],
-        mut entries: Vec<Entry>,
+        mut entries: Vec<HeldEntry>,
     ) -> Result<(usize, u64), Error> {
         for (table, schema) in schemas.iter().enumerate() {
             if !entries.iter().any(|entry| entry.change.table == table) {
@@ -77,14 +77,14 @@ impl Settler {
                 entries.retain(|entry| entry.change.table != table);
             }
         }
-        let (mut buried, mut dead) = (0, 0);
-        let mut parts: Vec<Vec<Entry>> =
-            entries.chunks(UNCOALESCED_ROWS).rev().map(<[Entry]>::to_vec).collect();
+        let (mut dead_lettered, mut dead) = (0, 0);
+        let mut parts: Vec<Vec<HeldEntry>> =
+            entries.chunks(UNCOALESCED_ROWS).rev().map(<[HeldEntry]>::to_vec).collect();
         while let Some(mut part) = parts.pop() {
             let changes = part.iter().map(|entry| entry.change.clone()).collect();
             match self.apply(schemas, changes, &part, OnError::DeadLetter).await {
                 Ok(applied) => {
-                    buried += part.len();
+                    dead_lettered += part.len();
                     dead += applied.dead;
                     self.settled(schemas, &part, &applied);
                 }
@@ -95,7 +95,7 @@ impl Settler {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok((buried, dead))
+        Ok((dead_lettered, dead))
     }
 
     /// Applies changes and deletes these held ones, in one transaction.
@@ -103,7 +103,7 @@ impl Settler {
         &self,
         schemas: &[Arc<Schema>],
         changes: Vec<Change>,
-        entries: &[Entry],
+        entries: &[HeldEntry],
         on_error: OnError,
     ) -> Result<Applied, forebay_database::Error> {
         let settles: Vec<HeldId> = entries.iter().map(|entry| entry.id).collect();
@@ -128,8 +128,8 @@ impl Settler {
     }
 
     /// Has memory show the rows as the database has them, in case they differ from what these changes say.
-    pub(super) fn settled(&mut self, schemas: &[Arc<Schema>], entries: &[Entry], applied: &Applied) {
-        let all = applied.differing.iter().map(|(table, key)| Show {
+    pub(super) fn settled(&mut self, schemas: &[Arc<Schema>], entries: &[HeldEntry], applied: &Applied) {
+        let all = applied.differing.iter().map(|(table, key)| PendingShow {
             row: (schemas[*table].clone(), key.clone()),
             unless: None,
             tries: 0,
@@ -139,7 +139,7 @@ impl Settler {
         for entry in entries {
             let schema = &schemas[entry.change.table];
             let row = (schema.clone(), entry.change.op.key(schema).to_owned());
-            self.shows.push(Show { row, unless: Some(entry.id.position), tries: 0 });
+            self.shows.push(PendingShow { row, unless: Some(entry.id.position), tries: 0 });
         }
     }
 }

@@ -4,7 +4,7 @@
 //! that value by now. They can be applied as a whole, once each row has released its value: a row that is to
 //! change is *parked* first, which sets its unique columns to NULL, or to a value that no other row has.
 
-use super::{Entry, Settler};
+use super::{HeldEntry, Settler};
 use crate::Error;
 use crate::coalesce::coalesce;
 use forebay_database::{Change, Kind, OnError, Op};
@@ -21,14 +21,14 @@ impl Settler {
     pub(super) async fn as_a_whole(
         &mut self,
         schemas: &[Arc<Schema>],
-        mut waiting: Vec<Entry>,
-    ) -> Result<Vec<Entry>, Error> {
+        mut waiting: Vec<HeldEntry>,
+    ) -> Result<Vec<HeldEntry>, Error> {
         let is_shared: Vec<bool> = schemas.iter().map(|schema| !self.own.contains(&schema.name)).collect();
         let mut left_out = not_one_change(&waiting, schemas, &is_shared);
         // `None`: no row is parked.
         let mut unparked: Option<HashSet<i64>> = None;
         for _ in 0..TRIES {
-            let taken: Vec<Entry> =
+            let taken: Vec<HeldEntry> =
                 waiting.iter().filter(|entry| !left_out.contains(&entry.key_hash)).cloned().collect();
             let rows = by_row(&taken);
             // Rows with a single change were refused in this form already.
@@ -61,7 +61,7 @@ impl Settler {
                     }
                 }
                 (Kind::Table { table, .. }, _) => {
-                    let of_table = |entry: &&Entry| schemas[entry.change.table].name == *table;
+                    let of_table = |entry: &&HeldEntry| schemas[entry.change.table].name == *table;
                     left_out.extend(taken.iter().filter(of_table).map(|entry| entry.key_hash));
                 }
                 // Refused at the commit, which names no change.
@@ -77,7 +77,7 @@ impl Settler {
 }
 
 /// The changes of each row, by the hash of its key.
-fn by_row(entries: &[Entry]) -> HashMap<i64, Vec<&Change>> {
+fn by_row(entries: &[HeldEntry]) -> HashMap<i64, Vec<&Change>> {
     let mut rows: HashMap<i64, Vec<&Change>> = HashMap::new();
     for entry in entries {
         rows.entry(entry.key_hash).or_default().push(&entry.change);
@@ -86,7 +86,7 @@ fn by_row(entries: &[Entry]) -> HashMap<i64, Vec<&Change>> {
 }
 
 /// The rows, by hash, whose changes cannot be combined into one.
-fn not_one_change(entries: &[Entry], schemas: &[Arc<Schema>], is_shared: &[bool]) -> HashSet<i64> {
+fn not_one_change(entries: &[HeldEntry], schemas: &[Arc<Schema>], is_shared: &[bool]) -> HashSet<i64> {
     let adds_up = |row: &[&Change]| {
         let mut changes = row.iter().map(|&change| change.clone()).collect();
         coalesce(&mut changes, schemas, is_shared).is_some()

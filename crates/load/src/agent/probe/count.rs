@@ -73,7 +73,7 @@ pub(super) fn pour(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Reads and discards until the other side closes.
-pub(super) fn let_go(stream: &mut TcpStream) -> io::Result<()> {
+pub(super) fn discard_until_closed(stream: &mut TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; PROBE_BUFFER_BYTES];
     loop {
         match stream.read(&mut buffer) {

@@ -1,6 +1,6 @@
 //! The agent's end of one stream of a probe.
 
-use super::count::{bytes, datagrams, flood, let_go, pour, socket};
+use super::count::{bytes, datagrams, discard_until_closed, flood, pour, socket};
 use crate::agent::frame::{receive, send};
 use crate::agent::message::{FromAgent, Probe, ToAgent};
 use crate::limits::FRAME_BYTES_STRANGER_MAX;
@@ -17,7 +17,7 @@ pub(in crate::agent) fn serve(mut stream: TcpStream, probe: Probe) -> io::Result
         Probe::Upload => {
             let counted = bytes(&mut stream)?;
             send(&mut stream, &FromAgent::Counted(counted))?;
-            let_go(&mut stream)
+            discard_until_closed(&mut stream)
         }
         Probe::Packets { port } => {
             let (local, tester) = (stream.local_addr()?, stream.peer_addr()?);

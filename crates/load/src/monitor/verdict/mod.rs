@@ -13,12 +13,12 @@ use super::thresholds::{
     STOLEN, STOLEN_WANTED, WAITING,
 };
 use crate::results::{ErrorKind, Limit, Model, Results, Role, Verdict};
-use run::{Machine, Run, found, percent};
+use run::{Machine, WatchedRun, found, percent};
 
 /// Which resource ran out, and which figures show it.
 pub fn verdict(results: &Results) -> Verdict {
-    let run = Run::new(results);
-    let causes: [fn(&Run<'_>) -> Option<Verdict>; 10] = [
+    let run = WatchedRun::new(results);
+    let causes: [fn(&WatchedRun<'_>) -> Option<Verdict>; 10] = [
         rate_met,
         no_answers,
         nothing_left_to_connect_with,
@@ -35,7 +35,7 @@ pub fn verdict(results: &Results) -> Verdict {
     verdict
 }
 
-fn rate_met(run: &Run<'_>) -> Option<Verdict> {
+fn rate_met(run: &WatchedRun<'_>) -> Option<Verdict> {
     let requests = &run.results.requests;
     let offered = requests.offered_per_s.filter(|offered| *offered > 0.0)?;
     let asked = (requests.sent + requests.never_sent) as f64;
@@ -50,7 +50,7 @@ fn rate_met(run: &Run<'_>) -> Option<Verdict> {
     })
 }
 
-fn no_answers(run: &Run<'_>) -> Option<Verdict> {
+fn no_answers(run: &WatchedRun<'_>) -> Option<Verdict> {
     let results = run.results;
     let exhausted = results.errors(ErrorKind::PortsExhausted) + results.errors(ErrorKind::FilesExhausted);
     if results.requests.completed > 0 || exhausted > 0 {
@@ -63,7 +63,7 @@ fn no_answers(run: &Run<'_>) -> Option<Verdict> {
     found(Limit::Unknown, why)
 }
 
-fn nothing_left_to_connect_with(run: &Run<'_>) -> Option<Verdict> {
+fn nothing_left_to_connect_with(run: &WatchedRun<'_>) -> Option<Verdict> {
     let count = |kind| run.results.errors(kind);
     let (ports, files) = (count(ErrorKind::PortsExhausted), count(ErrorKind::FilesExhausted));
     let why = if ports > 0 {
@@ -80,7 +80,7 @@ fn nothing_left_to_connect_with(run: &Run<'_>) -> Option<Verdict> {
     found(Limit::Connections, why)
 }
 
-fn stolen(run: &Run<'_>) -> Option<Verdict> {
+fn stolen(run: &WatchedRun<'_>) -> Option<Verdict> {
     let wanted = |machine: &&Machine<'_>| {
         machine.stolen() >= STOLEN && machine.stolen() + machine.busy() >= STOLEN_WANTED
     };
@@ -96,7 +96,7 @@ fn stolen(run: &Run<'_>) -> Option<Verdict> {
     )
 }
 
-fn network(run: &Run<'_>) -> Option<Verdict> {
+fn network(run: &WatchedRun<'_>) -> Option<Verdict> {
     run.machines.iter().find_map(|machine| {
         let waited = machine
             .seconds
@@ -132,7 +132,7 @@ fn network(run: &Run<'_>) -> Option<Verdict> {
     })
 }
 
-fn database(run: &Run<'_>) -> Option<Verdict> {
+fn database(run: &WatchedRun<'_>) -> Option<Verdict> {
     run.of(Role::Server).find_map(|machine| {
         if let Some((name, used)) = machine.busy_thread() {
             let why = format!(
@@ -152,7 +152,7 @@ fn database(run: &Run<'_>) -> Option<Verdict> {
     })
 }
 
-fn cpu(run: &Run<'_>) -> Option<Verdict> {
+fn cpu(run: &WatchedRun<'_>) -> Option<Verdict> {
     let tester = run.of(Role::Tester).next();
     let full = |machine: &Machine<'_>| machine.busy() >= MACHINE_BUSY;
     for server in run.of(Role::Server) {
@@ -229,7 +229,7 @@ fn is_loopback(target: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn too_few_connections(run: &Run<'_>) -> Option<Verdict> {
+fn too_few_connections(run: &WatchedRun<'_>) -> Option<Verdict> {
     // Without samples of the server, a slow server would look the same.
     if !run.sees_server() {
         return None;
@@ -247,7 +247,7 @@ fn too_few_connections(run: &Run<'_>) -> Option<Verdict> {
     })
 }
 
-fn failures(run: &Run<'_>) -> Option<Verdict> {
+fn failures(run: &WatchedRun<'_>) -> Option<Verdict> {
     let requests = &run.results.requests;
     let bad = requests.errors + requests.timeouts + requests.unexpected;
     (bad as f64 >= FAILED * requests.sent as f64 && bad > 0).then(|| Verdict {

@@ -1,7 +1,7 @@
 //! The network between testers and servers: what it carried before the run, and whether the run filled it.
 
 use super::super::thresholds::PATH_FULL;
-use super::run::{Run, found, percent};
+use super::run::{WatchedRun, found, percent};
 use crate::results::{HostSecond, Limit, Path, Results, Role, Verdict};
 
 /// What was found before the run: the capacity of the network, and clocks that are off.
@@ -50,7 +50,7 @@ fn megabits(bits_per_s: f64) -> String {
 }
 
 /// The load is near the rate of the probe, and no machine was used up.
-pub(super) fn full(run: &Run<'_>) -> Option<Verdict> {
+pub(super) fn full(run: &WatchedRun<'_>) -> Option<Verdict> {
     let capacity = Capacity::of(&run.results.paths)?;
     let per_s = |bytes: u64| bytes as f64 * 8.0 / run.results.duration_s.max(f64::MIN_POSITIVE);
     let [written, read] = [run.results.bytes.written, run.results.bytes.read].map(per_s);

@@ -87,13 +87,13 @@ impl Machine<'_> {
 }
 
 /// A run with its machines, as the verdict reads it.
-pub(super) struct Run<'a> {
+pub(super) struct WatchedRun<'a> {
     pub results: &'a Results,
     pub machines: Vec<Machine<'a>>,
 }
 
-impl<'a> Run<'a> {
-    pub fn new(results: &'a Results) -> Run<'a> {
+impl<'a> WatchedRun<'a> {
+    pub fn new(results: &'a Results) -> WatchedRun<'a> {
         let last = (results.duration_s + 1e-6) as u64;
         let machine = |host: &'a Host| {
             let during: Vec<&HostSecond> =
@@ -101,7 +101,10 @@ impl<'a> Run<'a> {
             Machine { host, seconds: during }
         };
         let machines = results.hosts.iter().map(machine);
-        Run { results, machines: machines.filter(|machine| machine.seconds.len() >= SECONDS_MIN).collect() }
+        WatchedRun {
+            results,
+            machines: machines.filter(|machine| machine.seconds.len() >= SECONDS_MIN).collect(),
+        }
     }
 
     pub fn of(&self, role: Role) -> impl Iterator<Item = &Machine<'a>> {

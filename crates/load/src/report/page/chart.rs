@@ -14,7 +14,7 @@ const NINES_WIDTH: f64 = 95.0;
 
 /// How a series is drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum LineStyle {
     Line,
     Area,
     Dashed,
@@ -25,7 +25,7 @@ pub(super) struct Series {
     pub(super) name: String,
     /// Number of a colour of the style sheet: `--c1` to `--c6`.
     pub(super) colour: u8,
-    pub(super) look: Look,
+    pub(super) look: LineStyle,
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -106,7 +106,7 @@ impl Chart {
         }
         let mut legend = String::new();
         for series in &self.series {
-            let dashed = if series.look == Look::Dashed { " dashed" } else { "" };
+            let dashed = if series.look == LineStyle::Dashed { " dashed" } else { "" };
             let _ = write!(
                 legend,
                 "<li><i class=\"c{}{dashed}\"></i>{}</li>",
@@ -260,7 +260,7 @@ fn draw(series: &Series, frame: &Frame, across: &Scale, up: &Scale, svg: &mut St
         let letter = if index == 0 { 'M' } else { 'L' };
         let _ = write!(path, "{letter}{:.1} {:.1}", frame.x(across, *x), frame.y(up, *y));
     }
-    if series.look == Look::Area {
+    if series.look == LineStyle::Area {
         let bottom = frame.height - frame.bottom;
         let _ = write!(
             svg,
@@ -270,7 +270,7 @@ fn draw(series: &Series, frame: &Frame, across: &Scale, up: &Scale, svg: &mut St
             frame.x(across, first.0)
         );
     }
-    let dashed = if series.look == Look::Dashed { " dashed" } else { "" };
+    let dashed = if series.look == LineStyle::Dashed { " dashed" } else { "" };
     if points.len() == 1 {
         let (x, y) = (frame.x(across, first.0), frame.y(up, first.1));
         let _ = write!(svg, "<circle class=\"s{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>", series.colour);

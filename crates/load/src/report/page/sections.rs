@@ -3,7 +3,7 @@
 use super::super::format::{bytes, count, figure, milliseconds, short, whole};
 use super::super::tables::role_word;
 use super::super::words;
-use super::chart::{Across, Chart, Look, Series};
+use super::chart::{Across, Chart, LineStyle, Series};
 use super::figures;
 use super::html::{escape, section};
 use crate::Latency;
@@ -95,7 +95,7 @@ fn whole_or_figure(value: f64) -> String {
 }
 
 /// One series over the seconds.
-fn by_second(seconds: &[Second], name: &str, colour: u8, look: Look, of: fn(&Second) -> f64) -> Series {
+fn by_second(seconds: &[Second], name: &str, colour: u8, look: LineStyle, of: fn(&Second) -> f64) -> Series {
     let points = seconds.iter().map(|second| (second.second as f64, of(second))).collect();
     Series { name: name.into(), colour, look, points }
 }
@@ -109,12 +109,12 @@ fn answered(mut series: Series, seconds: &[Second]) -> Series {
 
 pub(super) fn over_time(results: &Results) -> String {
     let seconds = results.whole_seconds();
-    let mut rate = vec![by_second(seconds, "answered", 1, Look::Area, |second| second.completed as f64)];
+    let mut rate = vec![by_second(seconds, "answered", 1, LineStyle::Area, |second| second.completed as f64)];
     if results.model == Model::Open {
-        rate.push(by_second(seconds, "sent", 3, Look::Dashed, |second| second.sent as f64));
+        rate.push(by_second(seconds, "sent", 3, LineStyle::Dashed, |second| second.sent as f64));
     }
     if seconds.iter().any(|second| second.errors + second.timeouts > 0) {
-        rate.push(by_second(seconds, "errors and time-outs", 4, Look::Line, |second| {
+        rate.push(by_second(seconds, "errors and time-outs", 4, LineStyle::Line, |second| {
             (second.errors + second.timeouts) as f64
         }));
     }
@@ -125,8 +125,8 @@ pub(super) fn over_time(results: &Results) -> String {
         ("99 %", 3, |second| second.p99_ms),
         ("longest", 4, |second| second.max_ms),
     ];
-    let latency =
-        latency.map(|(name, colour, of)| answered(by_second(seconds, name, colour, Look::Line, of), seconds));
+    let latency = latency
+        .map(|(name, colour, of)| answered(by_second(seconds, name, colour, LineStyle::Line, of), seconds));
     let latency = Chart { logarithmic: true, ..chart("Latency", latency.into(), milliseconds) };
     section("Over time", &(throughput.html() + &latency.html()))
 }
@@ -139,16 +139,16 @@ pub(super) fn percentiles(results: &Results) -> String {
     if results.latency_ms.count() == 0 {
         return String::new();
     }
-    let mut series = vec![curve("latency", 1, Look::Area, &results.latency_ms)];
+    let mut series = vec![curve("latency", 1, LineStyle::Area, &results.latency_ms)];
     if let Some(from_sent) = &results.latency_from_sent_ms {
         series[0].name = "from the time due".into();
-        series.push(curve("from the time sent, which hides stalls", 3, Look::Dashed, from_sent));
+        series.push(curve("from the time sent, which hides stalls", 3, LineStyle::Dashed, from_sent));
     }
     let (low, high) = (results.latency_ms.percentile_ms(50.0), results.latency_ms.max_ms());
     let logarithmic = low > 0.0 && high / low > 50.0;
     // An area below a logarithmic line means nothing.
     if logarithmic {
-        series[0].look = Look::Line;
+        series[0].look = LineStyle::Line;
     }
     let chart =
         Chart { across: Across::Nines, logarithmic, ..chart("Latency by percentile", series, milliseconds) };
@@ -157,7 +157,7 @@ pub(super) fn percentiles(results: &Results) -> String {
 }
 
 /// The curve ends where there are too few samples for a percentile.
-fn curve(name: &str, colour: u8, look: Look, latency: &Latency) -> Series {
+fn curve(name: &str, colour: u8, look: LineStyle, latency: &Latency) -> Series {
     let nines = (latency.count().max(10) as f64).log10();
     let steps = (nines / CURVE_STEP).floor() as usize;
     let at = |nines: f64| (nines, latency.percentile_ms(100.0 - 100.0 * 10f64.powf(-nines)));
@@ -193,7 +193,7 @@ fn by_host_second(
     host: &Host,
     name: &str,
     colour: u8,
-    look: Look,
+    look: LineStyle,
     of: impl Fn(&HostSecond) -> f64,
 ) -> Series {
     let points = host.seconds.iter().map(|second| (second.second as f64, of(second))).collect();
@@ -204,13 +204,13 @@ fn cpu(host: &Host) -> Chart {
     let cores = f64::from(host.cores.max(1));
     let role = role_word(host.role);
     let mut series = vec![
-        by_host_second(host, "machine", 2, Look::Area, |second| f64::from(second.cpu_percent) / cores),
-        by_host_second(host, &format!("the {role}'s process"), 1, Look::Line, |second| {
+        by_host_second(host, "machine", 2, LineStyle::Area, |second| f64::from(second.cpu_percent) / cores),
+        by_host_second(host, &format!("the {role}'s process"), 1, LineStyle::Line, |second| {
             f64::from(second.process_cpu_percent) / cores
         }),
     ];
     if host.seconds.iter().any(|second| second.stolen_percent >= cores as f32) {
-        series.push(by_host_second(host, "stolen", 4, Look::Line, |second| {
+        series.push(by_host_second(host, "stolen", 4, LineStyle::Line, |second| {
             f64::from(second.stolen_percent) / cores
         }));
     }
@@ -239,8 +239,8 @@ fn cores_bar(host: &Host) -> String {
 
 fn network(host: &Host) -> Chart {
     let series = vec![
-        by_host_second(host, "in", 1, Look::Line, |second| second.network_read_bytes as f64),
-        by_host_second(host, "out", 3, Look::Line, |second| second.network_written_bytes as f64),
+        by_host_second(host, "in", 1, LineStyle::Line, |second| second.network_read_bytes as f64),
+        by_host_second(host, "out", 3, LineStyle::Line, |second| second.network_written_bytes as f64),
     ];
     chart("Network, bytes per second, all interfaces", series, bytes)
 }

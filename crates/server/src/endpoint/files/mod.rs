@@ -15,7 +15,9 @@ use crate::problem::Problem;
 use body::FileBody;
 use forebay_cache::{Coding, Conditions};
 use forebay_config::model;
-use forebay_http::{Given, Head, HeaderLines, Method, Outcome, Reply, Request, Streamed, percent_decode};
+use forebay_http::{
+    Head, HeaderLines, Method, Outcome, Reply, Request, ServiceAnswer, Streamed, percent_decode,
+};
 use forebay_terminal::warn;
 use range::{Part, part};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
@@ -42,7 +44,7 @@ pub struct Files {
 }
 
 /// The parts of a request that are needed after it, owned.
-struct Wanted {
+struct FileRequest {
     /// The path below the folder, decoded; with a slash at its end if the client sent one.
     path: String,
     /// The URL of the path with a slash at its end: where a request for a folder without it is redirected.
@@ -56,14 +58,14 @@ struct Wanted {
 }
 
 /// An open file, and its content coding.
-struct Found {
+struct OpenedFile {
     file: File,
     metadata: Metadata,
     coding: Option<Coding>,
 }
 
 /// An answer: its status and header lines, and which part of which file is its body.
-struct Answered {
+struct FileAnswer {
     status: u16,
     lines: Vec<u8>,
     body: Option<(File, Part)>,
@@ -92,7 +94,7 @@ impl Files {
         matched: Matched<'_>,
     ) -> Result<Outcome, Problem> {
         let rest = matched.path.first().map_or("", |(_, rest)| rest);
-        let wanted = Wanted::of(request, rest).ok_or_else(nothing)?;
+        let wanted = FileRequest::of(request, rest).ok_or_else(nothing)?;
         let (place, timeout) = (Arc::new(intake.waiting.take()?), intake.waiting.timeout);
         let me = self.clone();
         Ok(Outcome::Streamed(Box::pin(async move {
@@ -108,7 +110,7 @@ impl Files {
         })))
     }
 
-    fn answer(&self, wanted: &Wanted) -> Result<Ready, Problem> {
+    fn answer(&self, wanted: &FileRequest) -> Result<PreparedAnswer, Problem> {
         let root = open(&self.dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = root.map_err(|error| self.failed(error.into()))?;
         let beneath = |path: &str| match open_beneath(&root, path) {
@@ -122,8 +124,8 @@ impl Files {
         let mut found = beneath(&path)?.ok_or_else(nothing)?;
         if found.metadata.is_dir() {
             // Redirect only when the folder has an index, so that other folders stay hidden.
-            beneath(&format!("{path}/{}", self.index))?.filter(Found::is_file).ok_or_else(nothing)?;
-            return Ok(Ready::Whole(moved(&wanted.with_slash)?));
+            beneath(&format!("{path}/{}", self.index))?.filter(OpenedFile::is_file).ok_or_else(nothing)?;
+            return Ok(PreparedAnswer::Whole(moved(&wanted.with_slash)?));
         }
         if !found.is_file() {
             return Err(nothing());
@@ -136,7 +138,7 @@ impl Files {
                 if let Some(other) =
                     other.filter(|other| other.is_file() && other.modified() >= found.modified())
                 {
-                    found = Found { coding: Some(*coding), ..other };
+                    found = OpenedFile { coding: Some(*coding), ..other };
                     break;
                 }
             }
@@ -157,7 +159,7 @@ fn nothing() -> Problem {
 }
 
 /// Opens a file or folder beneath `root`; `None`: it does not exist or may not be served.
-fn open_beneath(root: &impl std::os::fd::AsFd, path: &str) -> io::Result<Option<Found>> {
+fn open_beneath(root: &impl std::os::fd::AsFd, path: &str) -> io::Result<Option<OpenedFile>> {
     // NONBLOCK: opening a FIFO or a device must not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -172,7 +174,7 @@ fn open_beneath(root: &impl std::os::fd::AsFd, path: &str) -> io::Result<Option<
         Ok(file) => {
             let file = File::from(file);
             let metadata = file.metadata()?;
-            Ok(Some(Found { file, metadata, coding: None }))
+            Ok(Some(OpenedFile { file, metadata, coding: None }))
         }
         Err(
             Errno::NOENT
@@ -205,9 +207,9 @@ fn moved(to: &str) -> Result<Reply, Problem> {
     Ok(Reply { head: Arc::new(Head::new(301)), extra, body: Vec::new(), mark: 0 })
 }
 
-impl Wanted {
+impl FileRequest {
     /// `None`: no file can have such a name. `rest` is the normalized path below the folder.
-    fn of(request: &Request<'_>, rest: &str) -> Option<Wanted> {
+    fn of(request: &Request<'_>, rest: &str) -> Option<FileRequest> {
         let mut path = String::new();
         let mut segments = rest.split('/').peekable();
         while let Some(segment) = segments.next() {
@@ -231,7 +233,7 @@ impl Wanted {
             path.push('.');
         }
         let text = |name: &str| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
-        Some(Wanted {
+        Some(FileRequest {
             path,
             with_slash,
             is_head: request.method() == Method::Head,
@@ -244,13 +246,13 @@ impl Wanted {
     }
 
     /// Whether a Range may be served: `If-Range` is absent or names this version (RFC 9110 section 13.1.5).
-    fn may_have_part(&self, found: &Found) -> bool {
+    fn may_have_part(&self, found: &OpenedFile) -> bool {
         let Some(condition) = &self.if_range else { return true };
         *condition == found.etag() || *condition == found.last_modified()
     }
 }
 
-impl Found {
+impl OpenedFile {
     fn is_file(&self) -> bool {
         self.metadata.is_file()
     }
@@ -272,7 +274,7 @@ impl Found {
     }
 
     /// `path` is the path of the file without a content coding.
-    fn answer(self, path: &str, wanted: &Wanted, range: Option<&str>) -> Result<Answered, Problem> {
+    fn answer(self, path: &str, wanted: &FileRequest, range: Option<&str>) -> Result<FileAnswer, Problem> {
         let length = self.metadata.len();
         let etag = self.etag();
         let mut lines = Vec::new();
@@ -287,7 +289,7 @@ impl Found {
             false => wanted.modified_since.is_some_and(|since| self.modified() <= since),
         };
         if is_known {
-            return Ok(Answered { status: 304, lines, body: None });
+            return Ok(FileAnswer { status: 304, lines, body: None });
         }
         add("Content-Type", types::of(path));
         add("Accept-Ranges", "bytes");
@@ -307,42 +309,44 @@ impl Found {
                 return Err(Problem { headers, ..Problem::new(416, "the file has no such part") });
             }
         };
-        Ok(Answered { status, lines, body: Some((self.file, part)) })
+        Ok(FileAnswer { status, lines, body: Some((self.file, part)) })
     }
 }
 
 /// An answer with its head, and with its body unless the body is long.
-enum Ready {
+enum PreparedAnswer {
     Whole(Reply),
     Long { status: u16, lines: Vec<u8>, length: u64, body: Option<(File, Part)> },
 }
 
-impl Answered {
-    fn ready(self, is_head: bool) -> io::Result<Ready> {
-        let Answered { status, lines, body } = self;
+impl FileAnswer {
+    fn ready(self, is_head: bool) -> io::Result<PreparedAnswer> {
+        let FileAnswer { status, lines, body } = self;
         let whole = |body| Reply { head: Arc::new(Head::new(status)), extra: Vec::new(), body, mark: 0 };
         Ok(match body {
-            None => Ready::Whole(Reply { extra: lines, ..whole(Vec::new()) }),
-            Some((_, part)) if is_head => Ready::Long { status, lines, length: part.length, body: None },
+            None => PreparedAnswer::Whole(Reply { extra: lines, ..whole(Vec::new()) }),
+            Some((_, part)) if is_head => {
+                PreparedAnswer::Long { status, lines, length: part.length, body: None }
+            }
             Some((file, part)) if part.length <= WHOLE_BYTES_MAX => {
                 let mut bytes = vec![0; part.length as usize];
                 file.read_exact_at(&mut bytes, part.start)?;
-                Ready::Whole(Reply { extra: lines, ..whole(bytes) })
+                PreparedAnswer::Whole(Reply { extra: lines, ..whole(bytes) })
             }
             Some((file, part)) => {
-                Ready::Long { status, lines, length: part.length, body: Some((file, part)) }
+                PreparedAnswer::Long { status, lines, length: part.length, body: Some((file, part)) }
             }
         })
     }
 }
 
-impl Ready {
-    fn streamed_by(self, runtime: &Handle, place: Arc<WaitingPlace>) -> Given {
+impl PreparedAnswer {
+    fn streamed_by(self, runtime: &Handle, place: Arc<WaitingPlace>) -> ServiceAnswer {
         match self {
-            Ready::Whole(reply) => reply.into(),
-            Ready::Long { status, lines, length, body } => {
+            PreparedAnswer::Whole(reply) => reply.into(),
+            PreparedAnswer::Long { status, lines, length, body } => {
                 let body = body.map(|(file, part)| Box::pin(FileBody::new(file, part, runtime, place)) as _);
-                Given::Streamed(Streamed { status, lines, dated: false, length: Some(length), body })
+                ServiceAnswer::Streamed(Streamed { status, lines, dated: false, length: Some(length), body })
             }
         }
     }

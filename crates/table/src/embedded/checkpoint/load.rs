@@ -68,7 +68,7 @@ impl Tables {
             Err(why) => {
                 // The order matters: otherwise a reader would take a row that was cleared for one that does
                 // not exist.
-                tables.iter().for_each(|table| table.early.give_up());
+                tables.iter().for_each(|table| table.early.reset());
                 tables.iter().for_each(|table| table.rows.clear_all());
                 let path = self.inner.dir.join(FILE);
                 loaded.notes.push(format!("{} {why}: it is not used", path.display()));
@@ -162,7 +162,7 @@ impl Loading<'_> {
             for (state, bytes) in entries(read_block(file, block, buffer)?) {
                 let put = match block.kind {
                     Kind::Rows => self.row(&mut shard, state, bytes),
-                    Kind::Doubts => self.doubt(&mut shard, state, bytes),
+                    Kind::Doubts => self.mark_unknown(&mut shard, state, bytes),
                     Kind::Unread => self.unread(bytes),
                 };
                 put.map_err(|why| format!("has an entry that {why}, at byte {}", block.offset))?;
@@ -218,9 +218,9 @@ impl Loading<'_> {
         Ok(())
     }
 
-    fn doubt(&self, shard: &mut Shard, state: u64, bytes: &[u8]) -> Result<(), &'static str> {
+    fn mark_unknown(&self, shard: &mut Shard, state: u64, bytes: &[u8]) -> Result<(), &'static str> {
         let (key, _) = split_key(bytes).map_err(|error| error.0)?;
-        shard.doubt(key, Position(state), &self.table.rows.budget);
+        shard.mark_unknown(key, Position(state), &self.table.rows.budget);
         Ok(())
     }
 }

@@ -16,7 +16,7 @@
 //! log records that (`LogRecord::Undone`); the log also records each intent that the database has committed
 //! (`LogRecord::Committed`). `settled` is the position up to which all such records are written. Changes
 //! behind it that the database has passed may have been refused without a record: their rows are read again,
-//! by the start ([`Tables::unheard`]) or later ([`Tables::undo_unheard`]).
+//! by the start ([`Tables::unsettled_rows`]) or later ([`Tables::undo_unsettled`]).
 //!
 //! **A followed table** is in it together with the place in the database's changes ([`Stream`]) that memory
 //! had reached before the first row was written: the database reports to the next start what others have

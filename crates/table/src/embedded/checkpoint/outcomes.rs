@@ -6,7 +6,7 @@ use crate::embedded::shard::Absence;
 use crate::embedded::slab::Slot;
 use crate::embedded::table::Table;
 use crate::embedded::tables::Tables;
-use crate::embedded::undo::Again;
+use crate::embedded::undo::RereadRow;
 use crate::error::{Error, Kind};
 use crate::key::KeyRef;
 use crate::limits::REPLAY_BATCH_BYTES;
@@ -55,11 +55,14 @@ impl Tables {
     /// committed or refused a change: those with a change behind the settled position, and those with an
     /// outcome in the log. `reached` returns each table's position in the database. The caller reads each row
     /// and passes it to [`Tables::restore`] before the replay; rows of followed tables it passes to
-    /// [`Tables::doubt`] after the replay.
+    /// [`Tables::undo_followed_row`] after the replay.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
-    pub fn unheard(&self, reached: impl Fn(&str) -> Position) -> Result<Vec<(Arc<Table>, Value)>, Error> {
+    pub fn unsettled_rows(
+        &self,
+        reached: impl Fn(&str) -> Position,
+    ) -> Result<Vec<(Arc<Table>, Value)>, Error> {
         let Some(begin) = self.checkpoint_begin() else { return Ok(Vec::new()) };
         let core = &self.inner.core;
         self.inner.is_asked.store(true, Ordering::Relaxed);
@@ -92,20 +95,20 @@ impl Tables {
 
     /// Drops a row of a followed table for which it is unknown whether the database took a change; the next
     /// poll reads it. To be called after the replay.
-    pub fn doubt(&self, table: &Table, key: ValueRef<'_>) {
+    pub fn undo_followed_row(&self, table: &Table, key: ValueRef<'_>) {
         if let Some(key) = KeyRef::of(key) {
             let hash = table.rows.hasher.key(key);
             table.undo_logged(&mut table.rows.lock(hash.shard()), hash, key, Position(0));
         }
     }
 
-    /// Drops, while serving, the rows that [`Tables::unheard`] would have returned, after a start that could
-    /// not ask the database. They are to be read again ([`Tables::take_again`]). After a start that asked the
+    /// Drops, while serving, the rows that [`Tables::unsettled_rows`] would have returned, after a start that could
+    /// not ask the database. They are to be read again ([`Tables::take_rereads`]). After a start that asked the
     /// database it does nothing.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
-    pub fn undo_unheard(&self, reached: impl Fn(&str) -> Position) -> Result<(), Error> {
+    pub fn undo_unsettled(&self, reached: impl Fn(&str) -> Position) -> Result<(), Error> {
         if self.inner.is_asked.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -116,7 +119,7 @@ impl Tables {
             for (table, key) in self.rows_behind(settled, most, &reached)? {
                 let Some(row) = KeyRef::of(key.as_ref()) else { continue };
                 let from = table.undo_from(row, reached(&table.schema().name));
-                self.inner.again.lock().push(Again::new(from, table, key));
+                self.inner.again.lock().push(RereadRow::new(from, table, key));
             }
         }
         Ok(())
@@ -163,7 +166,7 @@ impl Tables {
     }
 
     /// Takes the rows that a start dropped and that are to be read again.
-    pub fn take_again(&self) -> Vec<Again> {
+    pub fn take_rereads(&self) -> Vec<RereadRow> {
         std::mem::take(&mut *self.inner.again.lock())
     }
 

@@ -122,7 +122,7 @@ impl Table {
                         let after = rows.fingerprints(row);
                         let slot = shard.slots.get(number);
                         rows.exchange_known(&rows.fingerprints_of(slot), &after, Position(0));
-                        rows.hollow(&mut shard, number, &after);
+                        rows.replace_by_stub(&mut shard, number, &after);
                     }
                     _ => self.take(&mut shard, hash, number, row, has_room),
                 }
@@ -143,7 +143,7 @@ impl Table {
         };
         if !is_own {
             shard.intents.saw(key, at);
-            self.give_up(&mut shard, number, key, at);
+            self.drop_body(&mut shard, number, key, at);
         }
     }
 
@@ -203,7 +203,7 @@ impl Table {
             }
             (Some(_), Some(_), None) => {
                 let position = left.last();
-                shard.doubt(key, position, budget);
+                shard.mark_unknown(key, position, budget);
                 Folded::Kept
             }
             (Some(_), ..) => Folded::Kept,
@@ -234,7 +234,7 @@ impl Table {
         };
         let before = rows.fingerprints_of(shard.slots.get(number));
         rows.exchange_known(&before, after, Position(0));
-        rows.hollow(shard, number, after);
+        rows.replace_by_stub(shard, number, after);
     }
 
     /// Stores a row in its slot, or in a new one. Past the memory limit it stores only the stub, unless the
@@ -253,7 +253,7 @@ impl Table {
         let (before_bytes, after_bytes) = (allocated_bytes(slot.bytes.len()), allocated_bytes(row.0.len()));
         let growth = after_bytes.saturating_sub(before_bytes);
         if growth > 0 && !must && !rows.budget.try_take(growth) {
-            return rows.hollow(shard, number, &after);
+            return rows.replace_by_stub(shard, number, &after);
         }
         if must || growth == 0 {
             rows.budget.resize(before_bytes, after_bytes);

@@ -83,7 +83,13 @@ impl Table {
     }
 
     /// Notes an operation of the log that the row in memory already contains, from a checkpoint.
-    pub(crate) fn had(&self, record: &LogRecord<'_>, key: KeyRef<'_>, hash: KeyHash, position: Position) {
+    pub(crate) fn note_logged(
+        &self,
+        record: &LogRecord<'_>,
+        key: KeyRef<'_>,
+        hash: KeyHash,
+        position: Position,
+    ) {
         if self.follow.is_none() {
             return;
         }
@@ -125,14 +131,14 @@ impl Table {
         if last > follow.position() {
             self.lost(shard, hash, key, std::iter::empty(), last);
         }
-        self.give_up(shard, number, key, last);
+        self.drop_body(shard, number, key, last);
         follow.want(key.to_owned(), true);
         own
     }
 
     /// Drops the body of a row, or the knowledge that the row does not exist: the next read asks the
     /// database.
-    pub(super) fn give_up(
+    pub(super) fn drop_body(
         &self,
         shard: &mut Shard,
         number: Option<u32>,
@@ -143,10 +149,10 @@ impl Table {
         match number {
             Some(number) if !shard.slots.get(number).has(EVICTED) => {
                 let fingerprints = rows.fingerprints_of(shard.slots.get(number));
-                rows.hollow(shard, number, &fingerprints);
+                rows.replace_by_stub(shard, number, &fingerprints);
             }
             Some(_) => {}
-            None => shard.doubt(key, position, &rows.budget),
+            None => shard.mark_unknown(key, position, &rows.budget),
         }
     }
 }

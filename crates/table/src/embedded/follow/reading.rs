@@ -109,7 +109,7 @@ impl Table {
         let shard = self.rows.lock(hash.shard());
         match shard.find(self.schema(), hash, key) {
             Some(number) => (!shard.slots.get(number).has(EVICTED)).then_some(Fetched::Present),
-            None => (!shard.is_doubted(key)).then_some(Fetched::Gone(shard.deleted)),
+            None => (!shard.is_unknown_row(key)).then_some(Fetched::Gone(shard.deleted)),
         }
     }
 }

@@ -128,8 +128,9 @@ impl Table {
             None => Fingerprints::new(),
         };
         self.unless_doubtful(&shard, found, &before, &after)?;
-        let is_doubted = shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused);
-        if is_doubted && !may_replace {
+        let is_unknown_row =
+            shard.tombstone(key).is_some_and(|tombstone| tombstone.absence == Absence::Refused);
+        if is_unknown_row && !may_replace {
             return Err(WriteError::Busy);
         }
         let subject = Subject { key, hash, before, after, added: None };
@@ -251,7 +252,7 @@ impl Table {
             let (key, answer) = (key.to_owned(), Some(answer));
             pending.insert(
                 position,
-                Intent { key, hash, record, reserved, charged_bytes, answer, is_unheard: false },
+                Intent { key, hash, record, reserved, charged_bytes, answer, is_outcome_unknown: false },
             );
             Ok(position)
         })?;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 /// Counts intents without an outcome.
 #[derive(Default)]
-pub(crate) struct Awaited {
+pub(crate) struct IntentCount {
     count: Mutex<usize>,
     arrived: Condvar,
 }
 
-impl Awaited {
+impl IntentCount {
     pub fn begin(&self) {
         let mut count = self.count.lock();
         *count += 1;

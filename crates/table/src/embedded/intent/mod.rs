@@ -33,7 +33,7 @@ mod settle;
 mod under_way;
 
 pub(crate) use begin::StrictWrite;
-pub(crate) use count::Awaited;
+pub(crate) use count::IntentCount;
 pub(crate) use of_key::KeyIntents;
 pub use settle::Outcome;
 pub(crate) use under_way::{Intent, Intents};

@@ -45,7 +45,8 @@ impl Table {
         let reserved = self.rows.reserve_known(&after, position);
         shard.intents.begin(key.to_owned(), position, self.addition(record));
         let (key, record) = (key.to_owned(), bytes.into());
-        let intent = Intent { key, hash, record, reserved, charged_bytes, answer: None, is_unheard: false };
+        let intent =
+            Intent { key, hash, record, reserved, charged_bytes, answer: None, is_outcome_unknown: false };
         self.intents.pending.lock().insert(position, intent);
         self.core.awaited.begin();
     }
@@ -74,7 +75,7 @@ impl Table {
     pub(crate) fn doubt_intent(&self, key: KeyRef<'_>, hash: KeyHash, position: Position) {
         let mut shard = self.rows.lock(hash.shard());
         if shard.find(self.schema(), hash, key).is_none() {
-            return shard.doubt(key, position, &self.rows.budget);
+            return shard.mark_unknown(key, position, &self.rows.budget);
         }
         drop(shard);
         self.replay_unseen(key, hash, &[], position, Missing::Ignore);

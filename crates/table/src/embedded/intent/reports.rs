@@ -48,7 +48,7 @@ impl Table {
     }
 
     /// Tells clients that wait for the database that no outcome will be reported any more.
-    pub fn forsake_intents(&self) {
+    pub fn answer_intents_unknown(&self) {
         let what = "the drain has ended; whether the write is in the database is unknown";
         self.intents.answer_all(&HotError::new(HotKind::UnknownOutcome, what));
     }

@@ -5,7 +5,7 @@ use crate::embedded::budget::allocated_bytes;
 use crate::embedded::slab::EVICTED;
 use crate::embedded::table::Table;
 use crate::embedded::tables::Tables;
-use crate::embedded::undo::Again;
+use crate::embedded::undo::RereadRow;
 use crate::error::{HotError, HotKind};
 use crate::key::KeyRef;
 use crate::record::{LogRecord, put_committed};
@@ -37,14 +37,14 @@ impl Tables {
         &self,
         reached: impl Fn(&str) -> Position,
         outcome: impl Fn(Position) -> Outcome,
-    ) -> Vec<Again> {
+    ) -> Vec<RereadRow> {
         let tables = self.all().iter();
         tables.flat_map(|table| table.settle(reached(&table.schema().name), &outcome)).collect()
     }
 
     /// Tells clients that wait for the database that no outcome will be reported any more.
-    pub fn forsake_intents(&self) {
-        self.all().iter().for_each(|table| table.forsake_intents());
+    pub fn answer_intents_unknown(&self) {
+        self.all().iter().for_each(|table| table.answer_intents_unknown());
     }
 
     /// Blocks until an intent is under way, at most for `time`.
@@ -54,11 +54,11 @@ impl Tables {
 }
 
 impl Table {
-    fn settle(self: &Arc<Self>, reached: Position, outcome: &impl Fn(Position) -> Outcome) -> Vec<Again> {
+    fn settle(self: &Arc<Self>, reached: Position, outcome: &impl Fn(Position) -> Outcome) -> Vec<RereadRow> {
         let _settling = self.intents.settling.lock();
         let settled: Vec<_> = {
             let mut pending = self.intents.pending.lock();
-            pending.extract_if(..=reached, |_, intent| !intent.is_unheard).collect()
+            pending.extract_if(..=reached, |_, intent| !intent.is_outcome_unknown).collect()
         };
         if settled.is_empty() {
             return Vec::new();
@@ -69,20 +69,20 @@ impl Table {
         let (count, mut unread) = (settled.len(), Vec::new());
         for (position, mut intent) in settled {
             let outcome = outcome(position);
-            let is_told = match outcome {
+            let is_known = match outcome {
                 Outcome::Committed => self.reveal(&intent, position),
                 Outcome::Unknown => false,
                 Outcome::Missing | Outcome::Refused(_) => true,
             };
             let answer = intent.answer.take();
-            if is_told {
+            if is_known {
                 self.end(&intent, position);
             } else {
-                unread.push(self.unheard(intent, position));
+                unread.push(self.await_row_read(intent, position));
             }
             if let Some(answer) = answer {
                 // Fails only when the client has gone.
-                let _ = answer.send(told(outcome));
+                let _ = answer.send(answer_of(outcome));
             }
         }
         self.intents.settled.send_modify(|settled| *settled = reached.max(*settled));
@@ -93,8 +93,8 @@ impl Table {
     /// The outcome of this intent can only be seen in its row: memory drops the row, and the intent keeps its
     /// key and unique values until the row has been read. An addition ends at once: it takes no values, and
     /// would prevent the row from being read.
-    fn unheard(self: &Arc<Self>, mut intent: Intent, position: Position) -> Again {
-        self.intents.unheard.fetch_add(1, Ordering::SeqCst);
+    fn await_row_read(self: &Arc<Self>, mut intent: Intent, position: Position) -> RereadRow {
+        self.intents.unknown_outcomes.fetch_add(1, Ordering::SeqCst);
         let from = self.undo_from(intent.key.as_ref(), position);
         let key = intent.key.to_value();
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
@@ -102,28 +102,28 @@ impl Table {
         if is_over {
             self.end(&intent, position);
         } else {
-            intent.is_unheard = true;
+            intent.is_outcome_unknown = true;
             self.intents.pending.lock().insert(position, intent);
         }
-        Again { from, table: self.clone(), key, intent: (!is_over).then_some(position) }
+        RereadRow { from, table: self.clone(), key, intent: (!is_over).then_some(position) }
     }
 
     /// Whether memory now contains the outcome of the intent at `position`: through an image of the row, or
     /// because the row `is_read` and was not dropped again.
-    pub(crate) fn is_told(&self, key: ValueRef<'_>, position: Position, is_read: bool) -> bool {
+    pub(crate) fn has_outcome(&self, key: ValueRef<'_>, position: Position, is_read: bool) -> bool {
         let Some(key) = KeyRef::of(key) else { return true };
         let hash = self.rows.hasher.key(key);
         let shard = self.rows.lock(hash.shard());
         let is_there = || match shard.find(self.schema(), hash, key) {
             Some(number) => !shard.slots.get(number).has(EVICTED),
-            None => !shard.is_doubted(key),
+            None => !shard.is_unknown_row(key),
         };
         shard.intents.has_seen(&key.to_owned(), position) || is_read && is_there()
     }
 
     /// Ends an intent of unknown outcome whose row has been read: the row has its unique values, or they are
     /// free.
-    pub(crate) fn heard(&self, position: Position) {
+    pub(crate) fn end_unknown(&self, position: Position) {
         let Some(intent) = self.intents.pending.lock().remove(&position) else { return };
         self.end(&intent, position);
         // Wakes the writes that wait for this intent.
@@ -170,7 +170,7 @@ impl Table {
     }
 }
 
-fn told(outcome: Outcome) -> Result<(), HotError> {
+fn answer_of(outcome: Outcome) -> Result<(), HotError> {
     match outcome {
         Outcome::Committed => Ok(()),
         Outcome::Missing => Err(HotError::missing()),

@@ -24,7 +24,7 @@ pub(crate) struct Intent {
     /// The client that waits; `None` after a restart, and once the client was told that no outcome will come.
     pub answer: Option<oneshot::Sender<Result<(), HotError>>>,
     /// The drain has passed it without an outcome, which is to be read from its row.
-    pub is_unheard: bool,
+    pub is_outcome_unknown: bool,
 }
 
 /// The intents of one table.
@@ -39,7 +39,7 @@ pub(crate) struct Intents {
     pub settling: Mutex<()>,
     /// How many intents the drain has passed without an outcome. A read that began before the last of these
     /// may be older than its write.
-    pub unheard: AtomicU64,
+    pub unknown_outcomes: AtomicU64,
     /// Why the drain has stopped the table, while it has.
     pub stopped: Mutex<Option<Arc<str>>>,
 }
@@ -50,7 +50,7 @@ impl Intents {
             pending: Mutex::default(),
             settled: watch::Sender::new(Position(0)),
             settling: Mutex::default(),
-            unheard: AtomicU64::new(0),
+            unknown_outcomes: AtomicU64::new(0),
             stopped: Mutex::default(),
         }
     }

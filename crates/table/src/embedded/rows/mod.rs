@@ -186,7 +186,7 @@ impl Rows {
     }
 
     /// Replaces a slot's row by a stub with these fingerprints.
-    pub fn hollow(&self, shard: &mut Shard, number: u32, fingerprints: &[Fingerprint]) {
+    pub fn replace_by_stub(&self, shard: &mut Shard, number: u32, fingerprints: &[Fingerprint]) {
         let slot = shard.slots.get(number);
         let stub = self.stub(key_of(slot, &self.schema), fingerprints);
         self.budget.resize(allocated_bytes(slot.bytes.len()), allocated_bytes(stub.len()));

@@ -34,8 +34,8 @@ use crate::postgres::{Bulk, Postgres};
 use crate::{Error, Follow, Followed, Kind};
 use forebay_value::Value;
 use link::{Connections, Cursor, Link};
-use place::Place;
-use setup::Footing;
+use place::SlotPlace;
+use setup::SlotRequirements;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -137,7 +137,7 @@ impl Follower {
             return Ok(Begun::Cannot(cannot("the URL says follow=triggers")));
         }
         // A place of another database, another version, or of triggers is ignored.
-        let place = place.and_then(|place| Place::parse(place).ok());
+        let place = place.and_then(|place| SlotPlace::parse(place).ok());
         let begun = postgres.job(|bulk| async move {
             let mut session = match connected(&bulk).await? {
                 Ok(session) => session,
@@ -173,7 +173,7 @@ impl Follower {
     }
 
     /// How changes are reported, in words.
-    pub(super) fn told_by(&self) -> String {
+    pub(super) fn reporting_by(&self) -> String {
         match self.cursor.keeps {
             Some(_) => format!("logical decoding, slot {}", self.link.slot),
             None => format!(
@@ -204,11 +204,11 @@ impl Follower {
     }
 
     pub(super) fn place(&self) -> String {
-        Place::of(&self.link, &self.cursor).to_string()
+        SlotPlace::of(&self.link, &self.cursor).to_string()
     }
 
     pub(super) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
-        self.held = place.map(|place| Place::parse(place).map(|place| place.at)).transpose()?;
+        self.held = place.map(|place| SlotPlace::parse(place).map(|place| place.at)).transpose()?;
         Ok(())
     }
 }
@@ -230,7 +230,7 @@ async fn begin(
     bulk: &Bulk,
     session: &mut Session,
     link: &Link,
-    place: Option<&Place>,
+    place: Option<&SlotPlace>,
 ) -> Result<Result<(Cursor, Wire, Vec<bool>), Error>, Error> {
     // The publication contains one of them, which may have been dropped meanwhile.
     bulk.has_drain_tables.store(false, Ordering::Relaxed);
@@ -264,7 +264,7 @@ async fn begin(
     };
     forget_triggers(session, link).await?;
     let head = look(session, link).await?;
-    let Footing { tables, own, keeps, lag_bytes_max, .. } = footing;
+    let SlotRequirements { tables, own, keeps, lag_bytes_max, .. } = footing;
     let (server, shapes, xmax) = (head.server, head.shapes, head.snapshot.xmax);
     let triggers_to = if head.has_triggers { u64::MAX } else { 0 };
     let cursor =
@@ -277,7 +277,7 @@ async fn look_for(
     bulk: &Bulk,
     session: &mut Session,
     follows: &[Follow],
-) -> Result<Result<(Footing, Wire), Error>, Error> {
+) -> Result<Result<(SlotRequirements, Wire), Error>, Error> {
     let version = session.run("SELECT current_setting('server_version_num')::int8", &[]).await?;
     if number(&version, 0, 0) < FOLLOW_SERVER_MIN {
         return Ok(Err(cannot("needs PostgreSQL 13 or newer")));

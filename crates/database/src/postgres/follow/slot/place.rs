@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct SlotPlace {
     /// Identifies the server.
     server: String,
     slot: String,
@@ -23,10 +23,10 @@ pub(super) struct Place {
     tables: BTreeMap<String, String>,
 }
 
-impl Place {
-    pub(super) fn of(link: &Link, cursor: &Cursor) -> Place {
+impl SlotPlace {
+    pub(super) fn of(link: &Link, cursor: &Cursor) -> SlotPlace {
         let names = link.follows.iter().map(|follow| follow.schema.name.clone());
-        Place {
+        SlotPlace {
             server: cursor.server.clone(),
             slot: link.slot.clone(),
             at: cursor.at,
@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    pub(super) fn parse(text: &str) -> Result<Place, Error> {
+    pub(super) fn parse(text: &str) -> Result<SlotPlace, Error> {
         let unreadable =
             |error| Error::new(Kind::Corrupt, "a follower's place is unreadable").with_source(error);
         serde_json::from_str(text).map_err(unreadable)
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for SlotPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self).expect("texts and numbers are JSON"))
     }

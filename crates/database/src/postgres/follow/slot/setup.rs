@@ -25,7 +25,7 @@ use forebay_value::Value;
 use std::time::Duration;
 
 /// What the server and the tables permit.
-pub(super) struct Footing {
+pub(super) struct SlotRequirements {
     pub(super) tables: Vec<Table>,
     pub(super) own: Vec<Own>,
     /// Tables that are not in the publication, as SQL.
@@ -40,7 +40,7 @@ pub(super) struct Footing {
 pub(super) async fn look_for(
     session: &mut Session,
     follows: &[Follow],
-) -> Result<Result<Footing, String>, Error> {
+) -> Result<Result<SlotRequirements, String>, Error> {
     let settings = "SELECT current_setting('wal_level'), pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size'), '-1'))";
     let settings = session.run(settings, &[]).await?;
     let level = text(&settings.values[0]);
@@ -55,7 +55,7 @@ pub(super) async fn look_for(
         _ => None,
     };
     let (tables, own, missing) = (Vec::new(), Vec::new(), Vec::new());
-    let mut footing = Footing { tables, own, missing, keeps, lag_bytes_max: FOLLOW_LAG_BYTES };
+    let mut footing = SlotRequirements { tables, own, missing, keeps, lag_bytes_max: FOLLOW_LAG_BYTES };
     for follow in follows {
         let found = look(session, follow).await?;
         if let Some(why) = refused(&found, follow) {
@@ -125,7 +125,7 @@ fn unfit(found: &Look, follow: &Follow) -> Option<String> {
         .then(|| format!("cached answers need previous values: ALTER TABLE {table} REPLICA IDENTITY FULL"))
 }
 
-impl Footing {
+impl SlotRequirements {
     /// Creates the publication, or adds tables to it; returns whether anything was changed.
     pub(super) async fn publish(&self, session: &mut Session) -> Result<bool, Error> {
         let mut tries = 1;

@@ -39,7 +39,7 @@ enum Broken {
 }
 
 /// Everything that runs.
-pub struct Ground {
+pub struct Fixture {
     memory: Local,
     /// Between each server and one Valkey; none before a cluster.
     cables: Vec<Cable>,
@@ -61,8 +61,8 @@ fn server_name(at: usize) -> String {
     format!("server-{at}")
 }
 
-impl Ground {
-    pub fn new(topology: Topology) -> Ground {
+impl Fixture {
+    pub fn new(topology: Topology) -> Fixture {
         let (folder, stores) = (Folder::new(), Stores::postgres());
         let config = folder.write("histories.toml", CONFIG);
         // Not Debian's Redis: its jemalloc reads the time before libfaketime is initialised.
@@ -78,7 +78,7 @@ impl Ground {
         let cables = (0..cables).map(|_| Cable::to(memory.nodes()[0].port)).collect();
         let names = memory.nodes().iter().map(|node| node.name.clone()).chain((0..SERVERS).map(server_name));
         let clock = |name: String| (name.clone(), JumpingClock::new(&folder.path().join(name + ".clock")));
-        let mut ground = Ground {
+        let mut fixture = Fixture {
             clocks: names.map(clock).collect(),
             memory,
             cables,
@@ -91,12 +91,12 @@ impl Ground {
             stores,
             folder,
         };
-        ground.wind_up();
+        fixture.wind_up();
         for at in 0..SERVERS {
-            let server = ground.start_server(at);
-            ground.servers.push(server);
+            let server = fixture.start_server(at);
+            fixture.servers.push(server);
         }
-        ground
+        fixture
     }
 
     /// Gives all nodes their clocks.
@@ -200,7 +200,7 @@ impl Ground {
     pub fn mend(&mut self) {
         match self.broken.take() {
             Some((Broken::Dead(name), _)) => self.start_node(&name),
-            Some((Broken::Still(name), _)) => self.memory.cont(&name).expect("a node can go on"),
+            Some((Broken::Still(name), _)) => self.memory.resume_node(&name).expect("a node can go on"),
             Some((Broken::Cut(at), _)) => self.cables[at].mend(),
             None => return,
         }
@@ -211,9 +211,10 @@ impl Ground {
     pub fn judge(&self) -> Result<(), String> {
         let server = self.servers.first().expect("a server runs");
         server.drain();
-        let letters = self.stores.archive(&self.folder).rows("SELECT row, reason FROM forebay_dead_letter");
-        if !letters.is_empty() {
-            return Err(format!("letters: {letters:#?}"));
+        let dead_letters =
+            self.stores.archive(&self.folder).rows("SELECT row, reason FROM forebay_dead_letter");
+        if !dead_letters.is_empty() {
+            return Err(format!("letters: {dead_letters:#?}"));
         }
         let checks = server.admin("POST", "/verify").expect(200);
         let is_clean = |check: &Value| check["clean"] == true && check["undrained"] == 0;

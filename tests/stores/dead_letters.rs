@@ -1,21 +1,21 @@
 //! A unique conflict with rows that another client wrote into PostgreSQL: a dead letter, which can be read,
 //! and is applied when the conflict is gone.
 
-use super::Ground;
+use super::Fixture;
 use forebay_tests::wait_for;
 use forebay_topology::{Flavour, Topology};
 
 #[test]
 fn dead_letters_are_replayed() {
-    let ground = Ground::new(Topology::Single, Flavour::Redis);
-    let start = ground.start("a", "sync");
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let start = fixture.start("a", "sync");
     let server = start.clone().set("drain.paused=true").start();
     server.wait_healthy();
     let mut client = server.client();
     for token in ["one", "two", "three"] {
         client.post_json("/tokens", &format!("{{\"token\":\"{token}\"}}")).expect(201);
     }
-    let archive = ground.stores.archive(&ground.folder);
+    let archive = fixture.stores.archive(&fixture.folder);
     archive.rows("INSERT INTO tokens (id, token) VALUES (1000000000, 'two')");
     server.drain();
     wait_for("the row is a dead letter", || {

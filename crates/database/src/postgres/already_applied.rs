@@ -9,7 +9,11 @@ use crate::{Error, Op};
 use forebay_value::{Schema, Value, ValueRef};
 
 /// Whether a row exists in the state that a put or an update would give it.
-pub(super) async fn is_as_wanted(session: &mut Session, schema: &Schema, op: &Op) -> Result<bool, Error> {
+pub(super) async fn is_already_applied(
+    session: &mut Session,
+    schema: &Schema,
+    op: &Op,
+) -> Result<bool, Error> {
     let (key, wanted): (ValueRef<'_>, Vec<(usize, Value)>) = match op {
         Op::Put(row) => {
             let values = row.as_ref().to_values(schema);

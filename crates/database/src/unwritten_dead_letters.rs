@@ -1,14 +1,14 @@
 //! Dead letters that the database does not accept: how they are stored elsewhere, and restored.
 //!
 //! The table may have been dropped, a permission revoked, a trigger may refuse. The drain then supplies other
-//! storage ([`KeepLetters`]), which stores the dead letter durably before the position passes it. Such a dead
+//! storage ([`DeadLetterStorage`]), which stores the dead letter durably before the position passes it. Such a dead
 //! letter is one line of JSON:
 //! ```text
 //! {"at":"2026-…Z","table":"codes","op":"insert","row":{…},"reason":"…","not_written":"…",
 //!  "log":"…","position":123,"key_hash":-5,"change":"hex","seen":"hex" or null}
 //! ```
 
-use crate::dead_letter::{Kept, Outstanding};
+use crate::dead_letter::{EncodedChange, Outstanding};
 use crate::{Batch, Error, Kind};
 use forebay_value::{Timestamp, Type, Value, from_text};
 use serde_json::Value as Json;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// A dead letter that the database does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnwrittenLetter {
+pub struct UnwrittenDeadLetter {
     /// The change's log.
     pub log: u128,
     /// The end of the change's log record.
@@ -37,13 +37,13 @@ pub struct UnwrittenLetter {
 }
 
 /// Storage for dead letters that the database does not accept.
-pub trait KeepLetters: fmt::Debug + Send + Sync {
+pub trait DeadLetterStorage: fmt::Debug + Send + Sync {
     /// Stores a dead letter durably before it returns. May receive a dead letter again, if its batch was not
     /// committed.
     ///
     /// # Errors
     /// The dead letter cannot be stored: then the batch fails.
-    fn keep(&self, letter: &UnwrittenLetter) -> io::Result<()>;
+    fn keep(&self, letter: &UnwrittenDeadLetter) -> io::Result<()>;
 }
 
 /// The destination of a batch's dead letters.
@@ -52,7 +52,7 @@ pub(crate) struct Letters {
     pub outstanding: Outstanding,
     /// Why the database accepts no dead letter.
     pub broken: Option<Error>,
-    pub elsewhere: Option<Arc<dyn KeepLetters>>,
+    pub elsewhere: Option<Arc<dyn DeadLetterStorage>>,
 }
 
 impl Letters {
@@ -61,7 +61,7 @@ impl Letters {
         &self,
         batch: &Batch,
         index: usize,
-        kept: Kept,
+        kept: EncodedChange,
         seen: Option<Vec<u8>>,
         refused: &Error,
         failed: &Error,
@@ -71,7 +71,7 @@ impl Letters {
         let Some(elsewhere) = &self.elsewhere else {
             return Err(Error::no_letter(index, table, refused, failed.message()));
         };
-        let letter = UnwrittenLetter {
+        let letter = UnwrittenDeadLetter {
             log: batch.log_of(index),
             position: change.position,
             table: table.clone(),
@@ -96,7 +96,7 @@ pub(crate) fn of_letters(error: Error) -> Error {
     if error.may_retry() { error } else { error.with_kind(Kind::NoLetters) }
 }
 
-impl UnwrittenLetter {
+impl UnwrittenDeadLetter {
     /// One line, without its end.
     pub fn to_json(&self) -> String {
         let text = |text: &str| Json::from(text).to_string();
@@ -119,14 +119,14 @@ impl UnwrittenLetter {
     }
 
     /// Reads such a line; `None` when it is not one.
-    pub fn from_json(line: &str) -> Option<UnwrittenLetter> {
+    pub fn from_json(line: &str) -> Option<UnwrittenDeadLetter> {
         let fields: HashMap<String, &RawValue> = serde_json::from_str(line).ok()?;
         let raw = |name: &str| fields.get(name).map(|raw| raw.get());
         let text = |name: &str| serde_json::from_str::<String>(raw(name)?).ok();
         let Ok(Value::Timestamp(at)) = from_text(Type::Timestamp, &text("at")?) else {
             return None;
         };
-        Some(UnwrittenLetter {
+        Some(UnwrittenDeadLetter {
             log: u128::from_str_radix(&text("log")?, 16).ok()?,
             position: raw("position")?.parse().ok()?,
             table: text("table")?,
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_letter_comes_back_from_its_line() {
-        let letter = UnwrittenLetter {
+        let letter = UnwrittenDeadLetter {
             log: u128::MAX - 1,
             position: 1 << 40,
             table: "codes".into(),
@@ -170,12 +170,12 @@ mod tests {
             not_written: "no such table".into(),
             at: Timestamp(1_000_001),
         };
-        for letter in [UnwrittenLetter { seen: None, ..letter.clone() }, letter] {
+        for letter in [UnwrittenDeadLetter { seen: None, ..letter.clone() }, letter] {
             let line = letter.to_json();
             assert!(!line.contains('\n'), "{line}");
-            let read = UnwrittenLetter::from_json(&line).unwrap();
+            let read = UnwrittenDeadLetter::from_json(&line).unwrap();
             assert_eq!(read, letter);
-            assert_eq!(UnwrittenLetter::from_json(&line[..line.len() - 1]), None);
+            assert_eq!(UnwrittenDeadLetter::from_json(&line[..line.len() - 1]), None);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Memory, Tier};
 use crate::problem::Problem;
 use forebay_database::DeadLetter;
-use forebay_drain::{Error, Progress, replay, take_letters};
+use forebay_drain::{Error, Progress, import_dead_letters, replay};
 use serde_json::{Value, json};
 
 /// The most dead letters that are listed.
@@ -22,7 +22,7 @@ impl Tier {
         self.finish_drain().await?;
         let failed = |error: Error| Problem::unavailable(error.to_string());
         if let Memory::Embedded(embedded) = &self.memory {
-            take_letters(&embedded.data_dir, &self.store).await.map_err(failed)?;
+            import_dead_letters(&embedded.data_dir, &self.store).await.map_err(failed)?;
         }
         let tables = self.tables();
         let schemas = tables.all().iter().map(|table| (table.schema().name.clone(), table.schema().clone()));
@@ -38,7 +38,7 @@ impl Tier {
     }
 
     /// The newest dead letters in the database, and their total number.
-    pub(crate) async fn letters(&self) -> Result<Value, Problem> {
+    pub(crate) async fn list_dead_letters(&self) -> Result<Value, Problem> {
         let failed = |error: forebay_database::Error| Problem::unavailable(error.to_string());
         let count = self.store.dead_letter_count().await.map_err(failed)?;
         let letters = self.store.dead_letters(LETTERS_SHOWN).await.map_err(failed)?;

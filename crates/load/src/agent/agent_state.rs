@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct AgentState {
     pub token: String,
     pub folder: PathBuf,
     pub clock_offset_ns: i64,

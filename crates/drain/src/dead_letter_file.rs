@@ -1,12 +1,12 @@
 //! The file of dead letters that the database does not accept: in the data folder, one line each
-//! (`forebay_database::UnwrittenLetter`), synced before the position passes the change.
+//! (`forebay_database::UnwrittenDeadLetter`), synced before the position passes the change.
 //!
 //! A dead letter whose batch was not committed may appear twice after a crash; log id and position identify
 //! the duplicates. The file is locked while it is written and while `drain --replay` takes dead letters out
 //! of it.
 
 use crate::{Error, Kind};
-use forebay_database::{KeepLetters, Store, UnwrittenLetter};
+use forebay_database::{DeadLetterStorage, Store, UnwrittenDeadLetter};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,25 +14,25 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// The file's name in the data folder.
-pub const LETTER_FILE: &str = "dead-letters.jsonl";
+pub const DEAD_LETTER_FILE: &str = "dead-letters.jsonl";
 
 /// The file, written by one drain.
 #[derive(Debug)]
-pub(crate) struct LetterFile {
+pub(crate) struct DeadLetterFile {
     path: PathBuf,
     /// The dead letters that this drain has written: log id and position.
     written: Mutex<HashSet<(u128, u64)>>,
 }
 
-impl LetterFile {
+impl DeadLetterFile {
     /// The file of a data folder. It is created with the first dead letter.
-    pub(crate) fn new(folder: &Path) -> LetterFile {
-        LetterFile { path: folder.join(LETTER_FILE), written: Mutex::default() }
+    pub(crate) fn new(folder: &Path) -> DeadLetterFile {
+        DeadLetterFile { path: folder.join(DEAD_LETTER_FILE), written: Mutex::default() }
     }
 }
 
-impl KeepLetters for LetterFile {
-    fn keep(&self, letter: &UnwrittenLetter) -> io::Result<()> {
+impl DeadLetterStorage for DeadLetterFile {
+    fn keep(&self, letter: &UnwrittenDeadLetter) -> io::Result<()> {
         let mut written = self.written.lock();
         let place = (letter.log, letter.position);
         if written.contains(&place) {
@@ -70,8 +70,8 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
 ///
 /// # Errors
 /// The file or the database cannot be read or written: then all dead letters are still in the file.
-pub async fn take_letters(folder: &Path, database: &Store) -> Result<usize, Error> {
-    let path = folder.join(LETTER_FILE);
+pub async fn import_dead_letters(folder: &Path, database: &Store) -> Result<usize, Error> {
+    let path = folder.join(DEAD_LETTER_FILE);
     let failed =
         |source| Error::caused(Kind::Letters, format!("cannot take letters from {}", path.display()), source);
     let mut file = match File::options().read(true).write(true).open(&path) {
@@ -84,12 +84,12 @@ pub async fn take_letters(folder: &Path, database: &Store) -> Result<usize, Erro
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(failed)?;
     let positions = database.positions().await?;
-    let is_passed = |letter: &UnwrittenLetter| {
+    let is_passed = |letter: &UnwrittenDeadLetter| {
         positions.iter().any(|stored| stored.log == letter.log && stored.position >= letter.position)
     };
     let (mut letters, mut rest) = (Vec::new(), String::new());
     for line in text.lines() {
-        match UnwrittenLetter::from_json(line).filter(is_passed) {
+        match UnwrittenDeadLetter::from_json(line).filter(is_passed) {
             Some(letter) => letters.push(letter),
             None => rest.extend([line, "\n"]),
         }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn half_a_line_is_ended_and_a_letter_stands_there_once() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(LETTER_FILE);
+        let path = folder.path().join(DEAD_LETTER_FILE);
         std::fs::write(&path, "{\"at\":\"20").unwrap();
         let line = |position: u64| {
             format!(
@@ -118,14 +118,14 @@ mod tests {
                 7
             )
         };
-        let file = LetterFile::new(folder.path());
+        let file = DeadLetterFile::new(folder.path());
         for position in [5, 6, 5] {
-            file.keep(&UnwrittenLetter::from_json(&line(position)).unwrap()).unwrap();
+            file.keep(&UnwrittenDeadLetter::from_json(&line(position)).unwrap()).unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().collect::<Vec<_>>(), ["{\"at\":\"20", &line(5), &line(6)]);
-        let unwritable = LetterFile::new(&folder.path().join("none"));
-        let error = unwritable.keep(&UnwrittenLetter::from_json(&line(5)).unwrap()).unwrap_err();
-        assert!(error.to_string().contains(LETTER_FILE), "{error}");
+        let unwritable = DeadLetterFile::new(&folder.path().join("none"));
+        let error = unwritable.keep(&UnwrittenDeadLetter::from_json(&line(5)).unwrap()).unwrap_err();
+        assert!(error.to_string().contains(DEAD_LETTER_FILE), "{error}");
     }
 }
