@@ -13,7 +13,7 @@ pub const LIVES_S: [i64; 3] = [1, 10, 60];
 #[derive(Default)]
 pub struct Traffic {
     routes: HashMap<(String, Vec<String>), Route>,
-    targets: HashMap<u64, Target>,
+    targets: HashMap<u64, PathTraffic>,
     /// Lines that are a request.
     pub requests: u64,
     /// Lines that are not a request.
@@ -24,7 +24,7 @@ pub struct Traffic {
 
 /// The state of one path and query.
 #[derive(Default)]
-struct Target {
+struct PathTraffic {
     /// When each simulated cache last fetched it; `None`: not yet.
     filled_ms: [Option<i64>; LIVES_S.len()],
     second: Option<i64>,
@@ -116,7 +116,7 @@ fn hash(logged: &Logged) -> u64 {
 }
 
 impl Route {
-    fn add(&mut self, logged: &Logged, target: &mut Target) {
+    fn add(&mut self, logged: &Logged, target: &mut PathTraffic) {
         let second = logged.at_ms.div_euclid(1_000);
         self.requests += 1;
         self.bytes += logged.bytes;

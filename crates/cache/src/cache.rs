@@ -1,10 +1,10 @@
 //! Both levels together: lookup, single-flight fills and drops.
 
 use crate::clock::Clock;
-use crate::entry::{Entry, Filled, Keep, Lives, Stored, Times};
+use crate::entry::{CacheEntry, Filled, Keep, Lives, Stored, Times};
 use crate::error::Error;
 use crate::flight::{Asked, Flights, Landed, Outcome, Pilot};
-use crate::level::{Shared, Turn};
+use crate::level::{SharedLevel, Turn};
 use crate::limits;
 use crate::rules::{Consistency, Rules};
 use crate::stats::{Counts, Stats};
@@ -24,7 +24,7 @@ pub struct Options {
     /// The source of all times; tests set it.
     pub clock: Clock,
     /// The shared level; `None` for a cache in this process only.
-    pub shared: Option<Shared>,
+    pub shared: Option<SharedLevel>,
 }
 
 impl Default for Options {
@@ -37,9 +37,9 @@ impl Default for Options {
 #[derive(Debug)]
 pub enum Found {
     /// A hit.
-    Good(Arc<Entry>),
+    Good(Arc<CacheEntry>),
     /// A hit that the caller must refresh in the background; no other caller was asked to.
-    Refresh(Arc<Entry>),
+    Refresh(Arc<CacheEntry>),
     /// A miss: wait for a fill.
     Nothing,
 }
@@ -62,10 +62,10 @@ impl<E> fmt::Debug for Cache<E> {
 }
 
 struct Inner<E> {
-    local: sync::Cache<Box<[u8]>, Arc<Entry>, Weigh>,
+    local: sync::Cache<Box<[u8]>, Arc<CacheEntry>, Weigh>,
     generations: Arc<Generations>,
     flights: Arc<Flights<E>>,
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<SharedLevel>>,
     clock: Clock,
     stats: Arc<Stats>,
 }
@@ -73,8 +73,8 @@ struct Inner<E> {
 #[derive(Clone)]
 struct Weigh;
 
-impl Weighter<Box<[u8]>, Arc<Entry>> for Weigh {
-    fn weight(&self, key: &Box<[u8]>, entry: &Arc<Entry>) -> u64 {
+impl Weighter<Box<[u8]>, Arc<CacheEntry>> for Weigh {
+    fn weight(&self, key: &Box<[u8]>, entry: &Arc<CacheEntry>) -> u64 {
         key.len() as u64 + entry.weight()
     }
 }
@@ -261,7 +261,7 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         rules.consistency == Consistency::Strict && rules.shares() && self.shared.is_some()
     }
 
-    fn filled_meanwhile(&self, key: &[u8], asked: &Asked) -> Option<Arc<Entry>> {
+    fn filled_meanwhile(&self, key: &[u8], asked: &Asked) -> Option<Arc<CacheEntry>> {
         let entry = self.local.peek(key)?;
         let is_as_asked = asked.as_ref().is_none_or(|generations| entry.shared_generations == *generations);
         let is_good = entry.is_good(self.clock.now_ms()) && self.generations.is_current(&entry.snapshot);
@@ -337,14 +337,14 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         Stored { filled, age_ms: 0, lives, generations: Vec::new() }
     }
 
-    fn entry(&self, stored: Stored, rules: &Rules, snapshot: Snapshot) -> Entry {
+    fn entry(&self, stored: Stored, rules: &Rules, snapshot: Snapshot) -> CacheEntry {
         let Stored { filled, age_ms, mut lives, generations } = stored;
         if self.must_check_shared(rules) {
             // Each hit compares generations with the shared level, so it may live as long as there.
             lives.here_ms = lives.all_ms;
         }
         let times = Times { now_ms: self.clock.now_ms(), age_ms, lives };
-        Entry::new(filled, rules, snapshot, times).with_generations(generations)
+        CacheEntry::new(filled, rules, snapshot, times).with_generations(generations)
     }
 
     async fn fly<W, F>(self: Arc<Self>, pilot: Pilot<E>, plan: Plan, work: W)

@@ -129,7 +129,7 @@ struct Form {
 
 /// A cached answer, shared by all requests that it serves.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CacheEntry {
     plain: Form,
     /// By [`Coding::ALL`]; made at the first request for it, `None` when it saves too little.
     encoded: [OnceLock<Option<Form>>; Coding::ALL.len()],
@@ -165,8 +165,8 @@ pub(crate) struct Times {
     pub(crate) lives: Lives,
 }
 
-impl Entry {
-    pub(crate) fn new(filled: Filled, rules: &Rules, snapshot: Snapshot, times: Times) -> Entry {
+impl CacheEntry {
+    pub(crate) fn new(filled: Filled, rules: &Rules, snapshot: Snapshot, times: Times) -> CacheEntry {
         let Filled { head, extra, body, mark, age_ms: made_ago_ms, .. } = filled;
         let fields = [head.fields(), &extra].concat();
         let is_compressible =
@@ -203,7 +203,7 @@ impl Entry {
         // on the shared level is left.
         let ends_ms = now_ms + lives.here_ms.min(left_ms);
         let good_until_ms = now_ms + shortened(lives.here_ms).min(left_ms);
-        Entry {
+        CacheEntry {
             plain: Form { head: Arc::new(plain_head), body: body.into_boxed_slice() },
             encoded: Default::default(),
             is_compressible,
@@ -224,8 +224,8 @@ impl Entry {
     }
 
     /// The same, with the shared level's generations from before the fill.
-    pub(crate) fn with_generations(self, shared_generations: Vec<Vec<u8>>) -> Entry {
-        Entry { shared_generations, ..self }
+    pub(crate) fn with_generations(self, shared_generations: Vec<Vec<u8>>) -> CacheEntry {
+        CacheEntry { shared_generations, ..self }
     }
 
     /// Its memory in bytes; encodings that may be added later are counted from the start.
@@ -339,7 +339,7 @@ impl Entry {
         answer.respond_extra(head, |lines| self.age(now_ms, lines), body);
     }
 
-    /// As [`Entry::respond`], for a request that waited.
+    /// As [`CacheEntry::respond`], for a request that waited.
     pub fn reply(&self, conditions: &Conditions<'_>, now_ms: u64) -> Reply {
         let (head, body) = self.select(conditions);
         let mut extra = Vec::new();
@@ -375,7 +375,7 @@ mod tests {
         let lives = Lives { here_ms: 500, all_ms: 30_000, revalidate_ms: 0, error_ms: 0 };
         let times = Times { now_ms: 1_000, age_ms: 100, lives };
         let snapshot = Generations::new().snapshot(&[]);
-        let entry = Entry::new(Filled::new(reply), &Rules::default(), snapshot, times);
+        let entry = CacheEntry::new(Filled::new(reply), &Rules::default(), snapshot, times);
         assert!(entry.may_revalidate(1_499), "within its life one request fetches and none waits");
         assert!(!entry.is_good(1_500) && !entry.may_revalidate(1_500) && !entry.may_stand_in(1_500));
     }

@@ -5,7 +5,7 @@
 //! - When a fill is broken off (a panic, the end of its runtime), every waiting request learns it.
 //! - A request that stops waiting does not disturb the fill.
 
-use crate::entry::{Entry, Filled};
+use crate::entry::{CacheEntry, Filled};
 use crate::tags::{Generations, Snapshot};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub enum Landed<E> {
     /// An entry; a stale one when the fill failed and the rules permit it.
-    Entry(Arc<Entry>),
+    Entry(Arc<CacheEntry>),
     /// An answer that is for the caller only.
     Own(Filled),
     /// The answer is for the request that began the fill only: this one must send its own.
@@ -30,7 +30,7 @@ pub enum Landed<E> {
 /// How a fill ended.
 #[derive(Debug)]
 pub(crate) enum Outcome<E> {
-    Entry(Arc<Entry>),
+    Entry(Arc<CacheEntry>),
     /// For the request that began the fill; taken once.
     Private(Arc<Mutex<Option<Filled>>>),
     Failed(E),
@@ -82,10 +82,15 @@ impl<E> Flights<E> {
 
 impl<E: Clone> Open<E> {
     /// Joins the running fill for this key, if its answer will be new enough.
-    pub(crate) fn board(&self, key: &[u8], asked: &Asked, generations: &Generations) -> Option<Waiting<E>> {
+    pub(crate) fn board(
+        &self,
+        key: &[u8],
+        asked: &Asked,
+        generations: &Generations,
+    ) -> Option<FillWaiter<E>> {
         let flight = self.by_key.get(key)?;
         let will_do = flight.asked == *asked && generations.is_current(&flight.snapshot);
-        will_do.then(|| Waiting { outcome: flight.outcome.clone(), leads: false })
+        will_do.then(|| FillWaiter { outcome: flight.outcome.clone(), leads: false })
     }
 
     /// Begins a fill. An older one for the same key continues for the requests that wait for it.
@@ -95,10 +100,10 @@ impl<E: Clone> Open<E> {
         key: &[u8],
         asked: Asked,
         snapshot: Snapshot,
-    ) -> (Waiting<E>, Pilot<E>) {
+    ) -> (FillWaiter<E>, Pilot<E>) {
         self.count += 1;
         let (sender, outcome) = watch::channel(None);
-        let waiting = Waiting { outcome: outcome.clone(), leads: true };
+        let waiting = FillWaiter { outcome: outcome.clone(), leads: true };
         let pilot = Pilot { flights: flights.clone(), key: key.into(), number: self.count, sender };
         self.by_key.insert(key.into(), Flight { number: self.count, snapshot, asked, outcome });
         (waiting, pilot)
@@ -106,12 +111,12 @@ impl<E: Clone> Open<E> {
 }
 
 /// A request that waits for a fill.
-pub(crate) struct Waiting<E> {
+pub(crate) struct FillWaiter<E> {
     outcome: watch::Receiver<Option<Outcome<E>>>,
     leads: bool,
 }
 
-impl<E: Clone> Waiting<E> {
+impl<E: Clone> FillWaiter<E> {
     pub(crate) async fn landed(mut self) -> Landed<E> {
         let outcome = match self.outcome.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone(),

@@ -3,14 +3,14 @@
 //! When an invalidation connection is lost, and again when it is restored, every entry of this
 //! process counts as dropped. In between, `local` bounds the age of an answer.
 
-use crate::level::Shared;
+use crate::level::SharedLevel;
 use crate::stats::Stats;
 use crate::tags::Generations;
 use forebay_redis::Invalidation;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Applies invalidations, and recovers a shared level that was unavailable. Runs until it is dropped.
-pub(crate) async fn listen(shared: &Shared, generations: &Generations, stats: &Stats) {
+pub(crate) async fn listen(shared: &SharedLevel, generations: &Generations, stats: &Stats) {
     let prefix = shared.tag_prefix();
     let mut invalidations = shared.client.invalidations(prefix.as_bytes());
     let listening = async {

@@ -77,7 +77,7 @@ pub(crate) struct Lease([u8; 16]);
 type IsDurable = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// The shared level as seen by one process.
-pub struct Shared {
+pub struct SharedLevel {
     pub(crate) client: Client,
     /// The prefix of all keys.
     root: String,
@@ -91,13 +91,13 @@ pub struct Shared {
     pending_tags: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl SharedLevel {
     /// The shared level on these servers, for the deployment of that name. `life_ms_max`: the longest time
     /// that any entry may be served after its fill. `limit_bytes`: the most that all entries may take on
     /// servers that evict nothing. `is_durable`: whether the gate has passed a mark; an answer that a crash
@@ -111,9 +111,9 @@ impl Shared {
         clock: Clock,
         (life_ms_max, limit_bytes): (u64, u64),
         is_durable: impl Fn(u64) -> bool + Send + Sync + 'static,
-    ) -> Result<Shared, Error> {
+    ) -> Result<SharedLevel, Error> {
         let bound_bytes = bound::of(&client, limit_bytes).await?;
-        let shared = Shared {
+        let shared = SharedLevel {
             client,
             place_bytes: bound_bytes.map(|bytes| bytes / limits::SHARED_PLACES),
             root: format!("fb:{name}:c:"),
@@ -394,7 +394,7 @@ fn read(value: Value, rules: &Rules) -> Option<Stored> {
     Some(stored)
 }
 
-impl Shared {
+impl SharedLevel {
     /// What the keys of generations begin with.
     pub(crate) fn tag_prefix(&self) -> String {
         format!("{}t:", self.root)

@@ -34,7 +34,7 @@ impl Ground {
 
     /// The body found, and whether the caller must refresh it.
     fn find(&self, key: &str, rules: &Rules) -> Option<(String, bool)> {
-        let text = |entry: &forebay_cache::Entry| String::from_utf8_lossy(entry.body()).into_owned();
+        let text = |entry: &forebay_cache::CacheEntry| String::from_utf8_lossy(entry.body()).into_owned();
         match self.cache.find(key.as_bytes(), rules, 0, self.cache.now_ms()) {
             Found::Good(entry) => Some((text(&entry), false)),
             Found::Refresh(entry) => Some((text(&entry), true)),

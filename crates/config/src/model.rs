@@ -28,7 +28,7 @@ pub use crate::sections::endpoint::rate::{Per, Rate};
 pub use crate::sections::endpoint::reply::Reply;
 pub use crate::sections::endpoint::route::Method;
 pub use crate::sections::file::Config;
-pub use crate::sections::guard::{From, Guard, Identified, Place, Secret};
+pub use crate::sections::guard::{Guard, GuardFrom, Identified, Secret, SecretPlace};
 pub use crate::sections::job::Job;
 pub use crate::sections::log::{Log, LogFormat, LogLevel};
 pub use crate::sections::memory::{Durability, Memory, ReadFrom, Remote, Replicas, Tier};

@@ -5,7 +5,7 @@
 
 use crate::sections::database::DATABASE_URL;
 use crate::syntax::mistakes::{At, Mistakes};
-use crate::syntax::tree::{Data, Entry, Environment, Node, read_path, read_value};
+use crate::syntax::tree::{Data, Environment, KeyValue, Node, read_path, read_value};
 
 /// Settings from the command line. They win over the environment, which wins over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn put(node: &mut Node, path: &[String], value: Node, mistakes: &Mistakes<'_>) {
         Data::Table(entries) => {
             let index = entries.iter().position(|entry| entry.key == *key).unwrap_or_else(|| {
                 let empty = Node { at, data: Data::Table(Vec::new()) };
-                entries.push(Entry { key: key.clone(), at, node: empty });
+                entries.push(KeyValue { key: key.clone(), at, node: empty });
                 entries.len() - 1
             });
             if rest.is_empty() {

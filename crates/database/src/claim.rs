@@ -24,7 +24,7 @@ pub(crate) const GIVE_BACK: &str = "UPDATE forebay_position SET tables = '-' || 
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The log, or every shard's queue of a tier.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<ClaimedQueue>,
     /// The opening of the log that moves the position from now on; empty for queues without openings.
     pub opening: String,
     /// The tables that no other server may write to.
@@ -35,7 +35,7 @@ pub struct Claim {
 
 /// A queue whose position is claimed.
 #[derive(Debug, Clone)]
-pub struct Queue {
+pub struct ClaimedQueue {
     /// Its id.
     pub log: u128,
     /// The position that it is given when it has none.
@@ -82,7 +82,7 @@ pub struct Holder {
 }
 
 /// The stored state of one queue.
-pub(crate) struct Found {
+pub(crate) struct StoredClaim {
     pub log: u128,
     pub tables: String,
     pub server: String,
@@ -91,7 +91,7 @@ pub(crate) struct Found {
     pub taken_by: String,
 }
 
-impl Found {
+impl StoredClaim {
     fn holds(&self, table: &str) -> Holder {
         Holder {
             table: table.to_owned(),
@@ -112,23 +112,23 @@ pub(crate) struct Plan {
     /// The claimed tables, in their stored form.
     pub tables: String,
     /// The queues of the claim whose stored state differs from it.
-    pub own: Vec<Queue>,
+    pub own: Vec<ClaimedQueue>,
 }
 
 /// Compares a claim with the stored state; the error is why the claim does not hold.
-pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
+pub(crate) fn plan(claim: &Claim, found: &[StoredClaim]) -> Result<Plan, Claimed> {
     let is_own = |log: u128| claim.queues.iter().any(|queue| queue.log == log);
     let is_shared = claim.queues.iter().any(|queue| queue.expected == Expected::Any);
     if is_shared && let Some(own) = found.iter().find(|own| is_own(own.log) && !own.taken_by.is_empty()) {
         return Err(Claimed::TakenOver(own.taken_by.clone()));
     }
     let mut tables: BTreeSet<&str> = claim.tables.iter().map(String::as_str).collect();
-    let mut others: Vec<(&Found, Holder)> = Vec::new();
+    let mut others: Vec<(&StoredClaim, Holder)> = Vec::new();
     for other in found.iter().filter(|found| !is_own(found.log)) {
         let table = names(&other.tables).find(|table| tables.contains(table));
         others.extend(table.map(|table| (other, other.holds(table))));
     }
-    let had = |found: &&Found| {
+    let had = |found: &&StoredClaim| {
         let mut names = names(&found.tables).filter_map(|name| name.strip_prefix(GIVEN_BACK));
         !is_own(found.log) && names.any(|name| tables.contains(name))
     };
@@ -145,7 +145,7 @@ pub(crate) fn plan(claim: &Claim, found: &[Found]) -> Result<Plan, Claimed> {
         tables.extend(found.iter().filter(|found| is_own(found.log)).flat_map(|found| names(&found.tables)));
     }
     let tables = tables.into_iter().collect::<Vec<_>>().join(",");
-    let says_so = |queue: &&Queue| {
+    let says_so = |queue: &&ClaimedQueue| {
         let found = found.iter().find(|found| found.log == queue.log);
         found.is_some_and(|found| found.age_ms < CLAIM_MS.cast_signed() / 2 && found.tables == tables)
     };
@@ -164,7 +164,7 @@ mod tests {
     /// Queues of a tier are claimed one after the other, within the same millisecond.
     #[test]
     fn of_several_queues_the_one_that_was_claimed_last_is_the_holder() {
-        let found = |log: u128, updated_us: i64| Found {
+        let found = |log: u128, updated_us: i64| StoredClaim {
             log,
             tables: "things".into(),
             server: "other".into(),
@@ -172,11 +172,11 @@ mod tests {
             age_ms: 5_000,
             taken_by: String::new(),
         };
-        let queue = Queue { log: 9, first: 0, expected: Expected::Nothing };
+        let queue = ClaimedQueue { log: 9, first: 0, expected: Expected::Nothing };
         let (opening, tables, server) = (String::new(), vec!["things".into()], "own".into());
         let claim = Claim { queues: vec![queue], opening, tables, server };
         for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
-            let found: Vec<Found> = order.iter().map(|&log| found(log, log as i64)).collect();
+            let found: Vec<StoredClaim> = order.iter().map(|&log| found(log, log as i64)).collect();
             match plan(&claim, &found) {
                 Err(Claimed::Held(holder)) => assert_eq!((holder.log, holder.seen_at), (3, Timestamp(3))),
                 _ => panic!("it is held"),

@@ -90,14 +90,14 @@ pub(crate) struct ColumnFacts {
 
 /// The findings for one table, before they are matched with a schema.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct TableFindings {
     pub columns: HashMap<String, ColumnFacts>,
     /// The column names of each unique index that is over columns alone.
     pub unique: Vec<Vec<String>>,
     pub listed: Vec<Listed>,
 }
 
-impl Found {
+impl TableFindings {
     pub fn list(&mut self, what: String, means: Means) {
         self.listed.push(Listed { what: shortened(&what), means });
     }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_listed_rule_says_what_it_means() {
-        let mut found = Found::default();
+        let mut found = TableFindings::default();
         found.list("CHECK positive (qty >\n  0)".into(), Means::Refused);
         found.list(format!("TRIGGER t {}", "x".repeat(200)), Means::Acts);
         let lines: Vec<String> = found.listed.iter().map(Listed::to_string).collect();

@@ -47,7 +47,7 @@ mod unwritten_dead_letters;
 
 pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
 pub use cascades::{Cascades, UpdateAction};
-pub use claim::{Claim, Claimed, Expected, Holder, Queue};
+pub use claim::{Claim, Claimed, ClaimedQueue, Expected, Holder};
 pub use enforced::{Enforced, Listed, Means};
 pub use error::{Error, Kind};
 pub use follow::{Follow, Followed, FollowedRow};
@@ -55,7 +55,7 @@ pub use follower::Follower;
 pub use held_changes::Held;
 pub use options::{Options, ServerFacts};
 pub use position::{Scan, StoredPosition};
-pub use query_plan::{Growing, Planning, Work};
+pub use query_plan::{Growing, Planning, TableWork};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Store};
 pub use unwritten_dead_letters::{DeadLetterStorage, UnwrittenDeadLetter};

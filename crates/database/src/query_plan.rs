@@ -18,14 +18,14 @@ pub struct Growing {
     /// The table's own name, whatever alias the statement uses.
     pub table: String,
     /// The work on all of its rows.
-    pub work: Work,
+    pub work: TableWork,
     /// The statement that creates the missing index, if the plan shows which.
     pub index: Option<String>,
 }
 
 /// The work on all rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum TableWork {
     /// They are read.
     Scan,
     /// They are read and sorted.
@@ -34,15 +34,15 @@ pub enum Work {
     Shuffle,
 }
 
-impl Work {
+impl TableWork {
     /// About how long the work takes with `rows` rows in memory, in milliseconds. Measured on PostgreSQL 15
     /// with 1,000,000 rows of 40 bytes on one core: 93 ns for a row read, 487 sorted, 184 for one at random;
     /// SQLite is within a factor of two (the test `work_takes_what_is_estimated` prints both).
     pub fn estimated_ms(self, rows: u64) -> u64 {
         let a_row_ns = match self {
-            Work::Scan => 100,
-            Work::Sort => 500,
-            Work::Shuffle => 200,
+            TableWork::Scan => 100,
+            TableWork::Sort => 500,
+            TableWork::Shuffle => 200,
         };
         rows * a_row_ns / 1_000_000
     }

@@ -2,7 +2,7 @@
 
 use crate::{Error, Kind};
 use forebay_database::{
-    Batch, Claim, Claimed, Expected, Holder, Holding, Note, OnError, Priority, Queue, Store,
+    Batch, Claim, Claimed, ClaimedQueue, Expected, Holder, Holding, Note, OnError, Priority, Store,
 };
 use forebay_log::Position;
 use forebay_table::RemoteTables;
@@ -52,7 +52,7 @@ pub(crate) fn held(holder: Holder) -> Error {
 /// [`Kind::Fenced`] when such a server has taken the tables over; [`Kind::Database`].
 pub async fn claim_remote(tables: &RemoteTables, store: &Store) -> Result<(), Error> {
     let own = tables.all().iter().filter(|table| !table.shared());
-    let queue = |shard| Queue { log: tables.queue().log_id(shard), first: 0, expected: Expected::Any };
+    let queue = |shard| ClaimedQueue { log: tables.queue().log_id(shard), first: 0, expected: Expected::Any };
     let claim = Claim {
         queues: (0..tables.shard_count()).map(queue).collect(),
         opening: String::new(),

@@ -58,4 +58,4 @@ pub use seed::seed;
 pub use state::{DrainState, Settings, Status, Stop, Workers};
 pub use stopped::{Reached, StoppedTable};
 pub use verify::{Difference, Differences};
-pub use window::{Opening, Window};
+pub use window::{DailyWindow, Window};

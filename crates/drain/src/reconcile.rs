@@ -19,7 +19,8 @@ use crate::claim::{held, server_name, sign_of_life};
 use crate::stopped::Reached;
 use crate::{Error, Kind};
 use forebay_database::{
-    Claim, Claimed, Error as DatabaseError, Expected, Kind as DatabaseKind, Queue, Store, StoredPosition,
+    Claim, Claimed, ClaimedQueue, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,
+    StoredPosition,
 };
 use forebay_log::{Log, Position};
 
@@ -130,7 +131,7 @@ pub async fn reconcile(
             Some(stored) => Expected::At(stored.position, stored.opening.clone()),
         };
         let claim = Claim {
-            queues: vec![Queue { log: log.id().0, first: start.position().0, expected }],
+            queues: vec![ClaimedQueue { log: log.id().0, first: start.position().0, expected }],
             opening: opening(log),
             tables: tables.to_vec(),
             server: server_name(),

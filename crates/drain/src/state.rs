@@ -3,7 +3,7 @@
 use crate::batcher::{Committed, Drained};
 use crate::limits::{BATCH_ROWS_DEFAULT, IDLE_MS, LEAVE_WAIT, PAUSE_WAIT};
 use crate::stopped::StoppedTable;
-use crate::window::{Opening, Window};
+use crate::window::{DailyWindow, Window};
 use crate::{Error, Kind};
 use forebay_log::Position;
 use forebay_value::Timestamp;
@@ -131,7 +131,7 @@ pub struct DrainState {
     /// Whether the drain was told to pause.
     pub paused: bool,
     /// Its current or next window, if it has one.
-    pub opening: Option<Opening>,
+    pub opening: Option<DailyWindow>,
     /// Why the drain has started before its window on its own, until that window begins.
     pub early: Option<String>,
     /// Whether a batch is being taken or written at this moment.
@@ -307,7 +307,7 @@ impl DrainShared {
 
     /// The window that this drain waits for; `None`: it need not wait, or was asked to drain what is in the
     /// queue.
-    pub(crate) fn awaited(&self) -> Option<Opening> {
+    pub(crate) fn awaited(&self) -> Option<DailyWindow> {
         let control = self.control();
         let now = Timestamp::now();
         let opening = control.window?.opening(now);

@@ -19,14 +19,14 @@ pub struct Window {
 
 /// One day's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opening {
+pub struct DailyWindow {
     /// When it begins or has begun.
     pub begins: Timestamp,
     /// When it ends.
     pub ends: Timestamp,
 }
 
-impl Opening {
+impl DailyWindow {
     /// Whether it has begun.
     pub fn has_begun(&self, now: Timestamp) -> bool {
         self.begins <= now
@@ -35,7 +35,7 @@ impl Opening {
 
 impl Window {
     /// The window that is open now, else the next one.
-    pub fn opening(self, now: Timestamp) -> Opening {
+    pub fn opening(self, now: Timestamp) -> DailyWindow {
         let length_min = (i64::from(self.ends_min) - i64::from(self.begins_min)).rem_euclid(DAY_MIN);
         let midnight = now.0.div_euclid(DAY_US) * DAY_US;
         let today = midnight + i64::from(self.begins_min) * MINUTE_US;
@@ -43,7 +43,7 @@ impl Window {
         let begins =
             [today - DAY_US, today].into_iter().find(|begins| begins + length_min * MINUTE_US > now.0);
         let begins = begins.unwrap_or(today + DAY_US);
-        Opening { begins: Timestamp(begins), ends: Timestamp(begins + length_min * MINUTE_US) }
+        DailyWindow { begins: Timestamp(begins), ends: Timestamp(begins + length_min * MINUTE_US) }
     }
 }
 

@@ -9,7 +9,7 @@
 //! drops, requeues, over limits, u32 each. Only the root queue of an interface counts: its figures
 //! include those of the queues below it.
 
-use crate::Queue;
+use crate::InterfaceQueue;
 use crate::limits::{NETLINK_BYTES, NETLINK_TIMEOUT_MS};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -30,14 +30,14 @@ const STATS_QUEUE: u16 = 3;
 
 /// The root queues by interface number; empty when the kernel does not answer (a container may forbid
 /// it).
-pub(crate) fn queues() -> HashMap<u32, Queue> {
+pub(crate) fn queues() -> HashMap<u32, InterfaceQueue> {
     let mut found = HashMap::new();
     // Queues that were read before an error stay valid.
     let _ = read(&mut found);
     found
 }
 
-fn read(found: &mut HashMap<u32, Queue>) -> rustix::io::Result<()> {
+fn read(found: &mut HashMap<u32, InterfaceQueue>) -> rustix::io::Result<()> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -74,7 +74,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Reads the messages of one part. Returns whether the list has ended.
-fn part(mut bytes: &[u8], found: &mut HashMap<u32, Queue>) -> bool {
+fn part(mut bytes: &[u8], found: &mut HashMap<u32, InterfaceQueue>) -> bool {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = length as usize;
         if matches!(kind, DONE | ERROR) || length < HEADER || length > bytes.len() {
@@ -88,7 +88,7 @@ fn part(mut bytes: &[u8], found: &mut HashMap<u32, Queue>) -> bool {
     false
 }
 
-fn queue(message: &[u8], found: &mut HashMap<u32, Queue>) {
+fn queue(message: &[u8], found: &mut HashMap<u32, InterfaceQueue>) {
     let (Some(interface), Some(ROOT)) = (u32_at(message, 4), u32_at(message, 12)) else { return };
     let figures = message
         .get(TC_HEADER..)
@@ -96,7 +96,7 @@ fn queue(message: &[u8], found: &mut HashMap<u32, Queue>) {
         .and_then(|statistics| attribute(statistics, STATS_QUEUE));
     let number = |at| figures.and_then(|figures| u32_at(figures, at)).map(u64::from);
     if let (Some(waiting_bytes), Some(dropped), Some(over_limit)) = (number(4), number(8), number(16)) {
-        found.insert(interface, Queue { waiting_bytes, dropped, over_limit });
+        found.insert(interface, InterfaceQueue { waiting_bytes, dropped, over_limit });
     }
 }
 

@@ -107,12 +107,12 @@ pub struct Interface {
     pub sent_packets: u64,
     /// Its sending queue.
     #[serde(default)]
-    pub queue: Option<Queue>,
+    pub queue: Option<InterfaceQueue>,
 }
 
 /// The sending queue of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Queue {
+pub struct InterfaceQueue {
     /// Bytes that wait now. A gauge.
     pub waiting_bytes: u64,
     /// Packets thrown away because the queue was full.

@@ -1,7 +1,7 @@
 //! Reads the files and builds a sample from them.
 
 use crate::limits::{INTERFACES_MAX, THREADS_MAX};
-use crate::{Error, Host, Interface, Kind, Process, Queue, Sample, Thread, proc};
+use crate::{Error, Host, Interface, InterfaceQueue, Kind, Process, Sample, Thread, proc};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::fs;
@@ -151,12 +151,12 @@ fn threads(folder: &Path) -> Vec<Thread> {
 }
 
 #[cfg(target_os = "linux")]
-fn queues() -> HashMap<u32, Queue> {
+fn queues() -> HashMap<u32, InterfaceQueue> {
     crate::interface_queues::queues()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn queues() -> HashMap<u32, Queue> {
+fn queues() -> HashMap<u32, InterfaceQueue> {
     HashMap::new()
 }
 

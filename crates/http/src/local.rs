@@ -59,7 +59,7 @@ pub(crate) enum Stopping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionKey(usize);
 
-struct Entry {
+struct RegisteredConnection {
     deadline_ms: u64,
     waker: Waker,
 }
@@ -80,7 +80,7 @@ pub(crate) struct WorkerState {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     began: Instant,
-    connections: Slab<Entry>,
+    connections: Slab<RegisteredConnection>,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
     /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of the
@@ -167,7 +167,9 @@ impl WorkerState {
 
     /// Registers a waker, which is woken at a deadline, when a mark has been passed, and by a stop.
     pub(crate) fn register(&mut self, waker: Waker) -> Registration {
-        Registration(ConnectionKey(self.connections.insert(Entry { deadline_ms: u64::MAX, waker })))
+        Registration(ConnectionKey(
+            self.connections.insert(RegisteredConnection { deadline_ms: u64::MAX, waker }),
+        ))
     }
 
     #[inline]

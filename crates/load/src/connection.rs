@@ -7,7 +7,7 @@
 use crate::limits::BODY_BYTES_MAX;
 use crate::recorder::Pending;
 use crate::redis::Hello;
-use crate::response::{Body, Head, HeadParser, Malformed, Response, Step};
+use crate::response::{Body, BodyStep, HeadParser, Malformed, Response, ResponseHead};
 use crate::tls::Tls;
 use crate::transport::{Received, Transport};
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ pub(crate) enum State {
 
 /// An answer whose head has been read.
 struct PartialAnswer {
-    head: Head,
+    head: ResponseHead,
     body: Body,
     bytes: u64,
 }
@@ -34,7 +34,7 @@ struct PartialAnswer {
 /// The answer to a request, when it is complete.
 pub(crate) struct Answer {
     pub pending: Pending,
-    pub head: Head,
+    pub head: ResponseHead,
     /// Bytes of the answer on the wire.
     pub bytes: u64,
 }
@@ -238,7 +238,7 @@ impl Connection {
             let Some(current) = &mut self.current else { return Ok(None) };
             loop {
                 match current.body.step(&input[*at..])? {
-                    Step::Content(count) => {
+                    BodyStep::Content(count) => {
                         if reads_answers {
                             if self.answer_bytes.len() + count > BODY_BYTES_MAX {
                                 return Err(Malformed::TooLarge);
@@ -248,12 +248,12 @@ impl Connection {
                         current.bytes += count as u64;
                         *at += count;
                     }
-                    Step::Framing(count) => {
+                    BodyStep::Framing(count) => {
                         current.bytes += count as u64;
                         *at += count;
                     }
-                    Step::More => return Ok(None),
-                    Step::Done => break,
+                    BodyStep::More => return Ok(None),
+                    BodyStep::Done => break,
                 }
             }
             if let Some(answer) = self.end_answer() {
@@ -304,7 +304,7 @@ impl Connection {
     }
 
     /// The answer that [`Connection::next`] has just returned, if it was told to store the bytes.
-    pub fn last_answer(&self, head: &Head) -> Response<'_> {
+    pub fn last_answer(&self, head: &ResponseHead) -> Response<'_> {
         let (head_bytes, body) = self.answer_bytes.split_at(head.head_bytes);
         Response { status: head.status, head: head_bytes, body }
     }
@@ -314,7 +314,7 @@ impl Connection {
 /// second, so that most need no parsing.
 pub(crate) struct HeadReader {
     last: Vec<u8>,
-    head: Option<Head>,
+    head: Option<ResponseHead>,
     to_head: bool,
     parse: HeadParser,
 }
@@ -325,7 +325,7 @@ impl HeadReader {
     }
 
     #[inline]
-    fn read(&mut self, bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed> {
+    fn read(&mut self, bytes: &[u8], to_head: bool) -> Result<Option<ResponseHead>, Malformed> {
         // The same bytes up to the empty line are the same head.
         if let Some(head) = self.head.filter(|_| self.to_head == to_head && bytes.starts_with(&self.last)) {
             return Ok(Some(head));

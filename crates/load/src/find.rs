@@ -33,7 +33,7 @@ pub struct Tried {
 
 /// The result of a search.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// The highest rate that holds; `None` when not even the lowest does.
     pub rate_per_s: Option<f64>,
     /// Whether the capacity may be higher, because the condition still held at the highest rate
@@ -54,7 +54,7 @@ fn rate_at(step: i32) -> f64 {
 ///
 /// # Errors
 /// Those of `trial`.
-pub fn search(mut trial: impl FnMut(f64) -> io::Result<(bool, String)>) -> io::Result<Found> {
+pub fn search(mut trial: impl FnMut(f64) -> io::Result<(bool, String)>) -> io::Result<SearchResult> {
     let mut tried = Vec::new();
     let mut holds = |step: i32| -> io::Result<bool> {
         for _ in 0..2 {
@@ -72,13 +72,13 @@ pub fn search(mut trial: impl FnMut(f64) -> io::Result<(bool, String)>) -> io::R
         if holds(step)? {
             good = Some(step);
             if step == STEPS_MAX {
-                return Ok(Found { rate_per_s: Some(rate_at(step)), is_bounded: false, tried });
+                return Ok(SearchResult { rate_per_s: Some(rate_at(step)), is_bounded: false, tried });
             }
             step = (step + DOUBLING_STEPS).min(STEPS_MAX);
         } else {
             bad = Some(step);
             if step == STEPS_MIN {
-                return Ok(Found { rate_per_s: None, is_bounded: true, tried });
+                return Ok(SearchResult { rate_per_s: None, is_bounded: true, tried });
             }
             step = (step - DOUBLING_STEPS).max(STEPS_MIN);
         }
@@ -91,7 +91,7 @@ pub fn search(mut trial: impl FnMut(f64) -> io::Result<(bool, String)>) -> io::R
         let middle = good + (bad - good) / 2;
         if holds(middle)? { good = middle } else { bad = middle }
     }
-    Ok(Found { rate_per_s: Some(rate_at(good)), is_bounded: true, tried })
+    Ok(SearchResult { rate_per_s: Some(rate_at(good)), is_bounded: true, tried })
 }
 
 /// Whether a trial counts: its rate was really sent and answered. The error says why not.
@@ -111,7 +111,7 @@ pub fn reached(results: &Results) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn find(capacity: f64) -> Found {
+    fn find(capacity: f64) -> SearchResult {
         search(|rate| Ok((rate <= capacity, String::new()))).unwrap()
     }
 

@@ -6,8 +6,8 @@
 use crate::limits::WORKERS_MAX;
 use crate::plan::{Plan, PlannedStage, Requests};
 use crate::redis::{self, CommandFlags, Commands, Hello};
-use crate::request_source::{Work, WorkTraffic};
-use crate::schedule::{Rate, SECOND_NS, Schedule, Share, Stage};
+use crate::request_source::{RequestSource, WorkTraffic};
+use crate::schedule::{Rate, RateStage, SECOND_NS, Schedule, Share};
 use crate::settings::{OnClose, Pace, Settings, Stop};
 use crate::target::{Protocol, Target};
 use crate::tls::Tls;
@@ -128,7 +128,7 @@ pub struct Planned {
     /// The settings; address and TLS are filled in by [`Planned::connectable`].
     pub settings: Settings,
     /// What is sent.
-    pub work: Work,
+    pub work: RequestSource,
     /// `-k`: accept any certificate.
     pub insecure: bool,
 }
@@ -148,7 +148,7 @@ impl Planned {
         let tls =
             self.target.tls.then(|| Tls::new(&self.target.host, self.insecure, protocols)).transpose()?;
         let mut settings = Settings { address, tls, ..self.settings.clone() };
-        if let Work::Commands(commands) = &self.work {
+        if let RequestSource::Commands(commands) = &self.work {
             let is_cluster = self.target.protocol == Protocol::RedisCluster;
             redis::discover(&mut settings, self.target.login.as_ref(), is_cluster, commands)
                 .map_err(named)?;
@@ -207,7 +207,7 @@ impl LoadFlags {
         let requests = match &plan {
             _ if target.protocol != Protocol::Http => {
                 let settings = self.settings(&of_plan)?;
-                let work = Work::Commands(self.commands()?);
+                let work = RequestSource::Commands(self.commands()?);
                 return Ok(Planned { target, settings, work, insecure: self.insecure });
             }
             _ if self.has_commands() => {
@@ -223,7 +223,7 @@ impl LoadFlags {
             }
         };
         let settings = self.settings(&of_plan)?;
-        let work = Work::Requests(Arc::new(requests));
+        let work = RequestSource::Requests(Arc::new(requests));
         Ok(Planned { target, settings, work, insecure: self.insecure })
     }
 
@@ -383,7 +383,7 @@ fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
         let from = stage.from.map(checked).transpose()?.unwrap_or(before);
         before = checked(stage.to)?;
         let duration_ns = u64::try_from(stage.time.as_nanos()).unwrap_or(u64::MAX);
-        list.push(Stage { from, to: before, duration_ns });
+        list.push(RateStage { from, to: before, duration_ns });
     }
     Ok(Pace::Open(Schedule::Stages(list)))
 }
@@ -400,8 +400,8 @@ fn ramped(ramp: Duration, warmup: Duration, pace: Pace, stop: Stop) -> Result<(P
     let pace = match pace {
         Pace::Closed => Pace::Closed,
         Pace::Open(Schedule::Constant(rate)) => Pace::Open(Schedule::Stages(vec![
-            Stage { from: Rate::ZERO, to: rate, duration_ns: nanoseconds(ramp) },
-            Stage { from: rate, to: rate, duration_ns: held_ns },
+            RateStage { from: Rate::ZERO, to: rate, duration_ns: nanoseconds(ramp) },
+            RateStage { from: rate, to: rate, duration_ns: held_ns },
         ])),
         Pace::Open(Schedule::Stages(_)) => {
             return Err("--ramp: the stages of the plan say how it rises".into());

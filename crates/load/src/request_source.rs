@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Requests or commands. Self-contained, so that it can be sent to agents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Work {
+pub enum RequestSource {
     /// For HTTP.
     #[serde(with = "shared")]
     Requests(Arc<Requests>),
@@ -19,14 +19,14 @@ pub enum Work {
     Commands(Commands),
 }
 
-impl Work {
+impl RequestSource {
     /// The part of agent `index`, with other random values.
-    pub(crate) fn for_agent(&self, index: u64) -> Work {
+    pub(crate) fn for_agent(&self, index: u64) -> RequestSource {
         match self {
-            Work::Requests(requests) => Work::Requests(Arc::new(requests.for_agent(index))),
-            Work::Commands(commands) => {
+            RequestSource::Requests(requests) => RequestSource::Requests(Arc::new(requests.for_agent(index))),
+            RequestSource::Commands(commands) => {
                 let seed = commands.seed.wrapping_add(index << 32);
-                Work::Commands(Commands { seed, ..commands.clone() })
+                RequestSource::Commands(Commands { seed, ..commands.clone() })
             }
         }
     }
@@ -34,16 +34,18 @@ impl Work {
     /// Whether the work is valid: it may have been received from a controller.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
-            Work::Requests(requests) => requests.is_sound(),
-            Work::Commands(commands) => commands.is_sound(),
+            RequestSource::Requests(requests) => requests.is_sound(),
+            RequestSource::Commands(commands) => commands.is_sound(),
         }
     }
 
     /// For one worker.
     pub(crate) fn traffic(&self, worker: usize, settings: &Settings) -> WorkTraffic {
         match self {
-            Work::Requests(requests) => WorkTraffic::Requests(Box::new(requests.traffic(worker))),
-            Work::Commands(commands) => WorkTraffic::Commands(Box::new(commands.traffic(worker, settings))),
+            RequestSource::Requests(requests) => WorkTraffic::Requests(Box::new(requests.traffic(worker))),
+            RequestSource::Commands(commands) => {
+                WorkTraffic::Commands(Box::new(commands.traffic(worker, settings)))
+            }
         }
     }
 }

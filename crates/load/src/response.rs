@@ -42,7 +42,7 @@ pub enum Framing {
 
 /// What the head of an answer says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Head {
+pub struct ResponseHead {
     /// Three digits, 100 to 599.
     pub status: u16,
     /// Bytes of status line and fields, the empty line included.
@@ -64,7 +64,7 @@ pub struct Response<'a> {
     pub body: &'a [u8],
 }
 
-impl Head {
+impl ResponseHead {
     /// Bytes of body that follow, when the head states the length.
     pub fn body_bytes(&self) -> Option<usize> {
         match self.framing {
@@ -91,10 +91,10 @@ impl<'a> Response<'a> {
 }
 
 /// Reads the head of an answer, as [`parse_head`] does.
-pub type HeadParser = fn(&[u8], bool) -> Result<Option<Head>, Malformed>;
+pub type HeadParser = fn(&[u8], bool) -> Result<Option<ResponseHead>, Malformed>;
 
 /// Reads the head at the start of `bytes`; `None` when it is incomplete. `to_head`: the request was HEAD.
-pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed> {
+pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<ResponseHead>, Malformed> {
     let Some(first) = line_end(bytes, 0)? else { return Ok(None) };
     let status = parse_status(&bytes[..first])?;
     let mut fields = Fields::default();
@@ -117,7 +117,7 @@ pub fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, Malformed
         (false, false, None) => Framing::UntilClose,
     };
     let close = fields.close || framing == Framing::UntilClose || (status.old && !fields.keep_alive);
-    Ok(Some(Head { status: code, head_bytes: at + 2, framing, close }))
+    Ok(Some(ResponseHead { status: code, head_bytes: at + 2, framing, close }))
 }
 
 /// The index of the CR that ends the line at `from`; `None` when the line is incomplete.
@@ -230,7 +230,7 @@ pub enum Body {
 
 /// One step through a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum BodyStep {
     /// The next bytes are content, of this number.
     Content(usize),
     /// The next bytes were framing, of this number.
@@ -252,15 +252,15 @@ impl Body {
     }
 
     /// Takes one step. The caller skips the number of bytes that is returned.
-    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+    pub fn step(&mut self, bytes: &[u8]) -> Result<BodyStep, Malformed> {
         match self {
-            Body::Length(0) => Ok(Step::Done),
-            _ if bytes.is_empty() => Ok(Step::More),
-            Body::UntilClose => Ok(Step::Content(bytes.len())),
+            Body::Length(0) => Ok(BodyStep::Done),
+            _ if bytes.is_empty() => Ok(BodyStep::More),
+            Body::UntilClose => Ok(BodyStep::Content(bytes.len())),
             Body::Length(left) => {
                 let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= count as u64;
-                Ok(Step::Content(count))
+                Ok(BodyStep::Content(count))
             }
             Body::Chunk(left) => {
                 let count = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -268,14 +268,14 @@ impl Body {
                 if *left == 0 {
                     *self = Body::ChunkEnd;
                 }
-                Ok(Step::Content(count))
+                Ok(BodyStep::Content(count))
             }
             Body::ChunkEnd => match bytes {
                 [b'\r', b'\n', ..] => {
                     *self = Body::ChunkSize;
-                    Ok(Step::Framing(2))
+                    Ok(BodyStep::Framing(2))
                 }
-                [b'\r'] => Ok(Step::More),
+                [b'\r'] => Ok(BodyStep::More),
                 _ => Err(Malformed::Chunk),
             },
             Body::ChunkSize => self.chunk_size(bytes),
@@ -283,8 +283,8 @@ impl Body {
         }
     }
 
-    fn chunk_size(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
-        let Some(end) = short_line_end(bytes)? else { return Ok(Step::More) };
+    fn chunk_size(&mut self, bytes: &[u8]) -> Result<BodyStep, Malformed> {
+        let Some(end) = short_line_end(bytes)? else { return Ok(BodyStep::More) };
         // Extensions behind a semicolon are ignored (RFC 9112, 7.1.1).
         let line = &bytes[..end];
         let digits = line.split(|byte| *byte == b';').next().unwrap_or(line).trim_ascii_end();
@@ -297,17 +297,17 @@ impl Body {
             size = size * 16 + u64::from(value);
         }
         *self = if size == 0 { Body::Trailer } else { Body::Chunk(size) };
-        Ok(Step::Framing(end + 2))
+        Ok(BodyStep::Framing(end + 2))
     }
 
-    fn trailer(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
-        let Some(end) = short_line_end(bytes)? else { return Ok(Step::More) };
+    fn trailer(&mut self, bytes: &[u8]) -> Result<BodyStep, Malformed> {
+        let Some(end) = short_line_end(bytes)? else { return Ok(BodyStep::More) };
         if end == 0 {
             *self = Body::Length(0);
         } else {
             Fields::default().take(&bytes[..end])?;
         }
-        Ok(Step::Framing(end + 2))
+        Ok(BodyStep::Framing(end + 2))
     }
 }
 
@@ -321,8 +321,13 @@ fn short_line_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
 mod tests {
     use super::*;
 
-    fn head(status: u16, head_bytes: usize, body: u64, close: bool) -> Result<Option<Head>, Malformed> {
-        Ok(Some(Head { status, head_bytes, framing: Framing::Length(body), close }))
+    fn head(
+        status: u16,
+        head_bytes: usize,
+        body: u64,
+        close: bool,
+    ) -> Result<Option<ResponseHead>, Malformed> {
+        Ok(Some(ResponseHead { status, head_bytes, framing: Framing::Length(body), close }))
     }
 
     #[test]
@@ -395,14 +400,14 @@ mod tests {
         let mut there = size.min(bytes.len());
         loop {
             match body.step(&bytes[taken..there])? {
-                Step::Content(count) => {
+                BodyStep::Content(count) => {
                     content.extend_from_slice(&bytes[taken..taken + count]);
                     taken += count;
                 }
-                Step::Framing(count) => taken += count,
-                Step::More if there < bytes.len() => there = (there + size).min(bytes.len()),
-                Step::More => return Ok((content, taken, false)),
-                Step::Done => return Ok((content, taken, true)),
+                BodyStep::Framing(count) => taken += count,
+                BodyStep::More if there < bytes.len() => there = (there + size).min(bytes.len()),
+                BodyStep::More => return Ok((content, taken, false)),
+                BodyStep::Done => return Ok((content, taken, true)),
             }
         }
     }

@@ -53,7 +53,7 @@ impl fmt::Display for Rate {
 
 /// A period in which the rate changes linearly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Stage {
+pub struct RateStage {
     /// At its beginning.
     pub from: Rate,
     /// At its end.
@@ -62,7 +62,7 @@ pub struct Stage {
     pub duration_ns: u64,
 }
 
-impl Stage {
+impl RateStage {
     /// Requests of the stage as a real number: the area below the line.
     fn area(&self) -> f64 {
         (self.from.as_per_s() + self.to.as_per_s()) / 2.0 * (self.duration_ns as f64 / SECOND_NS as f64)
@@ -88,7 +88,7 @@ pub enum Schedule {
     /// One rate, without end: time or amount ends the run.
     Constant(Rate),
     /// One stage after the other, and then the end.
-    Stages(Vec<Stage>),
+    Stages(Vec<RateStage>),
 }
 
 impl Schedule {
@@ -139,7 +139,7 @@ impl Schedule {
         match self {
             Schedule::Constant(_) => None,
             Schedule::Stages(stages) => {
-                let area: f64 = stages.iter().map(Stage::area).sum();
+                let area: f64 = stages.iter().map(RateStage::area).sum();
                 Some((area - 1e-9).ceil().max(0.0) as u64)
             }
         }

@@ -2,7 +2,7 @@
 //! them exactly.
 
 use forebay_load::results::{Model, Results};
-use forebay_load::schedule::{Arrivals, Rate, SECOND_NS, Schedule, Share, Stage};
+use forebay_load::schedule::{Arrivals, Rate, RateStage, SECOND_NS, Schedule, Share};
 use forebay_load::{Kind, Latency, Pending, Recorder, Sink};
 
 const MS: u64 = 1_000_000;
@@ -125,8 +125,8 @@ fn ten_thousand_a_second_are_100_us_apart() {
 #[test]
 fn a_ramp_and_a_hold() {
     let stages = Schedule::Stages(vec![
-        Stage { from: Rate::ZERO, to: rate(100.0), duration_ns: 5 * SECOND_NS },
-        Stage { from: rate(100.0), to: rate(100.0), duration_ns: 7 * SECOND_NS },
+        RateStage { from: Rate::ZERO, to: rate(100.0), duration_ns: 5 * SECOND_NS },
+        RateStage { from: rate(100.0), to: rate(100.0), duration_ns: 7 * SECOND_NS },
     ]);
     assert_eq!((stages.total(), stages.duration_ns()), (Some(950), Some(12 * SECOND_NS)));
     let mut arrivals = Arrivals::new(stages.clone(), Share::WHOLE, None, None);
@@ -139,9 +139,9 @@ fn a_ramp_and_a_hold() {
     assert_eq!((stages.due_ns(950), stages.count_within(5 * SECOND_NS)), (None, 250));
     // Up, down, and nothing at the end.
     let peak = Schedule::Stages(vec![
-        Stage { from: Rate::ZERO, to: rate(10.0), duration_ns: 2 * SECOND_NS },
-        Stage { from: rate(10.0), to: Rate::ZERO, duration_ns: 2 * SECOND_NS },
-        Stage { from: Rate::ZERO, to: Rate::ZERO, duration_ns: SECOND_NS },
+        RateStage { from: Rate::ZERO, to: rate(10.0), duration_ns: 2 * SECOND_NS },
+        RateStage { from: rate(10.0), to: Rate::ZERO, duration_ns: 2 * SECOND_NS },
+        RateStage { from: Rate::ZERO, to: Rate::ZERO, duration_ns: SECOND_NS },
     ]);
     assert_eq!(peak.total(), Some(20));
     assert_eq!(peak.due_ns(10), Some(2 * SECOND_NS));

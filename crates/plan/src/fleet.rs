@@ -1,7 +1,7 @@
 //! How many machines of a kind a load needs, and which of their parts is used up first.
 
 use crate::prices::{Machine, Prices};
-use crate::wanted::Wanted;
+use crate::wanted::Demand;
 use std::fmt;
 
 /// The part of a machine's memory that is left to the kernel and to everything that is not a row.
@@ -47,7 +47,7 @@ pub struct Fleet<'a> {
 }
 
 /// The fleet of this kind of machine for the wanted load.
-pub fn of<'a>(wanted: &Wanted, machine: &'a Machine, prices: &Prices) -> Fleet<'a> {
+pub fn of<'a>(wanted: &Demand, machine: &'a Machine, prices: &Prices) -> Fleet<'a> {
     let mut by_part = [
         (Resource::Cpu, wanted.busy_cores() / (machine.cores * wanted.utilisation)),
         (Resource::Network, wanted.network_bits_per_s() / (machine.network_gbit * 1e9 * wanted.utilisation)),
@@ -68,7 +68,7 @@ pub fn of<'a>(wanted: &Wanted, machine: &'a Machine, prices: &Prices) -> Fleet<'
 }
 
 /// Every kind of machine, the cheapest fleet first.
-pub fn all<'a>(wanted: &Wanted, prices: &'a Prices) -> Vec<Fleet<'a>> {
+pub fn all<'a>(wanted: &Demand, prices: &'a Prices) -> Vec<Fleet<'a>> {
     let mut fleets: Vec<Fleet<'a>> =
         prices.machine.iter().map(|machine| of(wanted, machine, prices)).collect();
     fleets.sort_by(|one, other| one.dollars_a_month.total_cmp(&other.dollars_a_month));

@@ -1,6 +1,6 @@
 //! From a measured request to machines and dollars, by arithmetic that is shown.
 //!
-//! What it is: [`fleet`] divides the wanted load ([`Wanted`]) by the capacity of the machines of [`Prices`];
+//! What it is: [`fleet`] divides the wanted load ([`Demand`]) by the capacity of the machines of [`Prices`];
 //! [`scaling`] fits the Universal Scalability Law to a sweep over workers; [`shared`] computes the rate on a
 //! machine that also carries the tester; [`odds`] computes with users, identifiers and rows; [`measured`]
 //! reads the cost of a request from the JSON of `forebay load`.
@@ -20,4 +20,4 @@ pub mod shared;
 mod wanted;
 
 pub use prices::{Machine, Prices};
-pub use wanted::{Behind, Power, Wanted};
+pub use wanted::{Behind, Demand, Power};

@@ -5,7 +5,7 @@ use crate::odds;
 use crate::prices::Prices;
 use crate::scaling::Law;
 use crate::shared::Tester;
-use crate::wanted::{Power, Wanted};
+use crate::wanted::{Demand, Power};
 use std::fmt::Write;
 
 /// Fleets that are shown; the others cost more.
@@ -23,7 +23,7 @@ pub struct Other {
 }
 
 /// The whole plan.
-pub fn plan(wanted: &Wanted, others: &[Other], prices: &Prices) -> String {
+pub fn plan(wanted: &Demand, others: &[Other], prices: &Prices) -> String {
     let mut text = sums(wanted);
     let fleets = fleet::all(wanted, prices);
     let heads = ["machines", "first to run out", "$/month", "$/million", "egress"];
@@ -36,7 +36,7 @@ pub fn plan(wanted: &Wanted, others: &[Other], prices: &Prices) -> String {
         text.push_str("\nthe same requests by others, on what is cheapest for them\n");
     }
     for other in others {
-        let wanted = Wanted { cpu_us: other.cpu_us, ..*wanted };
+        let wanted = Demand { cpu_us: other.cpu_us, ..*wanted };
         line(&mut text, &format!("{}, {} µs a request", other.name, figure(other.cpu_us)));
         text.extend(fleet::all(&wanted, prices).first().map(row));
     }
@@ -59,7 +59,7 @@ fn line(text: &mut String, what: &str) {
 }
 
 /// The wanted load, in the units of machines.
-fn sums(wanted: &Wanted) -> String {
+fn sums(wanted: &Demand) -> String {
     let mut text = String::new();
     let peak = wanted.peak_per_s();
     let growth = match wanted.months {
@@ -119,7 +119,7 @@ fn sums(wanted: &Wanted) -> String {
 
 /// The memory tier and the database behind the servers. They are not part of the machines above,
 /// and may run out before them.
-fn behind(wanted: &Wanted) -> String {
+fn behind(wanted: &Demand) -> String {
     let mut text = String::new();
     let (behind, percent) = (wanted.behind, wanted.utilisation * 100.0);
     if let Some(cpu_us) = behind.tier_cpu_us {
@@ -260,7 +260,7 @@ mod tests {
     use crate::scaling::Point;
     use crate::wanted::Behind;
 
-    const CODES: Wanted = Wanted {
+    const CODES: Demand = Demand {
         rate_per_s: 1_000_000.0,
         growth_a_month: 0.0,
         months: 0,
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn growth_rows_copies_and_spares_count() {
-        let wanted = Wanted {
+        let wanted = Demand {
             rate_per_s: 1_000.0,
             growth_a_month: 0.1,
             months: 12,
@@ -326,8 +326,8 @@ mod tests {
             database_rows_per_s: Some(350_000.0),
             disk_row_bytes: Some(617.0),
         };
-        let rows = Wanted { write_share: 1.0, row_bytes: 500.0, retention_days: 1.0, copies: 3, ..CODES };
-        let wanted = Wanted { behind, power: Power::Counted(1_234.5), ..rows };
+        let rows = Demand { write_share: 1.0, row_bytes: 500.0, retention_days: 1.0, copies: 3, ..CODES };
+        let wanted = Demand { behind, power: Power::Counted(1_234.5), ..rows };
         let others = [Other { name: "Express on one core".into(), cpu_us: 61.1 }];
         for wanted in [CODES, wanted] {
             let text = plan(&wanted, &others, &prices);

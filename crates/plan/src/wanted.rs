@@ -7,7 +7,7 @@ const SECONDS_A_DAY: f64 = 86_400.0;
 
 /// The load, the cost of a request, and how much stays idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct Demand {
     /// Requests a second now.
     pub rate_per_s: f64,
     /// Growth of the rate a month: 0.05 is 5 %.
@@ -56,7 +56,7 @@ pub enum Power {
     Model(f64),
 }
 
-impl Wanted {
+impl Demand {
     /// Requests a second at the end of the plan.
     pub fn peak_per_s(&self) -> f64 {
         self.rate_per_s * (1.0 + self.growth_a_month).powi(i32::try_from(self.months).unwrap_or(i32::MAX))

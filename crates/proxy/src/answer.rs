@@ -8,7 +8,7 @@ use crate::body::{Upload, UploadError};
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
 use crate::forward::strip_hop_by_hop;
-use crate::head::{Head, RemainingBody};
+use crate::head::{AnswerHead, RemainingBody};
 use crate::in_flight::InFlight;
 use crate::limits::READ_BYTES;
 use crate::link::Link;
@@ -37,7 +37,7 @@ pub struct Answer {
 
 /// An answer whose head has been parsed but not checked.
 pub(crate) struct UncheckedAnswer {
-    pub(crate) head: Head,
+    pub(crate) head: AnswerHead,
     pub(crate) link: Box<Link>,
     pub(crate) in_flight: InFlight,
     /// The rest of the client's body, if the answer came before its end.

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 /// The head of an answer.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct AnswerHead {
     pub(crate) status: u16,
     pub(crate) fields: Fields,
     is_http10: bool,
@@ -26,9 +26,9 @@ pub(crate) enum RemainingBody {
     UntilClosed,
 }
 
-impl Head {
+impl AnswerHead {
     /// Parses the head at the start of `input`; returns it with its length. `None`: the head is incomplete.
-    pub(crate) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, httparse::Error> {
+    pub(crate) fn parse(input: &[u8]) -> Result<Option<(AnswerHead, usize)>, httparse::Error> {
         let mut slots = [const { MaybeUninit::uninit() }; HEAD_FIELDS_MAX];
         let mut response = httparse::Response::new(&mut []);
         let parser = httparse::ParserConfig::default();
@@ -39,7 +39,7 @@ impl Head {
             fields.append_parsed(field.name, field.value);
         }
         let status = response.code.unwrap_or_default();
-        Ok(Some((Head { status, fields, is_http10: response.version == Some(0) }, length)))
+        Ok(Some((AnswerHead { status, fields, is_http10: response.version == Some(0) }, length)))
     }
 
     /// Whether the head is an interim response (1xx, except 101).
@@ -147,7 +147,7 @@ mod tests {
             for (before, behind) in [(&b"a"[..], &b": b"[..]), (b"a: b", b"c")] {
                 let line = [before, &[byte], behind].concat();
                 let text = [&b"HTTP/1.1 200 OK\r\n"[..], &line, b"\r\n\r\n"].concat();
-                let Ok(Some((head, _))) = Head::parse(&text) else { continue };
+                let Ok(Some((head, _))) = AnswerHead::parse(&text) else { continue };
                 for (name, value) in head.fields.iter() {
                     let mut fields = Fields::default();
                     assert_eq!(fields.append(name, value), Ok(()), "{byte:#x} in {line:?}");
@@ -156,8 +156,8 @@ mod tests {
         }
     }
 
-    fn head(text: &str) -> Head {
-        let (head, length) = Head::parse(text.as_bytes()).expect("a head").expect("whole");
+    fn head(text: &str) -> AnswerHead {
+        let (head, length) = AnswerHead::parse(text.as_bytes()).expect("a head").expect("whole");
         assert_eq!(length, text.len());
         head
     }

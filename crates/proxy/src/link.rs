@@ -4,7 +4,7 @@
 //! between. Leaves the content of the output to [`crate::body`] and [`crate::forward`], and idle links to
 //! [`crate::pool`].
 
-use crate::head::Head;
+use crate::head::AnswerHead;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_BUFFER_BYTES_MAX, READ_BYTES};
 use crate::timer::Timer;
 use bytes::BufMut;
@@ -163,10 +163,10 @@ impl Link {
     }
 
     /// The head of the final answer; interim responses are skipped.
-    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, NoHead>> {
+    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<AnswerHead, NoHead>> {
         loop {
             if !self.unread().is_empty() {
-                match Head::parse(self.unread()).map_err(NoHead::Malformed)? {
+                match AnswerHead::parse(self.unread()).map_err(NoHead::Malformed)? {
                     Some((head, length)) => {
                         self.consume(length);
                         if head.is_interim() {

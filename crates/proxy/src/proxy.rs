@@ -6,7 +6,7 @@ use crate::connect::{ConnectError, Connector, Roots, TlsError, Upstream, client_
 use crate::error::{Error, Kind};
 use crate::fields::Fields;
 use crate::forward::{ForwardingContext, Sender, Trust, write_fields};
-use crate::head::Head;
+use crate::head::AnswerHead;
 use crate::health::Balance;
 use crate::in_flight::InFlight;
 use crate::limits::{CHECK_PERIOD, CHECK_TIMEOUT};
@@ -170,7 +170,7 @@ impl Proxy {
         worker: usize,
         index: usize,
         outgoing: &Outgoing<'_>,
-    ) -> Result<(Head, Box<Link>, Option<Box<Upload>>), AttemptFault> {
+    ) -> Result<(AnswerHead, Box<Link>, Option<Box<Upload>>), AttemptFault> {
         let upstream = &self.settings.upstreams[index];
         let (began, patience) = (Instant::now(), self.settings.answer_timeout);
         loop {
@@ -262,7 +262,7 @@ async fn answer(
     upload: &mut Upload,
     began: Instant,
     patience: Duration,
-) -> Result<(Head, bool), AttemptFault> {
+) -> Result<(AnswerHead, bool), AttemptFault> {
     let mut is_sent = false;
     let mut refused = None;
     std::future::poll_fn(|cx| {

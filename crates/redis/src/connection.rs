@@ -6,7 +6,7 @@
 use crate::addresses::Address;
 use crate::error::{Error, Kind};
 use crate::facts::Facts;
-use crate::url::{Login, Target};
+use crate::url::{Login, RedisUrl};
 use crate::wire::Wire;
 use redis::{Cmd, Value};
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) enum Purpose {
 
 /// The settings that all connections of a client share.
 pub(crate) struct Dialer {
-    pub(crate) target: Target,
+    pub(crate) target: RedisUrl,
     pub(crate) tls: Option<TlsConnector>,
     pub(crate) connect_timeout: Duration,
 }

@@ -21,7 +21,7 @@ pub(crate) enum Body {
 
 /// A command or script, and how it was redirected.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct RedisJob {
     pub(crate) body: Body,
     /// Whether ASKING precedes it, after an ASK redirection.
     pub(crate) asking: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Job {
 /// A job in a lane's queue.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) job: Job,
+    pub(crate) job: RedisJob,
     pub(crate) reply: oneshot::Sender<Outcome>,
     pub(crate) deadline: Instant,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
     Done(Value),
     Failed(Error),
     /// The request may be sent again: it was not executed, or it only reads.
-    Again(Job, RetryReason),
+    Again(RedisJob, RetryReason),
 }
 
 /// Why a request is sent again, and what must happen first. The error is returned when the deadline has

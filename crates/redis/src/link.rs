@@ -7,7 +7,7 @@ use crate::addresses::Address;
 use crate::client::Client;
 use crate::connection::Purpose;
 use crate::error::Error;
-use crate::job::{Body, Job, Outcome, Request, RetryReason};
+use crate::job::{Body, Outcome, RedisJob, Request, RetryReason};
 use crate::lane::Lane;
 use crate::limits;
 use crate::map::Map;
@@ -32,10 +32,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 #[derive(Clone)]
 pub struct Link {
     client: Client,
-    shared: Arc<Shared>,
+    shared: Arc<LinkShared>,
 }
 
-struct Shared {
+struct LinkShared {
     client: Arc<Inner>,
     state: Mutex<State>,
 }
@@ -67,7 +67,10 @@ impl Client {
             turn: 0,
             is_watching: false,
         };
-        Link { client: self.clone(), shared: Arc::new(Shared { client: inner, state: Mutex::new(state) }) }
+        Link {
+            client: self.clone(),
+            shared: Arc::new(LinkShared { client: inner, state: Mutex::new(state) }),
+        }
     }
 }
 
@@ -152,11 +155,11 @@ impl Link {
 }
 
 /// Runs one request to its outcome.
-async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> Result<Value, Error> {
+async fn run(shared: Arc<LinkShared>, slot: Slot, purpose: Purpose, body: Body) -> Result<Value, Error> {
     let client = &shared.client;
     let wait_ms = client.options.response_timeout_ms.min(limits::RETRY_FOR_MS);
     let deadline = Instant::now() + Duration::from_millis(wait_ms);
-    let mut job = Job { body, asking: false };
+    let mut job = RedisJob { body, asking: false };
     let mut target = None;
     let mut read_from = client.options.read_from;
     let mut redirects = 0;
@@ -171,7 +174,7 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
                 Err(_) => return Err(Error::unknown("the runtime of this link has ended")),
             },
         };
-        job = Job { asking: false, ..job_left };
+        job = RedisJob { asking: false, ..job_left };
         let (error, look) = match why {
             RetryReason::Full(error) => return Err(error),
             RetryReason::Moved(slot, address, error) if redirects < limits::REDIRECTS => {
@@ -209,16 +212,16 @@ async fn run(shared: Arc<Shared>, slot: Slot, purpose: Purpose, body: Body) -> R
     }
 }
 
-impl Shared {
+impl LinkShared {
     /// Queues a request in its lane.
     fn send(
         self: &Arc<Self>,
         slot: Slot,
         (purpose, read_from): (Purpose, ReadFrom),
         target: Option<Address>,
-        job: Job,
+        job: RedisJob,
         deadline: Instant,
-    ) -> Result<oneshot::Receiver<Outcome>, Box<(Job, RetryReason)>> {
+    ) -> Result<oneshot::Receiver<Outcome>, Box<(RedisJob, RetryReason)>> {
         let (reply, outcome) = oneshot::channel();
         let mut state = self.state.lock();
         state.renew(&self.client);
@@ -263,7 +266,7 @@ fn full(address: &Address) -> RetryReason {
     RetryReason::Full(Error::not_sent(format!("too many requests wait for Redis at {address}")))
 }
 
-async fn refresh_regularly(link: Weak<Shared>) {
+async fn refresh_regularly(link: Weak<LinkShared>) {
     let mut next = Instant::now();
     loop {
         next += Duration::from_millis(limits::REFRESH_MS);

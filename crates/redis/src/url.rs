@@ -33,7 +33,7 @@ pub(crate) struct TlsFiles {
 
 /// A parsed and checked URL.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct RedisUrl {
     pub(crate) scheme: Scheme,
     pub(crate) addresses: Vec<Address>,
     pub(crate) login: Login,
@@ -47,7 +47,7 @@ const SCHEMES: &str = "redis://, rediss:// (TLS), redis+unix://, redis-cluster:/
 const SETTINGS: &str = "read_from, connect_timeout_ms, response_timeout_ms, wait_timeout_ms, ca, certificate, key, \
                         sentinel_user, sentinel_password, db";
 
-impl fmt::Debug for Target {
+impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("scheme", &self.scheme)
@@ -64,7 +64,7 @@ fn wrong(what: impl Into<String>) -> Error {
 ///
 /// # Errors
 /// [`Kind::Url`] with a sentence that names the mistake, never the password.
-pub(crate) fn parse(url: &str, options: &mut Options) -> Result<Target, Error> {
+pub(crate) fn parse(url: &str, options: &mut Options) -> Result<RedisUrl, Error> {
     let (scheme, rest) =
         url.split_once("://").ok_or_else(|| wrong(format!("the Redis URL needs a scheme: {SCHEMES}")))?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -72,7 +72,7 @@ pub(crate) fn parse(url: &str, options: &mut Options) -> Result<Target, Error> {
         Some((login, place)) => (parse_login(login)?, place),
         None => (Login::default(), rest),
     };
-    let mut target = Target {
+    let mut target = RedisUrl {
         scheme: Scheme::Plain,
         addresses: Vec::new(),
         login,
@@ -160,8 +160,8 @@ fn parse_host(text: &str, default_port: u16) -> Result<Address, Error> {
     Ok(Address::tcp(host, port))
 }
 
-fn apply(target: &mut Target, options: &mut Options, name: &str, value: String) -> Result<(), Error> {
-    let tls = |target: &mut Target, set: fn(&mut TlsFiles, PathBuf)| match &mut target.tls {
+fn apply(target: &mut RedisUrl, options: &mut Options, name: &str, value: String) -> Result<(), Error> {
+    let tls = |target: &mut RedisUrl, set: fn(&mut TlsFiles, PathBuf)| match &mut target.tls {
         Some(files) => {
             set(files, PathBuf::from(&value));
             Ok(())
@@ -207,7 +207,7 @@ fn decode(text: &str) -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    fn read(url: &str) -> Result<(Target, Options), Error> {
+    fn read(url: &str) -> Result<(RedisUrl, Options), Error> {
         let mut options = Options::default();
         parse(url, &mut options).map(|target| (target, options))
     }

@@ -87,12 +87,12 @@ impl Service for AdminService {
             return Outcome::Done;
         }
         match allowed.and_then(|()| self.admin.call(request)) {
-            Ok(Work::Now(value)) => {
+            Ok(AdminTask::Now(value)) => {
                 let body = value.to_string();
                 answer.respond(&json_head(200), body.as_bytes());
                 Outcome::Done
             }
-            Ok(Work::Metrics) => {
+            Ok(AdminTask::Metrics) => {
                 let work = metrics::render(self.admin.sources());
                 Outcome::Later(Box::pin(async move {
                     match work.await {
@@ -101,7 +101,7 @@ impl Service for AdminService {
                     }
                 }))
             }
-            Ok(Work::Later(work)) => Outcome::Later(Box::pin(async move {
+            Ok(AdminTask::Later(work)) => Outcome::Later(Box::pin(async move {
                 match work.await {
                     Ok((status, value)) => reply(JSON, status, value.to_string().into_bytes()),
                     Err(problem) => problem_reply(&problem),
@@ -119,7 +119,7 @@ impl Service for AdminService {
     }
 }
 
-enum Work {
+enum AdminTask {
     Now(serde_json::Value),
     Metrics,
     Later(crate::action::BoxFuture<Result<(u16, serde_json::Value), Problem>>),
@@ -184,12 +184,12 @@ fn describe(difference: &Difference) -> String {
 }
 
 impl Admin {
-    fn call(self: &Arc<Self>, request: &Request<'_>) -> Result<Work, Problem> {
+    fn call(self: &Arc<Self>, request: &Request<'_>) -> Result<AdminTask, Problem> {
         match (request.method(), request.path()) {
-            (Method::Get | Method::Head, "/health") => Ok(Work::Now(self.health())),
+            (Method::Get | Method::Head, "/health") => Ok(AdminTask::Now(self.health())),
             (Method::Get | Method::Head, "/ready") => {
                 let conditions = self.conditions.clone();
-                Ok(Work::Later(Box::pin(async move { Ok(conditions.ready().await) })))
+                Ok(AdminTask::Later(Box::pin(async move { Ok(conditions.ready().await) })))
             }
             (Method::Get | Method::Head, "/drain") => {
                 Ok(self.ask(|tier| async move { tier.drain_state().await }))
@@ -199,19 +199,19 @@ impl Admin {
             }
             (Method::Get | Method::Head, "/jobs") => {
                 let (jobs, scheduled) = (self.jobs.states(), self.schedule.states());
-                Ok(Work::Now(json!({ "jobs": jobs, "scheduled": scheduled })))
+                Ok(AdminTask::Now(json!({ "jobs": jobs, "scheduled": scheduled })))
             }
             (Method::Get | Method::Head, "/tables") => {
                 Ok(self.ask(|tier| async move { tier.describe().await }))
             }
-            (Method::Get | Method::Head, "/metrics") => Ok(Work::Metrics),
-            (Method::Get | Method::Head, "/host") => self.host().map(Work::Now),
-            (Method::Get | Method::Head, "/cache") => Ok(Work::Now(self.cache.counts())),
+            (Method::Get | Method::Head, "/metrics") => Ok(AdminTask::Metrics),
+            (Method::Get | Method::Head, "/host") => self.host().map(AdminTask::Now),
+            (Method::Get | Method::Head, "/cache") => Ok(AdminTask::Now(self.cache.counts())),
             (Method::Post, "/cache/invalidate") => Ok(self.later(self.cache.invalidate(request)?)),
             (Method::Post, "/cache/clear") => Ok(self.later(self.cache.clear())),
             (Method::Get | Method::Head, "/follow") => {
                 let state = self.tier.follow_state();
-                state.map(Work::Now).ok_or_else(|| Problem::not_found("no table is followed"))
+                state.map(AdminTask::Now).ok_or_else(|| Problem::not_found("no table is followed"))
             }
             (Method::Post, "/drain/pause") => Ok(self.pause_drain(true)),
             (Method::Post, "/drain/resume") => Ok(self.pause_drain(false)),
@@ -229,12 +229,12 @@ impl Admin {
     }
 
     /// Answers with the tier's reply to a question.
-    fn ask<F>(&self, question: impl FnOnce(Arc<Tier>) -> F) -> Work
+    fn ask<F>(&self, question: impl FnOnce(Arc<Tier>) -> F) -> AdminTask
     where
         F: Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
     {
         let question = question(self.tier.clone());
-        Work::Later(Box::pin(async move { Ok((200, question.await?)) }))
+        AdminTask::Later(Box::pin(async move { Ok((200, question.await?)) }))
     }
 
     fn sources(&self) -> metrics::Sources {
@@ -280,7 +280,7 @@ impl Admin {
         serde_json::to_value(sample).map_err(|error| Problem::new(500, error.to_string()))
     }
 
-    fn pause_drain(&self, paused: bool) -> Work {
+    fn pause_drain(&self, paused: bool) -> AdminTask {
         let tier = self.tier.clone();
         self.later(async move {
             tier.pause_drain(paused).await?;
@@ -288,7 +288,7 @@ impl Admin {
         })
     }
 
-    fn finish_drain(&self) -> Work {
+    fn finish_drain(&self) -> AdminTask {
         let tier = self.tier.clone();
         self.later(async move {
             tier.finish_drain().await?;
@@ -296,12 +296,12 @@ impl Admin {
         })
     }
 
-    fn replay(&self) -> Work {
+    fn replay(&self) -> AdminTask {
         let tier = self.tier.clone();
         self.later(async move { tier.replay().await })
     }
 
-    fn warm(&self, request: &Request<'_>) -> Result<Work, Problem> {
+    fn warm(&self, request: &Request<'_>) -> Result<AdminTask, Problem> {
         let name = find_query(request.query(), "table")?.map(|name| name.into_owned());
         let filter = find_query(request.query(), "where")?.map(|filter| filter.into_owned());
         let tier = self.tier.clone();
@@ -313,7 +313,7 @@ impl Admin {
     }
 
     /// Reads one row again from the database, by `table` and `key`.
-    fn refresh(&self, request: &Request<'_>) -> Result<Work, Problem> {
+    fn refresh(&self, request: &Request<'_>) -> Result<AdminTask, Problem> {
         let asked = |name: &str| {
             let value = find_query(request.query(), name)?;
             value.map(|value| value.into_owned()).ok_or_else(|| Problem::parameter(name, "is required"))
@@ -326,12 +326,12 @@ impl Admin {
         }))
     }
 
-    fn checkpoint(&self) -> Work {
+    fn checkpoint(&self) -> AdminTask {
         let tier = self.tier.clone();
         self.later(async move { tier.checkpoint().await })
     }
 
-    fn reload(&self) -> Work {
+    fn reload(&self) -> AdminTask {
         let reloader = self.reloader.clone();
         self.later(async move {
             let endpoints = reloader.reload_apart().await.map_err(|what| Problem::new(422, what))?;
@@ -339,16 +339,19 @@ impl Admin {
         })
     }
 
-    fn verify(&self) -> Work {
+    fn verify(&self) -> AdminTask {
         let tier = self.tier.clone();
         self.later(async move { Ok(checks_json(&tier.verify().await?)) })
     }
 
     /// Runs long work on the background threads, so that the listener stays responsive and the work continues
     /// when the client disconnects.
-    fn later(&self, work: impl Future<Output = Result<serde_json::Value, Problem>> + Send + 'static) -> Work {
+    fn later(
+        &self,
+        work: impl Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
+    ) -> AdminTask {
         let task = self.runtime.spawn(work);
-        Work::Later(Box::pin(async move {
+        AdminTask::Later(Box::pin(async move {
             match task.await {
                 Ok(done) => Ok((200, done?)),
                 Err(error) => Err(Problem::new(500, format!("the work broke off: {error}"))),

@@ -6,7 +6,7 @@
 
 use crate::compile::sql_claims::plain;
 use forebay_config::{Config, model};
-use forebay_database::{Error, Growing, Planning, Store, Work};
+use forebay_database::{Error, Growing, Planning, Store, TableWork};
 use forebay_terminal::warn;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -182,9 +182,9 @@ fn unknown(name: &str, error: &Error) -> String {
 fn line(name: &str, sql: &str, growing: &Growing) -> String {
     let Growing { table, work, index } = growing;
     let does = match work {
-        Work::Scan => "reads every row",
-        Work::Sort => "reads and sorts every row",
-        Work::Shuffle => "reads every row and shuffles all",
+        TableWork::Scan => "reads every row",
+        TableWork::Sort => "reads and sorts every row",
+        TableWork::Shuffle => "reads every row and shuffles all",
     };
     let mut line = format!("warning: {name} {does} of {table}: {}", estimate(*work));
     let hot = hot_form(sql, growing);
@@ -210,7 +210,7 @@ fn turned_bad(name: &str, sql: &str, growing: &Growing, before_us: u64, now_us: 
     }
 }
 
-fn estimate(work: Work) -> String {
+fn estimate(work: TableWork) -> String {
     format!("about {:.0} s a request with 10,000,000 rows", work.estimated_ms(ROWS) as f64 / 1e3)
 }
 
@@ -222,8 +222,8 @@ fn hot_form(sql: &str, growing: &Growing) -> Option<String> {
     let is_count = sql.contains("count(") && !sql.contains("group by");
     match growing.work {
         _ if !is_select => None,
-        Work::Shuffle => Some(format!("`random = \"{table}\"`")),
-        Work::Scan if is_count => Some(format!("`count = \"{table}\"`")),
+        TableWork::Shuffle => Some(format!("`random = \"{table}\"`")),
+        TableWork::Scan if is_count => Some(format!("`count = \"{table}\"`")),
         _ => None,
     }
 }
@@ -232,7 +232,7 @@ fn hot_form(sql: &str, growing: &Growing) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn growing(work: Work, index: Option<&str>) -> Growing {
+    fn growing(work: TableWork, index: Option<&str>) -> Growing {
         Growing { table: "account".into(), work, index: index.map(str::to_owned) }
     }
 
@@ -241,19 +241,19 @@ mod tests {
         for (sql, growing, expected) in [
             (
                 "SELECT count(*) FROM account WHERE name = $name",
-                growing(Work::Scan, Some("CREATE INDEX ON account (name)")),
+                growing(TableWork::Scan, Some("CREATE INDEX ON account (name)")),
                 "warning: GET /a reads every row of account: about 1 s a request with 10,000,000 rows; \
                  CREATE INDEX ON account (name); or a hot table with `count = \"account\"`",
             ),
             (
                 "SELECT * FROM account ORDER BY random() LIMIT 1",
-                growing(Work::Shuffle, None),
+                growing(TableWork::Shuffle, None),
                 "warning: GET /a reads every row and shuffles all of account: about 2 s a request with \
                  10,000,000 rows; use a hot table with `random = \"account\"`",
             ),
             (
                 "DELETE FROM account WHERE done",
-                growing(Work::Scan, None),
+                growing(TableWork::Scan, None),
                 "warning: GET /a reads every row of account: about 1 s a request with 10,000,000 rows; no index is known \
                  that helps: add a LIMIT, or `cache` its answer",
             ),

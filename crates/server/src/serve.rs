@@ -21,7 +21,7 @@ use crate::starting::Starting;
 use crate::statement_counters::Statements;
 use crate::tier::{Listener, Tier};
 use crate::tls;
-use forebay_cache::{Cache, Clock, Shared};
+use forebay_cache::{Cache, Clock, SharedLevel};
 use forebay_config::Config;
 use forebay_drain::{NewDatabase, Settings, Window};
 use forebay_http::{Gate, Inherited, Options, Server};
@@ -189,13 +189,14 @@ fn open_cache(
     let clock = Clock::real();
     let shared = match &config.cache.shared {
         Some(at) if reload::wants_shared_cache(config) => {
-            let client = runtime.block_on(forebay_redis::Client::connect(&at.0, Shared::options()));
+            let client = runtime.block_on(forebay_redis::Client::connect(&at.0, SharedLevel::options()));
             let client =
                 client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
             let bounds = (life_ms, config.cache.limit_bytes);
-            let shared =
-                Shared::new(client, deployment, clock.clone(), bounds, move |mark| gate.passed() >= mark);
+            let shared = SharedLevel::new(client, deployment, clock.clone(), bounds, move |mark| {
+                gate.passed() >= mark
+            });
             let shared = runtime.block_on(shared);
             Some(shared.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?)
         }
@@ -253,14 +254,14 @@ fn drain_settings(config: &Config, duties: Duties) -> Settings {
 
 /// What the endpoints of this config, and of later ones, are compiled against; and the tier.
 fn environment(
-    opened: open::Opened,
+    opened: open::OpenStores,
     handlers: Handlers,
     cache: &Cache<Problem>,
     workers: usize,
     runtime: &Runtime,
     challenges: tls::Challenges,
 ) -> (CompileEnvironment, Tier) {
-    let open::Opened { store, tier, schemas, enforced, known, deployment } = opened;
+    let open::OpenStores { store, tier, schemas, enforced, known, deployment } = opened;
     let environment = CompileEnvironment {
         store,
         schemas,

@@ -40,8 +40,8 @@ pub use hot::{Cursor, HotTable, HotTables, KeyPage};
 pub use limits::RECORD_BYTES_MAX;
 pub use record::{ColumnSet, InvalidRecord, LogRecord, TableId, is_intent};
 pub use remote::{
-    Drained, Lease, Leased, Maintained, Positions, Queue, QueueStatus, RemoteEntry, RemoteLoad,
-    RemoteOptions, RemoteTable, RemoteTables, Repairing, name_of, opening_number,
+    Drained, Lease, Leased, Maintained, Positions, QueueStatus, RemoteEntry, RemoteLoad, RemoteOptions,
+    RemoteTable, RemoteTables, Repairing, TierQueues, name_of, opening_number,
 };
 pub use rules::LiveRules;
 pub use source::{BoxFuture, Source, SourceError};

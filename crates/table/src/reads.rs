@@ -27,7 +27,7 @@ impl Reads {
             return Ok(permit);
         }
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
+        let _waiting = WaitingRead(&self.waiting);
         if ahead >= FETCH_QUEUE_MAX {
             let message =
                 format!("{FETCHES_MAX} rows are being read and {FETCH_QUEUE_MAX} more are waited for");
@@ -38,9 +38,9 @@ impl Reads {
 }
 
 /// Counts one waiting read until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingRead<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingRead<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@ use super::action::ACTIONS;
 use crate::syntax::fields::Cursor;
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::mistakes::{At, Mistakes};
-use crate::syntax::tree::{Data, Entry, Node};
+use crate::syntax::tree::{Data, KeyValue, Node};
 use crate::syntax::words::{did_you_mean, list};
 
 pub(crate) const GROUP: Section = Section {
@@ -95,21 +95,21 @@ fn named<'a>(
         mistakes.add(node.at, format!("{kind}: write [{kind}.NAME], a table for each"));
         return Vec::new();
     };
-    for Entry { node, .. } in entries {
+    for KeyValue { node, .. } in entries {
         Cursor { node, mistakes }.section(section);
     }
-    entries.iter().map(|Entry { key, node, .. }| NamedGroup { name: key, node }).collect()
+    entries.iter().map(|KeyValue { key, node, .. }| NamedGroup { name: key, node }).collect()
 }
 
 /// Removes a key from an endpoint; returns the place of the key and the group or upstream that it names.
 fn taken<'n, 'a>(
     kind: &str,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyValue>,
     known: &'n [NamedGroup<'a>],
     mistakes: &Mistakes<'_>,
 ) -> Option<(At, &'n NamedGroup<'a>)> {
     let index = entries.iter().position(|entry| entry.key == kind)?;
-    let Entry { node, at, .. } = entries.remove(index);
+    let KeyValue { node, at, .. } = entries.remove(index);
     let Data::Text(name) = &node.data else {
         mistakes.add(node.at, format!("{kind}: must be the name of a [{kind}.NAME]"));
         return None;
@@ -126,7 +126,7 @@ fn taken<'n, 'a>(
 
 /// Copies every key of the group that the endpoint lacks, and puts the group's prefix before the route.
 fn take_group(
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyValue>,
     group: &NamedGroup<'_>,
     shared: &mut GroupPlaces,
     mistakes: &Mistakes<'_>,
@@ -150,7 +150,7 @@ fn take_group(
         }
     }
     let is_common =
-        |entry: &&Entry| entry.key != "prefix" && GROUP.keys.iter().any(|key| key.name == entry.key);
+        |entry: &&KeyValue| entry.key != "prefix" && GROUP.keys.iter().any(|key| key.name == entry.key);
     for entry in common.iter().filter(is_common) {
         let is_own = entries.iter().any(|own| own.key == entry.key)
             || (entry.key == "cache" && !is_get)
@@ -163,7 +163,7 @@ fn take_group(
 }
 
 /// Whether an endpoint has its own action.
-fn has_action(entries: &[Entry]) -> bool {
+fn has_action(entries: &[KeyValue]) -> bool {
     ACTIONS.iter().any(|known| entries.iter().any(|entry| entry.key == known.action.name))
 }
 
@@ -177,7 +177,7 @@ fn put_before(prefix: &str, route: &mut String) {
 
 /// Copies the keys of an upstream: `proxy`, time-outs and retries.
 fn take_upstream(
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyValue>,
     upstream: &NamedGroup<'_>,
     at: At,
     shared: &mut GroupPlaces,
@@ -194,7 +194,7 @@ fn take_upstream(
         }
         mark(&entry.node, &format!("[upstream.{}]", upstream.name), shared);
         let key = if entry.key == "url" { "proxy" } else { &entry.key };
-        entries.push(Entry { key: key.to_owned(), ..entry.clone() });
+        entries.push(KeyValue { key: key.to_owned(), ..entry.clone() });
     }
 }
 

@@ -64,11 +64,11 @@ pub struct Identified {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
     /// Where the request contains the secret.
-    pub place: Place,
+    pub place: SecretPlace,
     /// The secret; empty: the guard rejects every request that it applies to.
     pub secret: String,
     /// The requests to which the guard applies.
-    pub from: From,
+    pub from: GuardFrom,
     /// The status of a rejection: 404, 401 or 403.
     pub status: u16,
     /// The line of the guard's table.
@@ -77,7 +77,7 @@ pub struct Secret {
 
 /// Where a request contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SecretPlace {
     /// `query = "name"`: a query parameter.
     Query(String),
     /// `header = "Name"`: a header field.
@@ -86,7 +86,7 @@ pub enum Place {
 
 /// The requests to which a guard applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum GuardFrom {
     /// `from = "anywhere"`: all requests.
     Anywhere,
     /// `from = "outside"`: all except those of local programs that arrive without a proxy.
@@ -155,13 +155,14 @@ fn require(fields: Fields<'_>) -> Vec<(String, Vec<String>)> {
 }
 
 fn secret(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Guard> {
-    let query = fields.read("query", name).map(Place::Query);
+    let query = fields.read("query", name).map(SecretPlace::Query);
     let header = fields.read("header", |node| {
         let name = name(node)?;
-        check_header_name(&name).map(|()| Place::Header(name))
+        check_header_name(&name).map(|()| SecretPlace::Header(name))
     });
     let secret = fields.read("secret", text);
-    let from = fields.read("from", choice(&[("anywhere", From::Anywhere), ("outside", From::Outside)]));
+    let from =
+        fields.read("from", choice(&[("anywhere", GuardFrom::Anywhere), ("outside", GuardFrom::Outside)]));
     let status = fields.read("status", |node| match integer(400, 499)(node) {
         Ok(status @ (401 | 403 | 404)) => Ok(status as u16),
         _ => Err("must be 404, 401 or 403".into()),
@@ -177,7 +178,7 @@ fn secret(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Guard> {
     Some(Guard::Secret(Secret {
         place: query.or(header)?,
         secret: secret?,
-        from: from.unwrap_or(From::Anywhere),
+        from: from.unwrap_or(GuardFrom::Anywhere),
         status: status.unwrap_or(404),
         line: cursor.line(),
     }))

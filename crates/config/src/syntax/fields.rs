@@ -4,7 +4,7 @@
 use super::expr::{self, Expr, Literal};
 use super::keys::Section;
 use super::mistakes::{At, Mistakes};
-use super::tree::{Data, Entry, Node};
+use super::tree::{Data, KeyValue, Node};
 use super::units;
 use super::words::{did_you_mean, list};
 
@@ -101,7 +101,7 @@ impl Field<'_> {
 /// A table.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'t> {
-    entries: &'t [Entry],
+    entries: &'t [KeyValue],
     /// The place of the table.
     pub at: At,
     pub mistakes: &'t Mistakes<'t>,

@@ -22,14 +22,14 @@ pub(crate) enum Data {
     Float(f64),
     Bool(bool),
     Array(Vec<Node>),
-    Table(Vec<Entry>),
+    Table(Vec<KeyValue>),
     /// Unusable; the mistake has already been recorded.
     Broken,
 }
 
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct KeyValue {
     pub key: String,
     pub at: At,
     pub node: Node,
@@ -126,7 +126,7 @@ impl Reader<'_> {
                 // A table that is only implied by its children has no place.
                 node.at = at;
             }
-            Entry { key: key.get_ref().to_string(), at, node }
+            KeyValue { key: key.get_ref().to_string(), at, node }
         };
         Data::Table(table.iter().map(entry).collect())
     }

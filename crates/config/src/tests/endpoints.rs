@@ -254,8 +254,8 @@ fn guards_and_replies() {
     let guard = |place, secret: &str, from, status, line| {
         Guard::Secret(Secret { place, secret: secret.into(), from, status, line })
     };
-    assert_eq!(a.guard, Some(guard(Place::Query("s".into()), "x", From::Outside, 404, 2)));
-    assert_eq!(b.guard, Some(guard(Place::Header("H".into()), "", From::Anywhere, 401, 10)));
+    assert_eq!(a.guard, Some(guard(SecretPlace::Query("s".into()), "x", GuardFrom::Outside, 404, 2)));
+    assert_eq!(b.guard, Some(guard(SecretPlace::Header("H".into()), "", GuardFrom::Anywhere, 401, 10)));
     let fields = Some(vec![("b".to_owned(), param("b"))]);
     assert_eq!(
         a.reply,

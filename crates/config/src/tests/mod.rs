@@ -7,7 +7,7 @@ mod groups;
 mod key_list;
 mod origins;
 
-use super::model::{Place, *};
+use super::model::*;
 use super::syntax::{expr, tree, units};
 use super::*;
 use forebay_value::{KeyKind, Type, Value};

@@ -5,7 +5,7 @@ use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::table::text;
 use super::{Bulk, Postgres};
-use crate::claim::{Claim, Claimed, Expected, Found, GIVE_BACK, Queue, plan};
+use crate::claim::{Claim, Claimed, ClaimedQueue, Expected, GIVE_BACK, StoredClaim, plan};
 use crate::limits::CLAIM_MS;
 use crate::{Error, Kind};
 use forebay_value::Value;
@@ -80,7 +80,7 @@ async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error>
 }
 
 /// Claims one queue; false when the database has another state for it than was expected.
-async fn claim_queue(session: &mut Session, queue: &Queue, texts: &[Value; 3]) -> Result<bool, Error> {
+async fn claim_queue(session: &mut Session, queue: &ClaimedQueue, texts: &[Value; 3]) -> Result<bool, Error> {
     let [tables, server, opening] = texts.clone();
     let number = |position: u64| {
         i64::try_from(position)
@@ -112,12 +112,12 @@ async fn claim_queue(session: &mut Session, queue: &Queue, texts: &[Value; 3]) -
     Ok(changed.changed == 1)
 }
 
-async fn found(session: &mut Session) -> Result<Vec<Found>, Error> {
+async fn found(session: &mut Session) -> Result<Vec<StoredClaim>, Error> {
     let sql = "SELECT log, tables, server, updated_at, taken_by,
                (extract(epoch FROM clock_timestamp() - updated_at) * 1000)::int8 FROM forebay_position";
     let rows = session.run(sql, &[]).await?;
     let found = |row: &[Value]| {
-        Ok(Found {
+        Ok(StoredClaim {
             log: log_id(&row[0])?,
             tables: text(&row[1]).into(),
             server: text(&row[2]).into(),

@@ -6,7 +6,7 @@ use super::session::Session;
 use super::sql::quoted;
 use super::table::{number, text};
 use crate::checks::{self, Compares};
-use crate::enforced::{ColumnFacts, Found, Means};
+use crate::enforced::{ColumnFacts, Means, TableFindings};
 use crate::{Enforced, Error};
 use forebay_value::{Bound, Rule, Schema, Value};
 
@@ -64,7 +64,7 @@ impl Postgres {
 }
 
 async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error> {
-    let mut found = Found::default();
+    let mut found = TableFindings::default();
     let table = session.run(TABLE, &[Value::Text(quoted(&schema.name).into())]).await?;
     let Some(facts) = table.iter().next() else { return Ok(Enforced::default()) };
     if facts[1] == Value::Bool(true) {
@@ -104,7 +104,7 @@ async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error>
     Ok(found.of(schema))
 }
 
-fn column(row: &[Value], schema: &Schema, found: &mut Found) {
+fn column(row: &[Value], schema: &Schema, found: &mut TableFindings) {
     let name = text(&row[0]);
     let Some(column) = schema.position(name).map(|index| &schema.columns[index]) else { return };
     let modifier = if let Value::Bigint(modifier) = row[4] { modifier } else { -1 };
@@ -169,7 +169,7 @@ fn is_judged_by_form(base: &str, modifier: i64) -> bool {
     matches!(base, "time" | "xml" | "name") || base.starts_with('_') || base == "numeric" && modifier >= 0
 }
 
-fn unique(row: &[Value], found: &mut Found) {
+fn unique(row: &[Value], found: &mut TableFindings) {
     let (name, definition) = (text(&row[0]), text(&row[1]));
     let is_simple = row[2] == Value::Bool(true);
     let is_loose = row[4] == Value::Bool(true) || definition.contains(" NULLS NOT DISTINCT");
@@ -186,7 +186,7 @@ fn unique(row: &[Value], found: &mut Found) {
 
 /// Makes a CHECK a rule of its column, or of each column of its domain; returns whether memory then evaluates
 /// all of it.
-fn judge(row: &[Value], schema: &Schema, found: &mut Found) -> bool {
+fn judge(row: &[Value], schema: &Schema, found: &mut TableFindings) -> bool {
     let is_own = row[3] == Value::Bool(true);
     if text(&row[0]) != "c" || !is_own {
         return false;
@@ -219,7 +219,7 @@ fn check_text(row: &[Value]) -> String {
     format!("CHECK {name}{of} {condition}")
 }
 
-fn constraint(row: &[Value], found: &mut Found) {
+fn constraint(row: &[Value], found: &mut TableFindings) {
     let (kind, name, definition) = (text(&row[0]), text(&row[1]), text(&row[2]));
     let (is_own, table) = (row[3] == Value::Bool(true), text(&row[5]));
     match kind {

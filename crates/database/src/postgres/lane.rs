@@ -12,7 +12,7 @@ mod insert;
 use super::deadline::{lasts, within};
 use super::errors;
 use super::session::{Connector, Failure, Prepared, Role, Session, fly};
-use super::statement_queue::{Next, Plan, Queue, Waiting, Work};
+use super::statement_queue::{LaneWork, Next, Plan, StatementQueues, WaitingCall};
 use super::url::Pooler;
 use crate::limits::*;
 use crate::{Error, Kind, Rows};
@@ -28,7 +28,7 @@ use tokio_postgres::Client;
 pub(super) struct Lane {
     role: Role,
     index: usize,
-    queue: Arc<Queue>,
+    queue: Arc<StatementQueues>,
     connector: Arc<Connector>,
     bell: Arc<Notify>,
     session: Option<Session>,
@@ -46,7 +46,7 @@ enum Doing {
 /// One message of a flight.
 enum Send<'a> {
     Text(&'a str),
-    Call(Arc<Prepared>, &'a Waiting),
+    Call(Arc<Prepared>, &'a WaitingCall),
 }
 
 async fn send(client: &Client, what: Send<'_>) -> Result<Option<Rows>, Failure> {
@@ -64,7 +64,7 @@ impl Lane {
         role: Role,
         index: usize,
         bell: Arc<Notify>,
-        queue: Arc<Queue>,
+        queue: Arc<StatementQueues>,
         connector: Arc<Connector>,
     ) -> Lane {
         Lane { role, index, queue, connector, bell, session: None, doing: None, pause_ms: RECONNECT_FIRST_MS }
@@ -85,7 +85,7 @@ impl Lane {
                         self.pause_ms = (self.pause_ms * 2).min(RECONNECT_LAST_MS);
                     }
                 }
-                Next::Work(work) => self.work(work).await,
+                Next::LaneWork(work) => self.work(work).await,
                 Next::Wait => match &self.session {
                     Some(session) => tokio::select! {
                         () = bell.notified() => {}
@@ -133,10 +133,10 @@ impl Lane {
         }
     }
 
-    async fn work(&mut self, work: Work) {
-        self.doing = Some(if matches!(work, Work::Alone(_)) { Doing::Single } else { Doing::Flight });
+    async fn work(&mut self, work: LaneWork) {
+        self.doing = Some(if matches!(work, LaneWork::Alone(_)) { Doing::Single } else { Doing::Flight });
         match work {
-            Work::Reads(calls) => {
+            LaneWork::Reads(calls) => {
                 // A pooler's connection has no setting that refuses writes or ends slow statements: a
                 // transaction sets it.
                 match self.connector.settings.pooler {
@@ -148,14 +148,14 @@ impl Lane {
                     }
                 }
             }
-            Work::Inserts(calls) => self.insert(calls).await,
-            Work::Alone(call) => self.alone(call).await,
+            LaneWork::Inserts(calls) => self.insert(calls).await,
+            LaneWork::Alone(call) => self.alone(call).await,
         }
         self.done();
     }
 
     /// Prepares what is not prepared yet; a call that cannot be prepared gets its error.
-    async fn prepare(&mut self, calls: Vec<Waiting>) -> (Vec<Waiting>, Vec<Arc<Prepared>>) {
+    async fn prepare(&mut self, calls: Vec<WaitingCall>) -> (Vec<WaitingCall>, Vec<Arc<Prepared>>) {
         let mut ready = Vec::with_capacity(calls.len());
         let mut prepared = Vec::with_capacity(calls.len());
         for call in calls {
@@ -179,23 +179,23 @@ impl Lane {
 
     /// A call that was not even prepared can be sent again, whatever it does: on another connection when this
     /// one is dead.
-    fn unprepared(&self, waiting: Waiting, error: Error) {
+    fn unprepared(&self, waiting: WaitingCall, error: Error) {
         if error.kind() == &Kind::Unavailable && waiting.tries < SEND_TRIES {
-            self.queue.apart(self.role, [Waiting { tries: waiting.tries + 1, ..waiting }]);
+            self.queue.apart(self.role, [WaitingCall { tries: waiting.tries + 1, ..waiting }]);
         } else {
             waiting.answer(Err(error));
         }
     }
 
     /// Sends reads in one flight and answers them as results arrive.
-    async fn read(&mut self, calls: Vec<Waiting>) {
+    async fn read(&mut self, calls: Vec<WaitingCall>) {
         let (calls, prepared) = self.prepare(calls).await;
         let Some(session) = &self.session else {
             return;
         };
         let client = &session.client;
         let sent: Vec<_> = calls.iter().map(|waiting| waiting.call.clone()).collect();
-        let mut waiting: std::collections::VecDeque<Waiting> = calls.into();
+        let mut waiting: std::collections::VecDeque<WaitingCall> = calls.into();
         let mut flight: FuturesOrdered<_> = (sent.iter().zip(&prepared))
             .map(|(call, prepared)| fly(client, prepared, &call.params, &call.plan.names))
             .collect();
@@ -261,7 +261,7 @@ impl Lane {
     /// again.
     async fn read_ended(
         &self,
-        first: Waiting,
+        first: WaitingCall,
         result: Result<Rows, Failure>,
         client: &Client,
     ) -> Option<Arc<Plan>> {
@@ -269,7 +269,7 @@ impl Lane {
         match result {
             Ok(rows) => first.answer(Ok(Rows { changed: 0, ..rows })),
             Err(Failure::Server(error)) if errors::is_stale(&error) && first.tries == 0 => {
-                self.queue.apart(self.role, [Waiting { tries: 1, ..first }]);
+                self.queue.apart(self.role, [WaitingCall { tries: 1, ..first }]);
                 return Some(plan);
             }
             Err(Failure::Server(error)) if is_refused_write(&error) => {
@@ -280,7 +280,7 @@ impl Lane {
                 let error = failure.into_error();
                 match error.kind() {
                     Kind::Unavailable if first.tries < SEND_TRIES => {
-                        self.queue.apart(self.role, [Waiting { tries: first.tries + 1, ..first }]);
+                        self.queue.apart(self.role, [WaitingCall { tries: first.tries + 1, ..first }]);
                     }
                     Kind::TooLarge => {
                         self.connector.cancel(client.cancel_token()).await;
@@ -298,7 +298,7 @@ impl Lane {
     }
 
     /// Runs one statement by itself.
-    async fn alone(&mut self, mut waiting: Waiting) {
+    async fn alone(&mut self, mut waiting: WaitingCall) {
         if waiting.answer.is_closed() {
             return;
         }
@@ -357,7 +357,7 @@ impl Lane {
         }
     }
 
-    async fn run_alone(&self, prepared: &Arc<Prepared>, waiting: &Waiting) -> Result<Rows, Failure> {
+    async fn run_alone(&self, prepared: &Arc<Prepared>, waiting: &WaitingCall) -> Result<Rows, Failure> {
         let Some(session) = &self.session else {
             return Err(Failure::Ours(lost_before()));
         };

@@ -57,7 +57,7 @@ use lane::Lane;
 use parking_lot::{Mutex, RwLock};
 use session::{Connector, Role};
 use sessions::Sessions;
-use statement_queue::{Call, Plan, Queue, Waiting};
+use statement_queue::{Call, Plan, StatementQueues, WaitingCall};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -73,7 +73,7 @@ pub(crate) struct Postgres {
     pub(crate) facts: ServerFacts,
     /// Whether the server was unreachable when this was opened.
     pub(crate) was_away: bool,
-    queue: Arc<Queue>,
+    queue: Arc<StatementQueues>,
     connector: Arc<Connector>,
     plans: RwLock<HashMap<Arc<str>, Arc<Plan>>>,
     bulk: Arc<Bulk>,
@@ -160,7 +160,7 @@ impl Postgres {
         let readers = (pool - bulk_most).div_ceil(2);
         let writers = pool - bulk_most - readers;
         let timeout = Duration::from_millis(timeout_ms);
-        let queue = Arc::new(Queue::new(readers, writers, options.queue, timeout));
+        let queue = Arc::new(StatementQueues::new(readers, writers, options.queue, timeout));
         let direct = connector.direct()?.map(Arc::new);
         let connector = Arc::new(connector);
         for (role, count) in [(Role::Reader, readers), (Role::Writer, writers)] {
@@ -291,7 +291,7 @@ impl Postgres {
         let (answer, answered) = oneshot::channel();
         let queued = self.plan(sql).map(|plan| {
             let call = Arc::new(Call { plan, params, arrived: Instant::now(), alone });
-            self.queue.submit(Waiting { call, answer, tries: 0 });
+            self.queue.submit(WaitingCall { call, answer, tries: 0 });
         });
         async move {
             queued?;
@@ -340,7 +340,7 @@ impl Postgres {
     }
 }
 
-async fn sweep(queue: Arc<Queue>) {
+async fn sweep(queue: Arc<StatementQueues>) {
     loop {
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
         queue.sweep();

@@ -5,7 +5,7 @@ use super::Postgres;
 use super::errors;
 use super::session::Session;
 use super::sql::{self, quoted};
-use crate::query_plan::{Growing, Planning, Work};
+use crate::query_plan::{Growing, Planning, TableWork};
 use crate::{Error, Kind};
 use serde_json::Value as Json;
 use tokio_postgres::SimpleQueryMessage;
@@ -119,13 +119,13 @@ fn whole_table(node: &Json, above: &Above) -> Option<Growing> {
         return None;
     }
     let work = match above.sort.first() {
-        Some(key) if key.contains("random()") => Work::Shuffle,
-        Some(_) => Work::Sort,
-        None => Work::Scan,
+        Some(key) if key.contains("random()") => TableWork::Shuffle,
+        Some(_) => TableWork::Sort,
+        None => TableWork::Scan,
     };
     let alias = node["Alias"].as_str().unwrap_or(table);
-    let index = (work != Work::Shuffle).then(|| index_for(table, alias, filter, above)).flatten();
-    if above.is_limited && work == Work::Scan && index.is_none() {
+    let index = (work != TableWork::Shuffle).then(|| index_for(table, alias, filter, above)).flatten();
+    if above.is_limited && work == TableWork::Scan && index.is_none() {
         // It ends at the first rows that pass: most rows do, where no value was searched for.
         return None;
     }

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 type Message = Result<Vec<Row>, Error>;
 
 /// The parameters of a scan.
-struct Wanted {
+struct ScanRequest {
     connector: Arc<Connector>,
     scans: Arc<Semaphore>,
     schema: Schema,
@@ -54,7 +54,7 @@ impl Postgres {
         let (position, position_read) = oneshot::channel();
         let (rows, rows_read) = mpsc::channel(SCAN_MESSAGES);
         let failed = rows.clone();
-        let wanted = Wanted {
+        let wanted = ScanRequest {
             connector: self.bulk.connector.clone(),
             scans: self.bulk.scans.clone(),
             schema: schema.clone(),
@@ -85,7 +85,7 @@ fn no_thread(source: std::io::Error) -> Error {
 }
 
 async fn read_all(
-    wanted: &Wanted,
+    wanted: &ScanRequest,
     position: oneshot::Sender<Result<Option<u64>, Error>>,
     rows: &mpsc::Sender<Message>,
 ) -> Result<(), Error> {
@@ -135,7 +135,7 @@ async fn read_all(
     Ok(())
 }
 
-async fn begin(wanted: &Wanted) -> Result<(Session, Vec<Codec>, Option<u64>), Error> {
+async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, Option<u64>), Error> {
     let mut session = wanted.connector.connect(Role::Bulk).await?;
     session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0").await?;
     let position = match wanted.log {

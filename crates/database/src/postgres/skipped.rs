@@ -122,7 +122,7 @@ pub(super) async fn judge_alike(
     }
     let found = rows(session, schema, changes.iter().map(|change| change.op.key(schema))).await?;
     let there = found.len() as u64;
-    let elsewhere = found.values().filter(|row| matches!(row, Found::Elsewhere)).count() as u64;
+    let elsewhere = found.values().filter(|row| matches!(row, RowFound::Elsewhere)).count() as u64;
     let is_well = match &changes[0].op {
         Op::Put(_) if sets_nothing(schema) => there == sent,
         Op::Insert(_) | Op::Put(_) => changed + elsewhere >= sent,
@@ -135,7 +135,7 @@ pub(super) async fn judge_alike(
 
 /// The place of a row.
 #[derive(Clone, Copy)]
-enum Found {
+enum RowFound {
     /// In the table of the change, or in one of its partitions.
     Own,
     /// In a table that inherits from it: the counts of statements on this table leave it out.
@@ -147,7 +147,7 @@ async fn rows<'a>(
     session: &mut Session,
     schema: &Schema,
     keys: impl Iterator<Item = ValueRef<'a>>,
-) -> Result<HashMap<usize, Found>, Error> {
+) -> Result<HashMap<usize, RowFound>, Error> {
     let sql = format!(
         "SELECT own.place, bool_or({}) \
          FROM unnest($1::{}) WITH ORDINALITY AS own (key, place) JOIN {} AS t ON t.{} = own.key \
@@ -161,16 +161,16 @@ async fn rows<'a>(
     let row = |values: &[Value]| {
         // Counted from 1.
         let place = integer(&values[0]).unsigned_abs() as usize - 1;
-        (place, if values[1] == Value::Bool(true) { Found::Elsewhere } else { Found::Own })
+        (place, if values[1] == Value::Bool(true) { RowFound::Elsewhere } else { RowFound::Own })
     };
     Ok(found.iter().map(row).collect())
 }
 
 /// Whether an insert or a put, whose statement has changed no row, has written its row.
-fn is_written(schema: &Schema, op: &Op, row: Option<Found>) -> bool {
+fn is_written(schema: &Schema, op: &Op, row: Option<RowFound>) -> bool {
     match row {
-        Some(Found::Elsewhere) => true,
-        Some(Found::Own) => matches!(op, Op::Put(_)) && sets_nothing(schema),
+        Some(RowFound::Elsewhere) => true,
+        Some(RowFound::Own) => matches!(op, Op::Put(_)) && sets_nothing(schema),
         None => false,
     }
 }

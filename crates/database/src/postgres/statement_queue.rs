@@ -83,14 +83,14 @@ pub(super) struct Call {
 
 /// A call and the channel on which its caller waits.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingCall {
     pub(super) call: Arc<Call>,
     pub(super) answer: oneshot::Sender<Result<Rows, Error>>,
     /// How often it was sent already without effect.
     pub(super) tries: u8,
 }
 
-impl Waiting {
+impl WaitingCall {
     pub(super) fn answer(self, result: Result<Rows, Error>) {
         // The caller may have stopped waiting.
         let _ = self.answer.send(result);
@@ -102,7 +102,7 @@ pub(super) enum Next {
     /// Opens a connection.
     Connect,
     /// Runs statements.
-    Work(Work),
+    LaneWork(LaneWork),
     /// Waits until its bell rings or its connection ends.
     Wait,
     /// Ends its connection's task.
@@ -110,13 +110,13 @@ pub(super) enum Next {
 }
 
 /// Statements that run on one connection at a time.
-pub(super) enum Work {
+pub(super) enum LaneWork {
     /// Reads that are sent together.
-    Reads(Vec<Waiting>),
+    Reads(Vec<WaitingCall>),
     /// Plain inserts that share a transaction.
-    Inserts(Vec<Waiting>),
+    Inserts(Vec<WaitingCall>),
     /// One statement by itself.
-    Alone(Waiting),
+    Alone(WaitingCall),
 }
 
 /// The state of a role of which no lane has a connection.
@@ -146,8 +146,8 @@ impl Down {
 /// The queues of one role.
 struct Side {
     /// Reads known to be quick, or plain inserts.
-    together: VecDeque<Waiting>,
-    alone: VecDeque<Waiting>,
+    together: VecDeque<WaitingCall>,
+    alone: VecDeque<WaitingCall>,
     /// Lanes with nothing to do, and their threads; the last one is woken first.
     idle: Vec<(usize, ThreadId)>,
     /// Lanes that run a flight now, and how many may at a time.
@@ -163,7 +163,7 @@ struct Side {
 }
 
 /// The queues of both roles.
-pub(super) struct Queue {
+pub(super) struct StatementQueues {
     sides: [Mutex<Side>; 2],
     closed: AtomicBool,
     waiting_max: usize,
@@ -174,8 +174,13 @@ fn index(role: Role) -> usize {
     usize::from(role != Role::Reader)
 }
 
-impl Queue {
-    pub(super) fn new(readers: usize, writers: usize, waiting_max: usize, timeout: Duration) -> Queue {
+impl StatementQueues {
+    pub(super) fn new(
+        readers: usize,
+        writers: usize,
+        waiting_max: usize,
+        timeout: Duration,
+    ) -> StatementQueues {
         let side = |lanes: usize, flights_max: usize| {
             Mutex::new(Side {
                 together: VecDeque::new(),
@@ -193,11 +198,11 @@ impl Queue {
         };
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let sides = [side(readers, cores.clamp(1, readers)), side(writers, INSERT_CONNECTIONS.min(writers))];
-        Queue { sides, closed: AtomicBool::new(false), waiting_max, timeout }
+        StatementQueues { sides, closed: AtomicBool::new(false), waiting_max, timeout }
     }
 
     /// Queues a call; it is answered in any case.
-    pub(super) fn submit(&self, waiting: Waiting) {
+    pub(super) fn submit(&self, waiting: WaitingCall) {
         let role = if waiting.call.plan.writes() { Role::Writer } else { Role::Reader };
         let mut side = self.sides[index(role)].lock();
         let refused = if self.closed.load(Ordering::Relaxed) {
@@ -229,7 +234,7 @@ impl Queue {
 
     /// Puts calls back at the front, in order, because other calls blocked them. A slow one is not sent with
     /// others again: otherwise callers would wait for it.
-    pub(super) fn again(&self, role: Role, calls: Vec<Waiting>) {
+    pub(super) fn again(&self, role: Role, calls: Vec<WaitingCall>) {
         let mut side = self.sides[index(role)].lock();
         let mut woken = Vec::new();
         for waiting in calls.into_iter().rev() {
@@ -242,7 +247,7 @@ impl Queue {
     }
 
     /// Has calls run one by one.
-    pub(super) fn apart(&self, role: Role, calls: impl IntoIterator<Item = Waiting>) {
+    pub(super) fn apart(&self, role: Role, calls: impl IntoIterator<Item = WaitingCall>) {
         let mut side = self.sides[index(role)].lock();
         let mut woken = Vec::new();
         for waiting in calls {
@@ -261,7 +266,7 @@ impl Queue {
         }
         side.idle.retain(|(idle, _)| *idle != lane);
         if is_connected && let Some(work) = side.take(role) {
-            return Next::Work(work);
+            return Next::LaneWork(work);
         }
         let may_connect = side.down.as_ref().is_none_or(|down| down.lane == lane);
         // One reader stays connected: so an unreachable server is detected before a call needs it.
@@ -383,7 +388,7 @@ impl Queue {
             let mut side = side.lock();
             let side = &mut *side;
             for queue in [&mut side.together, &mut side.alone] {
-                let late = |waiting: &mut Waiting| waiting.call.arrived.elapsed() > timeout;
+                let late = |waiting: &mut WaitingCall| waiting.call.arrived.elapsed() > timeout;
                 while let Some(waiting) = queue.pop_front_if(late) {
                     let message = "the statement waited too long for a connection to PostgreSQL";
                     waiting.answer(Err(Error::new(Kind::Busy, message)));
@@ -431,8 +436,8 @@ impl Side {
         Some(self.lanes[lane].clone())
     }
 
-    fn take(&mut self, role: Role) -> Option<Work> {
-        let since = |queue: &VecDeque<Waiting>| queue.front().map(|waiting| waiting.call.arrived);
+    fn take(&mut self, role: Role) -> Option<LaneWork> {
+        let since = |queue: &VecDeque<WaitingCall>| queue.front().map(|waiting| waiting.call.arrived);
         let together = since(&self.together).filter(|_| self.flights < self.flights_max);
         let alone = since(&self.alone).filter(|_| self.singles < self.singles_max);
         match (together, alone) {
@@ -441,11 +446,11 @@ impl Side {
                 let most = if role == Role::Reader { PIPELINED_READS } else { PIPELINED_INSERTS };
                 let count = self.together.len().min(most);
                 let calls = self.together.drain(..count).collect();
-                Some(if role == Role::Reader { Work::Reads(calls) } else { Work::Inserts(calls) })
+                Some(if role == Role::Reader { LaneWork::Reads(calls) } else { LaneWork::Inserts(calls) })
             }
             (_, Some(_)) => {
                 self.singles += 1;
-                self.alone.pop_front().map(Work::Alone)
+                self.alone.pop_front().map(LaneWork::Alone)
             }
             _ => None,
         }

@@ -7,7 +7,7 @@ use super::errors::map;
 use super::positions::{log_id, log_text, stored, timestamp};
 use super::writer::Session;
 use crate::Error;
-use crate::claim::{Claim, Claimed, Expected, Found, GIVE_BACK, Queue, plan};
+use crate::claim::{Claim, Claimed, ClaimedQueue, Expected, GIVE_BACK, StoredClaim, plan};
 use crate::limits::BULK_LOCK_WAIT_MS;
 use forebay_value::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -87,7 +87,12 @@ fn claimed(connection: &Connection, claim: &Claim) -> Result<Claimed, Error> {
 }
 
 /// Claims one queue; false when the database has another state for it than was expected.
-fn claim_queue(connection: &Connection, queue: &Queue, tables: &str, claim: &Claim) -> Result<bool, Error> {
+fn claim_queue(
+    connection: &Connection,
+    queue: &ClaimedQueue,
+    tables: &str,
+    claim: &Claim,
+) -> Result<bool, Error> {
     let (log, now, first) = (log_text(queue.log), Timestamp::now().to_string(), stored(queue.first)?);
     let Claim { server, opening, .. } = claim;
     let insert = "INSERT INTO forebay_position (log, position, updated_at, tables, server, history)
@@ -114,7 +119,7 @@ fn claim_queue(connection: &Connection, queue: &Queue, tables: &str, claim: &Cla
     Ok(changed.map_err(map)? == 1)
 }
 
-fn found(connection: &Connection) -> Result<Vec<Found>, Error> {
+fn found(connection: &Connection) -> Result<Vec<StoredClaim>, Error> {
     let sql = "SELECT log, tables, server, updated_at, taken_by FROM forebay_position";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
     let mut rows = statement.raw_query();
@@ -122,7 +127,7 @@ fn found(connection: &Connection) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(map)? {
         let updated_at = timestamp(row, 3)?;
-        found.push(Found {
+        found.push(StoredClaim {
             log: log_id(row, 0)?,
             tables: row.get(1).map_err(map)?,
             server: row.get(2).map_err(map)?,

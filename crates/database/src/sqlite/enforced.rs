@@ -7,7 +7,7 @@
 use super::errors::map;
 use super::{Sqlite, types};
 use crate::checks::{self, Compares};
-use crate::enforced::{ColumnFacts, Found, Means};
+use crate::enforced::{ColumnFacts, Means, TableFindings};
 use crate::{Enforced, Error};
 use forebay_value::{Bound, Rule, Schema, Type};
 use rusqlite::{Connection, Row};
@@ -20,7 +20,7 @@ impl Sqlite {
 }
 
 fn read(connection: &Connection, schema: &Schema) -> Result<Enforced, Error> {
-    let mut found = Found::default();
+    let mut found = TableFindings::default();
     let table = &schema.name;
     let sql = "SELECT coalesce(sql, '') FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
     let definition: Vec<String> = rows(connection, sql, table, |row| row.get(0))?;
@@ -67,7 +67,7 @@ fn columns(
     connection: &Connection,
     schema: &Schema,
     own: &[(usize, Bound)],
-    found: &mut Found,
+    found: &mut TableFindings,
 ) -> Result<(), Error> {
     let sql = "SELECT name, type, \"notnull\", coalesce(dflt_value, '') FROM pragma_table_info(?1)";
     let read = |row: &Row<'_>| {
@@ -122,7 +122,7 @@ fn compares(
     })
 }
 
-fn uniques(connection: &Connection, table: &str, found: &mut Found) -> Result<(), Error> {
+fn uniques(connection: &Connection, table: &str, found: &mut TableFindings) -> Result<(), Error> {
     let sql = "SELECT list.name, list.partial, \
          (SELECT group_concat(coalesce(info.name, '(expression)'), ', ') FROM pragma_index_xinfo(list.name) info WHERE info.key), \
          (SELECT json_group_array(info.name) FROM (SELECT * FROM pragma_index_xinfo(list.name) ORDER BY seqno) info WHERE info.key), \
@@ -145,7 +145,7 @@ fn uniques(connection: &Connection, table: &str, found: &mut Found) -> Result<()
     Ok(())
 }
 
-fn references(connection: &Connection, table: &str, found: &mut Found) -> Result<(), Error> {
+fn references(connection: &Connection, table: &str, found: &mut TableFindings) -> Result<(), Error> {
     let sql = "SELECT \"table\", group_concat(\"from\", ', ') FROM pragma_foreign_key_list(?1) GROUP BY id";
     let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
     for (other, from) in rows(connection, sql, table, read)? {

@@ -5,7 +5,7 @@ use super::Sqlite;
 use super::errors::map;
 use super::schema::quoted;
 use crate::Error;
-use crate::query_plan::{Growing, Planning, Work};
+use crate::query_plan::{Growing, Planning, TableWork};
 use rusqlite::Connection;
 
 /// The most columns that are tried.
@@ -29,15 +29,15 @@ fn growing(connection: &Connection, sql: &str) -> Result<Vec<Growing>, Error> {
             continue;
         }
         let work = match plan.sorts {
-            true if orders_at_random(sql) => Work::Shuffle,
-            true => Work::Sort,
-            false => Work::Scan,
+            true if orders_at_random(sql) => TableWork::Shuffle,
+            true => TableWork::Sort,
+            false => TableWork::Scan,
         };
         let index = match work {
-            Work::Shuffle => None,
+            TableWork::Shuffle => None,
             _ => index_for(connection, sql, &name, &table)?,
         };
-        if work == Work::Scan && index.is_none() && ends_early(sql) {
+        if work == TableWork::Scan && index.is_none() && ends_early(sql) {
             continue;
         }
         found.push(Growing { table, work, index });

@@ -19,25 +19,25 @@ type Job = Box<dyn FnOnce(Result<&Connection, Error>) + Send>;
 
 #[derive(Debug)]
 pub(super) struct Readers {
-    shared: Arc<Shared>,
+    shared: Arc<ReadersShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct ReadersShared {
+    queue: Mutex<ReaderQueue>,
     arrived: Condvar,
     queue_max: usize,
     timeout: Duration,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for ReadersShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Readers").field("queue_max", &self.queue_max).finish_non_exhaustive()
     }
 }
 
 #[derive(Default)]
-struct Queue {
+struct ReaderQueue {
     jobs: VecDeque<(Instant, Job)>,
     closed: bool,
 }
@@ -51,7 +51,7 @@ impl Readers {
         timeout: Duration,
     ) -> Result<Readers, Error> {
         let shared =
-            Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new(), queue_max, timeout });
+            Arc::new(ReadersShared { queue: Mutex::default(), arrived: Condvar::new(), queue_max, timeout });
         let readers = Readers { shared: shared.clone(), threads: Mutex::default() };
         for index in 0..threads.max(1) {
             let (connection, deadline) = connect(path, Role::Reader)?;
@@ -102,7 +102,7 @@ fn stopped() -> Error {
     Error::new(Kind::Unavailable, "the database was closed")
 }
 
-impl Shared {
+impl ReadersShared {
     fn push(&self, job: Job) -> Result<(), Error> {
         let mut queue = self.queue.lock();
         if queue.closed {

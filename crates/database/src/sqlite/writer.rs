@@ -43,7 +43,7 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     deadline: Deadline,
     identity: Identity,
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
     timeout: Duration,
     /// Whether `forebay_position` and `forebay_dead_letter` exist.
     pub(super) has_drain_tables: bool,
@@ -53,26 +53,26 @@ pub(super) struct Session {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct WriterShared {
+    queue: Mutex<WriterQueue>,
     arrived: Condvar,
     /// Whether direct work waits; read by a bulk job between two rows.
     direct_waits: AtomicBool,
     queue_max: usize,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for WriterShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Writer").field("queue_max", &self.queue_max).finish_non_exhaustive()
     }
 }
 
 #[derive(Default)]
-struct Queue {
+struct WriterQueue {
     direct: VecDeque<Urgent>,
     bulk: VecDeque<Job>,
     closed: bool,
@@ -85,7 +85,7 @@ impl Writer {
         queue_max: usize,
         timeout: Duration,
     ) -> Result<Writer, Error> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterShared {
             queue: Mutex::default(),
             arrived: Condvar::new(),
             direct_waits: AtomicBool::new(false),
@@ -151,7 +151,7 @@ impl Writer {
 
     fn push<J>(
         &self,
-        lane: impl FnOnce(&mut Queue) -> &mut VecDeque<J>,
+        lane: impl FnOnce(&mut WriterQueue) -> &mut VecDeque<J>,
         job: J,
         jobs_max: usize,
     ) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use crate::{Error, Kind};
 use forebay_database::Cascades;
 use forebay_log::Position;
 use forebay_redis::Link;
-use forebay_table::{HotError, Queue, QueueStatus};
+use forebay_table::{HotError, QueueStatus, TierQueues};
 use forebay_value::Schema;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub(super) type CachedCascades = Arc<parking_lot::RwLock<Arc<Cascades>>>;
 /// The queues, and the link over which they are reached.
 #[derive(Clone)]
 pub(crate) struct Queues {
-    pub queue: Queue,
+    pub queue: TierQueues,
     pub link: Link,
 }
 
@@ -103,6 +103,6 @@ pub(super) async fn within<T>(
 ///
 /// # Errors
 /// [`Kind::Log`](crate::Kind::Log).
-pub async fn backlog_remote(queue: Queue, link: &Link) -> Result<u64, Error> {
+pub async fn backlog_remote(queue: TierQueues, link: &Link) -> Result<u64, Error> {
     Queues { queue, link: link.clone() }.backlog().await
 }

@@ -52,14 +52,14 @@ struct Demonstration<'a> {
 }
 
 /// How many acknowledged rows the database contains.
-struct Verdict {
+struct DemoVerdict {
     acknowledged: usize,
     missing: usize,
     check: String,
     check_is_clean: bool,
 }
 
-impl Verdict {
+impl DemoVerdict {
     fn is_clean(&self) -> bool {
         self.missing == 0 && self.check_is_clean && self.acknowledged > 0
     }
@@ -135,7 +135,7 @@ impl<'a> Demonstration<'a> {
         forebay_load::run(&settings, traffic).map_err(Failure::from)
     }
 
-    fn count_what_survived(&self) -> Result<Verdict, Failure> {
+    fn count_what_survived(&self) -> Result<DemoVerdict, Failure> {
         say!("draining, then comparing");
         let admin = self.child.admin();
         admin.post("/drain/finish", &[]).map_err(Failure)?;
@@ -148,7 +148,7 @@ impl<'a> Demonstration<'a> {
             let stored = self.stored_ids(table)?;
             missing += ids.iter().filter(|id| !stored.contains(id.as_str())).count();
         }
-        Ok(Verdict {
+        Ok(DemoVerdict {
             acknowledged: self.acknowledged.count(),
             missing,
             check: format!("{} rows compared, {faults} differences", sum("compared")),
@@ -173,7 +173,7 @@ impl<'a> Demonstration<'a> {
         })
     }
 
-    fn print(&self, verdict: &Verdict) {
+    fn print(&self, verdict: &DemoVerdict) {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
         table.set_header(["route", "what answers", "requests/s", "p50 ms", "p99 ms", "answers"]);

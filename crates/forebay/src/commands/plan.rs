@@ -6,7 +6,7 @@ use forebay_plan::measured::Measured;
 use forebay_plan::report::{self, Other};
 use forebay_plan::scaling::{Law, Point};
 use forebay_plan::shared::Tester;
-use forebay_plan::{Behind, Power, Prices, Wanted, odds};
+use forebay_plan::{Behind, Demand, Power, Prices, odds};
 use forebay_terminal::{answer, say};
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
 }
 
 /// Flags override the measured figures.
-fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Wanted, Failure> {
+fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Demand, Failure> {
     let lacks = |what: &str, flag: &str| Failure(format!("{what} is not known: give {flag}, or a report"));
     let rate = args.rate.or_else(|| args.users.map(|users| odds::requests_per_s(users, args.every)));
     let rate_per_s =
@@ -43,7 +43,7 @@ fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Wanted, Failure> {
     }
     let answer_bytes = args.body.or(measured.map(|run| run.answer_bytes));
     let cpu_us = args.cpu.or(measured.and_then(|run| run.cpu_us));
-    Ok(Wanted {
+    Ok(Demand {
         rate_per_s,
         growth_a_month: args.growth / 100.0,
         months: args.months,

@@ -16,7 +16,7 @@ use http::request::Parts;
 use httparse::Header;
 
 /// A checked head.
-pub(super) struct Head {
+pub(super) struct CheckedHead {
     parts: Parts,
     /// The host of the request: `:authority`, else Host.
     host: String,
@@ -28,10 +28,10 @@ pub(super) struct Head {
     pub(super) method: Method,
 }
 
-impl Head {
+impl CheckedHead {
     /// # Errors
     /// The reason why the request is refused.
-    pub(super) fn read(parts: Parts, limits: &Limits) -> Result<Head, Reject> {
+    pub(super) fn read(parts: Parts, limits: &Limits) -> Result<CheckedHead, Reject> {
         let method = Method::from_name(parts.method.as_str());
         check_sizes(&parts, limits)?;
         let trimmed = |value: &[u8]| value.trim_ascii().len() == value.len();
@@ -42,7 +42,7 @@ impl Head {
         let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let expects_continue = expects_continue(&parts.headers)?;
         let cookie = cookie(&parts.headers);
-        let head = Head { parts, host, cookie, length, expects_continue, method };
+        let head = CheckedHead { parts, host, cookie, length, expects_continue, method };
         head.target().ok_or(Reject::new(400, "the request target is malformed"))?;
         Ok(head)
     }
@@ -150,7 +150,7 @@ mod tests {
         }
         let (parts, ()) = request.body(()).expect("a request").into_parts();
         let limits = Limits { head_bytes: 400, target_bytes: 100, fields: 5, ..Limits::default() };
-        let head = Head::read(parts, &limits).map_err(|reject| (reject.status, reject.detail))?;
+        let head = CheckedHead::read(parts, &limits).map_err(|reject| (reject.status, reject.detail))?;
         let shown = head.with(Framing::Length(0), |head| {
             let fields = head.headers.iter();
             let fields =

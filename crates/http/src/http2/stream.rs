@@ -6,7 +6,7 @@
 
 use super::answer::Rendered;
 use super::gauge::Gauge;
-use super::head::Head;
+use super::head::CheckedHead;
 use super::sending::{RequestEnd, send_all, send_rest, start};
 use super::waiting::{now_ms, passed, until};
 use crate::Service;
@@ -48,7 +48,7 @@ pub(super) struct Stream<S> {
     shared: Arc<ServerState<S>>,
     origin: Origin,
     gauge: Arc<Gauge>,
-    head: Head,
+    head: CheckedHead,
     respond: SendResponse<Bytes>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn begin<S: Service>(
     local.requests += 1;
     let (parts, body) = request.into_parts();
     let head_only = parts.method == http::Method::HEAD;
-    let head = match Head::read(parts, &shared.limits) {
+    let head = match CheckedHead::read(parts, &shared.limits) {
         Ok(head) => head,
         Err(reject) => {
             let rendered = Rendered::error(&*shared.service, &local.stamp, head_only, reject);

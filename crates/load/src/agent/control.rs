@@ -4,7 +4,7 @@
 use super::clock::{Clock, Offset};
 use super::frame::{receive, send};
 use super::merge::{self, Delivered, Outcome};
-use super::message::{FORMAT, FromAgent, Job, Probe, ToAgent};
+use super::message::{AgentJob, FORMAT, FromAgent, Probe, ToAgent};
 use super::proof::{Nonces, Side, nonce};
 use crate::flags::Planned;
 use crate::limits::{
@@ -149,7 +149,7 @@ pub fn drive(
     }
     let mut all: Vec<Delivered> = Vec::new();
     for (index, link) in links.iter_mut().enumerate() {
-        let job = Job {
+        let job = AgentJob {
             target: planned.target.clone(),
             insecure: planned.insecure,
             settings: parts[index].clone(),

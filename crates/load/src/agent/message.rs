@@ -2,7 +2,7 @@
 
 use super::probe::count::Counted;
 use super::proof::{Nonce, Proof};
-use crate::request_source::Work;
+use crate::request_source::RequestSource;
 use crate::results::{HostSecond, Live, Path, Results, Role, Second};
 use crate::settings::Settings;
 use crate::target::Target;
@@ -14,7 +14,7 @@ pub(super) const FORMAT: u32 = 4;
 
 /// One agent's part of a run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct AgentJob {
     /// The target. The agent resolves the name, because it may resolve to another address in its
     /// network.
     pub target: Target,
@@ -22,7 +22,7 @@ pub(super) struct Job {
     pub insecure: bool,
     /// This part's connections, amount and share.
     pub settings: Settings,
-    pub work: Work,
+    pub work: RequestSource,
 }
 
 /// What one stream measures; directions are as seen from the tester.
@@ -54,7 +54,7 @@ pub(super) enum ToAgent {
         place: String,
         streams: usize,
     },
-    Job(Box<Job>),
+    Job(Box<AgentJob>),
     Start {
         at_unix_ns: u64,
     },

@@ -6,7 +6,7 @@
 use super::agent_state::AgentState;
 use super::clock::Clock;
 use super::frame::{receive, send};
-use super::message::{FromAgent, Job, ToAgent};
+use super::message::{AgentJob, FromAgent, ToAgent};
 use super::probe::measure;
 use super::run_files::RunFiles;
 use crate::flags::Planned;
@@ -158,7 +158,7 @@ impl Session {
     }
 
     /// Starts a run that is held before its first request.
-    fn begin(&self, job: Job) -> Result<Running, String> {
+    fn begin(&self, job: AgentJob) -> Result<Running, String> {
         if !job.work.is_sound() || job.settings.share.of == 0 {
             return Err("the job makes no sense".into());
         }
@@ -170,10 +170,10 @@ impl Session {
         started
     }
 
-    fn start_run(&self, job: Job) -> Result<Running, String> {
+    fn start_run(&self, job: AgentJob) -> Result<Running, String> {
         let files = RunFiles::create(&self.shared.folder).map_err(|error| error.to_string())?;
         let monitor = Monitor::start(&[], "").map_err(|error| error.to_string())?;
-        let Job { target, insecure, settings, work } = job;
+        let AgentJob { target, insecure, settings, work } = job;
         let planned = Planned { target, settings, work, insecure };
         let handle = Handle::held();
         let own = handle.clone();

@@ -20,7 +20,7 @@
 //! | `memory_limit_percent` | of the limit of hot tables, in use |
 
 use crate::results::{Host, HostSecond, Role};
-use forebay_host::{Core, Interface, Queue, Sample};
+use forebay_host::{Core, Interface, InterfaceQueue, Sample};
 use std::collections::BTreeMap;
 
 /// Threads below this are not named.
@@ -109,7 +109,8 @@ impl<'a> Network<'a> {
             // An interface that is new counts from zero.
             let none = Interface::default();
             let old = before.host.interfaces.iter().find(|old| old.name == interface.name).unwrap_or(&none);
-            let trouble = |queue: Option<Queue>| queue.map_or(0, |queue| queue.over_limit + queue.dropped);
+            let trouble =
+                |queue: Option<InterfaceQueue>| queue.map_or(0, |queue| queue.over_limit + queue.dropped);
             Change {
                 interface,
                 read_bytes: interface.received_bytes.saturating_sub(old.received_bytes),

@@ -2,7 +2,7 @@
 //! status, and how many bytes follow.
 
 use crate::limits::LENGTH_DIGITS_MAX;
-use crate::response::{Framing, Head, Malformed, line_end};
+use crate::response::{Framing, Malformed, ResponseHead, line_end};
 
 /// A value, or OK.
 pub(super) const FOUND: u16 = 200;
@@ -17,7 +17,7 @@ pub(super) const REFUSED: u16 = 500;
 
 /// Reads the beginning of a reply to SET or GET; `None` when it is incomplete. Lists are malformed
 /// here: only other commands reply with them.
-pub(super) fn parse_reply(bytes: &[u8], _to_head: bool) -> Result<Option<Head>, Malformed> {
+pub(super) fn parse_reply(bytes: &[u8], _to_head: bool) -> Result<Option<ResponseHead>, Malformed> {
     let Some(kind) = bytes.first() else { return Ok(None) };
     if !b"+-:$=!_#,(".contains(kind) {
         return Err(Malformed::StatusLine);
@@ -34,7 +34,7 @@ pub(super) fn parse_reply(bytes: &[u8], _to_head: bool) -> Result<Option<Head>, 
         b'-' => (REFUSED, 0),
         _ => (FOUND, 0),
     };
-    Ok(Some(Head { status, head_bytes: end + 2, framing: Framing::Length(body_bytes), close: false }))
+    Ok(Some(ResponseHead { status, head_bytes: end + 2, framing: Framing::Length(body_bytes), close: false }))
 }
 
 fn length(digits: &[u8]) -> Result<u64, Malformed> {
@@ -63,7 +63,8 @@ mod tests {
             ("-MOVED 1 a:1\r\n", MOVED, 14, 0),
             ("-ASK 1 a:1\r\n", ASK, 12, 0),
         ] {
-            let expected = Head { status, head_bytes: head, framing: Framing::Length(body), close: false };
+            let expected =
+                ResponseHead { status, head_bytes: head, framing: Framing::Length(body), close: false };
             assert_eq!(parse_reply(bytes.as_bytes(), false), Ok(Some(expected)), "{bytes:?}");
             for cut in 0..head {
                 assert_eq!(parse_reply(&bytes.as_bytes()[..cut], false), Ok(None), "{bytes:?} to {cut}");

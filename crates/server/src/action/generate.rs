@@ -22,7 +22,7 @@ const FULL_PAUSE: Duration = Duration::from_millis(20);
 const AT_ONCE: usize = 256;
 
 /// Where the rows go.
-pub enum Target {
+pub enum GenerateInto {
     /// Into a hot table.
     Hot(HotTable),
     /// Straight into the database.
@@ -32,7 +32,7 @@ pub enum Target {
 /// The action.
 pub struct Generate {
     /// Where the rows go.
-    pub target: Target,
+    pub target: GenerateInto,
     /// How many rows, the largest number allowed, and the name that errors use.
     pub rows: (Eval, i64, String),
     /// How a row is built.
@@ -70,15 +70,15 @@ impl Generate {
 
     fn schema(&self) -> &Schema {
         match &self.target {
-            Target::Hot(table) => table.schema(),
-            Target::Database(_, schema) => schema,
+            GenerateInto::Hot(table) => table.schema(),
+            GenerateInto::Database(_, schema) => schema,
         }
     }
 
     fn work(&self, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
         match &self.target {
-            Target::Hot(table) => self.runtime.block_on(self.fill_table(table, rows, slots, job)),
-            Target::Database(store, schema) => self.fill_database(store, schema, rows, slots, job),
+            GenerateInto::Hot(table) => self.runtime.block_on(self.fill_table(table, rows, slots, job)),
+            GenerateInto::Database(store, schema) => self.fill_database(store, schema, rows, slots, job),
         }
     }
 
@@ -135,7 +135,7 @@ impl Generate {
             .values(self.schema(), &Scope::new(slots), next_key)
             .map_err(|problem| problem.detail)?
             .ok_or("the database gave no keys")?;
-        if let Target::Hot(table) = &self.target {
+        if let GenerateInto::Hot(table) = &self.target {
             let judged = table.rules().judge_row(&mut values);
             judged.map_err(|(column, invalid)| plan.problem(self.schema(), column, &invalid).detail)?;
         }

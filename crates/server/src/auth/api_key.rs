@@ -4,7 +4,7 @@
 //! lookup uses the hash of the presented key. A client cannot choose bits of the hash, so the duration of the
 //! lookup reveals nothing.
 
-use super::credentials::{Verdict, bearer, single_field};
+use super::credentials::{CredentialVerdict, bearer, single_field};
 use super::identity::{Identity, Refused};
 use super::watched_file::WatchedFile;
 use crate::endpoint::eval::write_text;
@@ -66,7 +66,7 @@ pub fn read_file(text: &str) -> Result<KeyFile, String> {
 
 impl ApiKeys {
     /// Verifies the key that a request carries.
-    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
+    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> CredentialVerdict {
         let given = if self.header.eq_ignore_ascii_case("Authorization") {
             bearer(request)
         } else {
@@ -74,47 +74,49 @@ impl ApiKeys {
         };
         let given = match given {
             Ok(given) => given,
-            Err(refused) => return Verdict::Refused(refused),
+            Err(refused) => return CredentialVerdict::Refused(refused),
         };
         if given.is_empty() || given.len() > KEY_BYTES_MAX {
-            return Verdict::Refused(UNKNOWN);
+            return CredentialVerdict::Refused(UNKNOWN);
         }
         let hash = sha256_hex(given);
         match &self.keys {
             Keys::File(file) => match file.get().get(hash.as_str()) {
-                Some((subject, claims)) => Verdict::Known(Arc::new(Identity {
+                Some((subject, claims)) => CredentialVerdict::Known(Arc::new(Identity {
                     auth: self.name.clone(),
                     subject: subject.clone(),
                     claims: claims.clone(),
                 })),
-                None => Verdict::Refused(UNKNOWN),
+                None => CredentialVerdict::Refused(UNKNOWN),
             },
             Keys::Table(table, subject) => self.look_up(table, *subject, hash),
         }
     }
 
-    fn look_up(self: &Arc<Self>, table: &HotTable, subject: usize, hash: String) -> Verdict {
+    fn look_up(self: &Arc<Self>, table: &HotTable, subject: usize, hash: String) -> CredentialVerdict {
         let schema = table.schema().clone();
         let name = self.name.clone();
         let owner = move |row: RowRef<'_>| identity(&name, &schema, subject, row);
         match table.get(ValueRef::Text(&hash), Counters::Hidden, &owner) {
-            Ok(Called::Now(found, _)) => found.map_or(Verdict::Refused(UNKNOWN), Verdict::Known),
+            Ok(Called::Now(found, _)) => {
+                found.map_or(CredentialVerdict::Refused(UNKNOWN), CredentialVerdict::Known)
+            }
             Ok(Called::First(needed)) => {
                 let (me, table) = (self.clone(), table.clone());
-                Verdict::Later(Box::pin(async move {
+                CredentialVerdict::Later(Box::pin(async move {
                     needed.await.map_err(|error| refused(&error))?;
                     match me.look_up(&table, subject, hash) {
-                        Verdict::Known(identity) => Ok(identity),
-                        Verdict::Refused(refused) => Err(refused),
-                        Verdict::Later(later) => later.await,
+                        CredentialVerdict::Known(identity) => Ok(identity),
+                        CredentialVerdict::Refused(refused) => Err(refused),
+                        CredentialVerdict::Later(later) => later.await,
                     }
                 }))
             }
-            Ok(Called::Later(row)) => Verdict::Later(Box::pin(async move {
+            Ok(Called::Later(row)) => CredentialVerdict::Later(Box::pin(async move {
                 let row = row.await.map_err(|error| refused(&error))?;
                 owner(row.as_ref()).ok_or(UNKNOWN)
             })),
-            Err(error) => Verdict::Refused(refused(&error)),
+            Err(error) => CredentialVerdict::Refused(refused(&error)),
         }
     }
 }

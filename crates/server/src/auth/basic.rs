@@ -4,7 +4,7 @@
 //! one is remembered for a while as a hash keyed with a secret of this process. An unknown name takes as much
 //! time as a wrong password.
 
-use super::credentials::{Verdict, authorization};
+use super::credentials::{CredentialVerdict, authorization};
 use super::identity::{Identity, Refused};
 use super::watched_file::WatchedFile;
 use base64::Engine;
@@ -86,17 +86,17 @@ impl Basic {
     }
 
     /// Verifies the name and password that a request carries.
-    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
+    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> CredentialVerdict {
         let given = match authorization(request, b"Basic") {
             Ok(given) => given,
-            Err(refused) => return Verdict::Refused(refused),
+            Err(refused) => return CredentialVerdict::Refused(refused),
         };
         let decoded = BASE64_STANDARD.decode(given).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let Some((name, password)) = decoded.as_deref().and_then(|text| text.split_once(':')) else {
-            return Verdict::Refused(Refused::Invalid("the name and password are malformed"));
+            return CredentialVerdict::Refused(Refused::Invalid("the name and password are malformed"));
         };
         if password.len() > PASSWORD_BYTES_MAX || password.contains('\0') {
-            return Verdict::Refused(WRONG);
+            return CredentialVerdict::Refused(WRONG);
         }
         let passwords = self.passwords.get();
         let known = passwords.get(name).cloned();
@@ -106,13 +106,13 @@ impl Basic {
         let identity =
             Arc::new(Identity { auth: self.name.clone(), subject: name.into(), claims: Vec::new() });
         if known.is_some() && self.remembers(&digest) {
-            return Verdict::Known(identity);
+            return CredentialVerdict::Known(identity);
         }
         let Ok(waiting) = self.waiting.clone().try_acquire_owned() else {
-            return Verdict::Refused(BUSY);
+            return CredentialVerdict::Refused(BUSY);
         };
         let (me, password, is_known) = (self.clone(), password.to_owned(), known.is_some());
-        Verdict::Later(Box::pin(async move {
+        CredentialVerdict::Later(Box::pin(async move {
             let _waiting = waiting;
             let _permit = me.comparing.acquire().await.map_err(|_| BUSY)?;
             let comparing =

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub type Judging = Pin<Box<dyn Future<Output = Result<Arc<Identity>, Refused>> + Send>>;
 
 /// The verdict on a request's credentials.
-pub enum Verdict {
+pub enum CredentialVerdict {
     /// The client has this identity.
     Known(Arc<Identity>),
     /// The client has no identity.

@@ -6,7 +6,7 @@
 //! selects among the configured keys. Duplicate members, non-canonical encodings, and extensions that must be
 //! understood (`crit`) are refused.
 
-use super::credentials::{Verdict, bearer};
+use super::credentials::{CredentialVerdict, bearer};
 use super::identity::{Identity, Refused};
 use super::jwks::Jwks;
 use super::key_set::VerifyKey;
@@ -65,28 +65,28 @@ enum TokenRejection {
 
 impl Jwt {
     /// Verifies the token that a request carries.
-    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> Verdict {
+    pub fn verify(self: &Arc<Self>, request: &Request<'_>) -> CredentialVerdict {
         let token = match bearer(request) {
             Ok(token) => token,
-            Err(refused) => return Verdict::Refused(refused),
+            Err(refused) => return CredentialVerdict::Refused(refused),
         };
         match self.judge(token, now_s()) {
-            Ok(identity) => Verdict::Known(Arc::new(identity)),
-            Err(TokenRejection::Wrong(why)) => Verdict::Refused(Refused::Invalid(why)),
+            Ok(identity) => CredentialVerdict::Known(Arc::new(identity)),
+            Err(TokenRejection::Wrong(why)) => CredentialVerdict::Refused(Refused::Invalid(why)),
             Err(TokenRejection::UnknownKey) => self.judge_later(token),
         }
     }
 
     /// Verifies the token again after the keys are fetched, if a fetch may bring the unknown key.
-    fn judge_later(self: &Arc<Self>, token: &[u8]) -> Verdict {
+    fn judge_later(self: &Arc<Self>, token: &[u8]) -> CredentialVerdict {
         let KeySource::Url(jwks) = &self.keys else {
-            return Verdict::Refused(self.refused(&TokenRejection::UnknownKey));
+            return CredentialVerdict::Refused(self.refused(&TokenRejection::UnknownKey));
         };
         let Some(place) = jwks.place() else {
-            return Verdict::Refused(self.refused(&TokenRejection::UnknownKey));
+            return CredentialVerdict::Refused(self.refused(&TokenRejection::UnknownKey));
         };
         let (me, jwks, token) = (self.clone(), jwks.clone(), token.to_owned());
-        Verdict::Later(Box::pin(async move {
+        CredentialVerdict::Later(Box::pin(async move {
             let _place = place;
             jwks.refresh().await;
             me.judge(&token, now_s()).map(Arc::new).map_err(|rejection| me.refused(&rejection))

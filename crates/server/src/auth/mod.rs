@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use watched_file::WatchedFile;
 
-pub use credentials::{Judging, Verdict};
+pub use credentials::{CredentialVerdict, Judging};
 pub use identity::{Identity, Refused};
 
 /// One way of proving an identity: an `[auth.NAME]` of the config.
@@ -93,7 +93,7 @@ impl Auth {
     }
 
     /// Verifies the credentials of a request.
-    pub fn verify(&self, request: &Request<'_>) -> Verdict {
+    pub fn verify(&self, request: &Request<'_>) -> CredentialVerdict {
         match &self.kind {
             Kind::Key(keys) => keys.verify(request),
             Kind::Jwt(jwt) => jwt.verify(request),

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::params::{Columns, ExpectedValue, ParamTable, literal_value, no_column};
 use super::{sql_claims, sql_types};
-use crate::action::generate::{Generate, Target};
+use crate::action::generate::{Generate, GenerateInto};
 use crate::action::get_many::GetMany;
 use crate::action::list::List;
 use crate::action::read::{Count, Get, Random, counters_of};
@@ -295,8 +295,8 @@ impl Compiler<'_, '_> {
     ) -> Result<Action, String> {
         let schema = self.context.schemas.get(table).ok_or_else(|| format!("there is no table `{table}`"))?;
         let target = match self.context.tables.get(table) {
-            Some(table) => Target::Hot(table),
-            None => Target::Database(self.context.store.clone(), schema.clone()),
+            Some(table) => GenerateInto::Hot(table),
+            None => GenerateInto::Database(self.context.store.clone(), schema.clone()),
         };
         let rows_eval = self.params.compile(rows, ExpectedValue::typed(Type::Bigint), Columns::None)?;
         let row = row_plan(self.params, schema, values)?;

@@ -21,10 +21,10 @@ mod sql_types;
 mod words;
 
 use crate::auth::Auth;
-use crate::endpoint::guard::{From, Guard, Identified, Secret, SecretPlace};
+use crate::endpoint::guard::{Guard, Identified};
 use crate::endpoint::intake::Intake;
-use crate::endpoint::params::Source;
-use crate::endpoint::rate::{Per, Rate};
+use crate::endpoint::params::ParamSource;
+use crate::endpoint::rate::Rate;
 use crate::endpoint::waiting_requests::WaitingRequests;
 use crate::endpoint::{Endpoint, Mode, eval::SLOTS_MAX};
 use crate::openapi;
@@ -108,7 +108,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     if params.plans.len() > SLOTS_MAX {
         return Err(format!("has more than {SLOTS_MAX} parameters"));
     }
-    let asks_who = params.plans.iter().any(|plan| matches!(plan.source, Source::Claim(_)))
+    let asks_who = params.plans.iter().any(|plan| matches!(plan.source, ParamSource::Claim(_)))
         || matches!(&endpoint.rate, Some(model::Rate { per: model::Per::Claim(_), .. }));
     if asks_who && endpoint.guard.as_ref().is_none_or(|guard| guard.identified().is_empty()) {
         return Err("uses a claim of who is asking, but no guard with `auth` finds out who that is".into());
@@ -144,14 +144,7 @@ fn without_count(endpoint: &model::Endpoint) -> Option<model::Endpoint> {
 }
 
 fn compile_rate(rate: &model::Rate, endpoint: &model::Endpoint, context: &Context<'_>) -> Rate {
-    let per = match &rate.per {
-        model::Per::Endpoint => Per::Endpoint,
-        model::Per::Ip => Per::Ip,
-        model::Per::Header(name) => Per::Header(name.clone()),
-        model::Per::Claim(name) => Per::Claim(name.clone()),
-        model::Per::Path => Per::Path,
-    };
-    let own = Rate::new(rate.count, Duration::from_millis(rate.period_ms), per);
+    let own = Rate::new(rate.count, Duration::from_millis(rate.period_ms), rate.per.clone());
     match &context.budgets {
         Some(budgets) if rate.is_shared => {
             own.shared(budgets.clone(), &format!("{} {}", endpoint.method.name(), endpoint.route))
@@ -165,7 +158,7 @@ fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, Str
         guards.iter().map(|guard| compile_guard(guard, auths)).collect()
     };
     Ok(match guard {
-        model::Guard::Secret(secret) => Guard::Secret(compile_secret(secret)),
+        model::Guard::Secret(secret) => Guard::Secret(secret.clone()),
         model::Guard::Auth(model::Identified { auth, require }) => {
             let found = auths.iter().find(|known| *known.name == **auth);
             let auth = found.ok_or_else(|| format!("there is no [auth.{auth}]"))?.clone();
@@ -186,21 +179,6 @@ fn vary(guard: &Guard) -> Vec<u8> {
         HeaderLines::new(&mut lines).add("Vary", fields.join(", ")).expect("names of fields were checked");
     }
     lines
-}
-
-fn compile_secret(guard: &model::Secret) -> Secret {
-    Secret {
-        place: match &guard.place {
-            model::Place::Query(name) => SecretPlace::Query(name.clone()),
-            model::Place::Header(name) => SecretPlace::Header(name.clone()),
-        },
-        secret: guard.secret.clone(),
-        from: match guard.from {
-            model::From::Anywhere => From::Anywhere,
-            model::From::Outside => From::Outside,
-        },
-        status: guard.status,
-    }
 }
 
 /// The columns that some endpoint increments, by table, so that an answer knows whether it shows one of them.

@@ -1,20 +1,20 @@
 //! Parameters and expressions of one endpoint, being compiled: names become slots, types are settled by use.
 
 use crate::endpoint::eval::{Eval, coerce};
-use crate::endpoint::params::{Check, Missing, ParamPlan, Params, Source};
+use crate::endpoint::params::{Check, Missing, ParamPlan, ParamSource, Params};
 use forebay_config::model::{self, Constraint, Expr, Function, Literal, Part};
 use forebay_value::{Schema, Type, Value};
 
 /// The parameters found so far.
 pub struct ParamTable {
-    entries: Vec<Entry>,
+    entries: Vec<CompiledParam>,
     fields: Vec<String>,
     path: Vec<String>,
     headers: Vec<(String, String)>,
     public_url: Option<String>,
 }
 
-struct Entry {
+struct CompiledParam {
     plan: ParamPlan,
     /// Whether the type is settled, by the config or by the first use.
     is_typed: bool,
@@ -96,7 +96,7 @@ impl ParamTable {
         let (source, given, missing) = match &param.kind {
             model::ParamKind::Computed(expr) => {
                 let eval = self.compile(expr, ExpectedValue::ANY.or_null(), Columns::None)?;
-                (Source::Computed(eval), None, Missing::Null)
+                (ParamSource::Computed(eval), None, Missing::Null)
             }
             model::ParamKind::Given { ty, default, optional } => {
                 let missing = match default {
@@ -124,26 +124,26 @@ impl ParamTable {
             check,
             missing,
         };
-        self.entries.push(Entry { plan, is_typed: given.is_some(), is_implicit: false });
+        self.entries.push(CompiledParam { plan, is_typed: given.is_some(), is_implicit: false });
         Ok(())
     }
 
     /// Where a parameter of this name comes from.
-    fn source(&mut self, name: &str) -> Source {
+    fn source(&mut self, name: &str) -> ParamSource {
         if let Some(claim) = name.strip_prefix("auth.") {
-            return Source::Claim(claim.to_owned());
+            return ParamSource::Claim(claim.to_owned());
         }
         if let Some((header, _)) = self.headers.iter().find(|(_, param)| param == name) {
-            return Source::Header(header.clone());
+            return ParamSource::Header(header.clone());
         }
         if let Some(index) = self.path.iter().position(|param| param == name) {
-            return Source::Path(index);
+            return ParamSource::Path(index);
         }
         let index = self.fields.iter().position(|field| field == name).unwrap_or_else(|| {
             self.fields.push(name.to_owned());
             self.fields.len() - 1
         });
-        Source::Field(index)
+        ParamSource::Field(index)
     }
 
     /// The slot of `$name`, used where `wanted` says; one that is not declared is made by its first use.
@@ -159,7 +159,7 @@ impl ParamTable {
                 check: Check::None,
                 missing,
             };
-            self.entries.push(Entry { plan, is_typed: false, is_implicit: true });
+            self.entries.push(CompiledParam { plan, is_typed: false, is_implicit: true });
             self.entries.len() - 1
         });
         let entry = &mut self.entries[slot];
@@ -178,13 +178,13 @@ impl ParamTable {
         }
         let plan = ParamPlan {
             name: BASE_URL.to_owned(),
-            source: Source::BaseUrl(self.public_url.clone()),
+            source: ParamSource::BaseUrl(self.public_url.clone()),
             ty: Type::TEXT,
             is_array: false,
             check: Check::None,
             missing: Missing::Null,
         };
-        self.entries.push(Entry { plan, is_typed: true, is_implicit: false });
+        self.entries.push(CompiledParam { plan, is_typed: true, is_implicit: false });
         self.entries.len() - 1
     }
 

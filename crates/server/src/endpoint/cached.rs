@@ -7,7 +7,7 @@
 use super::eval::{Eval, Scope, Slots, write_text};
 use super::intake::Intake;
 use super::matched_request::Matched;
-use super::params::Source;
+use super::params::ParamSource;
 use super::validated::Form;
 use super::waiting_requests::{WaitingRequests, reply_of, within};
 use crate::action::{Action, run_until_answered};
@@ -185,7 +185,7 @@ impl Cached {
         for (plan, value) in intake.params.plans.iter().zip(&slots.values) {
             // A computed parameter follows from the others or is drawn by the server: the client does not
             // choose it.
-            if !matches!(plan.source, Source::Computed(_)) {
+            if !matches!(plan.source, ParamSource::Computed(_)) {
                 write_part(value, key);
             }
         }

@@ -5,10 +5,11 @@
 //! identity is proved but not sufficient. A guard that needs time is checked again together with the verdict,
 //! so that each credential is verified once.
 
-use crate::auth::{Auth, Identity, Judging, Refused, Verdict};
+use crate::auth::{Auth, CredentialVerdict, Identity, Judging, Refused};
 use crate::handler::find_query;
 use crate::problem::Problem;
 use crate::secret::is_same;
+use forebay_config::model::{GuardFrom, Secret, SecretPlace};
 use forebay_http::Request;
 use std::sync::Arc;
 
@@ -30,37 +31,6 @@ pub struct Identified {
     pub auth: Arc<Auth>,
     /// Claims, and for each claim the accepted values.
     pub require: Vec<(String, Vec<String>)>,
-}
-
-/// Passes clients that send a shared secret.
-#[derive(Debug, Clone)]
-pub struct Secret {
-    /// Where the request carries the secret.
-    pub place: SecretPlace,
-    /// The secret; empty: no request passes.
-    pub secret: String,
-    /// Which requests the guard applies to.
-    pub from: From,
-    /// The status that a request with a missing or wrong secret gets.
-    pub status: u16,
-}
-
-/// Where a request carries a secret.
-#[derive(Debug, Clone)]
-pub enum SecretPlace {
-    /// A query parameter.
-    Query(String),
-    /// A header field.
-    Header(String),
-}
-
-/// Which requests a guard applies to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// All requests.
-    Anywhere,
-    /// All except those from programs on this machine ([`Request::is_local`]).
-    Outside,
 }
 
 /// The result of a guard's check.
@@ -86,10 +56,10 @@ impl Judged {
         self.0.push((auth, verdict));
     }
 
-    fn verdict(&self, auth: &Arc<Auth>, request: &Request<'_>) -> Verdict {
+    fn verdict(&self, auth: &Arc<Auth>, request: &Request<'_>) -> CredentialVerdict {
         match self.0.iter().find(|(judged, _)| Arc::ptr_eq(judged, auth)) {
-            Some((_, Ok(identity))) => Verdict::Known(identity.clone()),
-            Some((_, Err(refused))) => Verdict::Refused(refused.clone()),
+            Some((_, Ok(identity))) => CredentialVerdict::Known(identity.clone()),
+            Some((_, Err(refused))) => CredentialVerdict::Refused(refused.clone()),
             None => auth.verify(request),
         }
     }
@@ -99,7 +69,7 @@ impl Guard {
     /// Whether a request may pass.
     pub fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
         match self {
-            Guard::Secret(secret) => match secret.check(request) {
+            Guard::Secret(secret) => match check_secret(secret, request) {
                 Ok(()) => Checked::Passed(None),
                 Err(problem) => Checked::Refused(problem),
             },
@@ -175,42 +145,41 @@ fn all(guards: &[Guard], request: &Request<'_>, judged: &Judged) -> Checked {
 impl Identified {
     fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
         match judged.verdict(&self.auth, request) {
-            Verdict::Known(identity)
+            CredentialVerdict::Known(identity)
                 if self.require.iter().all(|(name, one_of)| identity.is_one_of(name, one_of)) =>
             {
                 Checked::Passed(Some(identity))
             }
-            Verdict::Known(_) => Checked::Refused(Problem::new(403, "who is asking may not do this")),
-            Verdict::Refused(refused) => Checked::Refused(self.auth.problem(&refused)),
-            Verdict::Later(judging) => Checked::Wait(self.auth.clone(), judging),
+            CredentialVerdict::Known(_) => {
+                Checked::Refused(Problem::new(403, "who is asking may not do this"))
+            }
+            CredentialVerdict::Refused(refused) => Checked::Refused(self.auth.problem(&refused)),
+            CredentialVerdict::Later(judging) => Checked::Wait(self.auth.clone(), judging),
         }
     }
 }
 
-impl Secret {
-    fn check(&self, request: &Request<'_>) -> Result<(), Problem> {
-        if self.from == From::Outside && request.is_local() {
-            return Ok(());
-        }
-        let passes = match &self.place {
-            SecretPlace::Query(name) => find_query(request.query(), name)?
-                .is_some_and(|given| is_same(&self.secret, given.as_bytes())),
-            SecretPlace::Header(name) => {
-                request.header(name).is_some_and(|given| is_same(&self.secret, given))
-            }
-        };
-        if passes { Ok(()) } else { Err(self.refusal()) }
+fn check_secret(secret: &Secret, request: &Request<'_>) -> Result<(), Problem> {
+    if secret.from == GuardFrom::Outside && request.is_local() {
+        return Ok(());
     }
-
-    fn refusal(&self) -> Problem {
-        match self.status {
-            // The same as for a route that does not exist: does not reveal the guarded route.
-            404 => Problem::not_found("there is nothing here"),
-            401 => Problem {
-                headers: vec![("WWW-Authenticate", "Secret".to_owned())],
-                ..Problem::new(401, "the secret is missing or wrong")
-            },
-            status => Problem::new(status, "the secret is missing or wrong"),
+    let passes = match &secret.place {
+        SecretPlace::Query(name) => {
+            find_query(request.query(), name)?.is_some_and(|given| is_same(&secret.secret, given.as_bytes()))
         }
+        SecretPlace::Header(name) => request.header(name).is_some_and(|given| is_same(&secret.secret, given)),
+    };
+    if passes { Ok(()) } else { Err(wrong_secret(secret.status)) }
+}
+
+fn wrong_secret(status: u16) -> Problem {
+    match status {
+        // The same as for a route that does not exist: does not reveal the guarded route.
+        404 => Problem::not_found("there is nothing here"),
+        401 => Problem {
+            headers: vec![("WWW-Authenticate", "Secret".to_owned())],
+            ..Problem::new(401, "the secret is missing or wrong")
+        },
+        status => Problem::new(status, "the secret is missing or wrong"),
     }
 }

@@ -22,7 +22,7 @@ pub struct ParamPlan {
     /// The name that clients write.
     pub name: String,
     /// Where it comes from.
-    pub source: Source,
+    pub source: ParamSource,
     /// The type of the value, or of its elements.
     pub ty: Type,
     /// Whether the value is a JSON array.
@@ -35,7 +35,7 @@ pub struct ParamPlan {
 
 /// Where a parameter comes from.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum ParamSource {
     /// The n-th parameter of the route.
     Path(usize),
     /// The n-th of the names looked for in the body, then in the query.
@@ -140,16 +140,16 @@ impl ParamPlan {
         slots: &Slots,
     ) -> Result<Option<Value>, Problem> {
         match &self.source {
-            Source::Path(index) => {
+            ParamSource::Path(index) => {
                 let text = percent_decode(matched.path[*index].1)
                     .map_err(|error| Problem::parameter(&self.name, format!("has {error}")))?;
                 self.parse_text(&text).map(Some)
             }
-            Source::Field(index) if self.is_array => match in_body[*index] {
+            ParamSource::Field(index) if self.is_array => match in_body[*index] {
                 Some(raw) => self.array_of_json(raw).map(Some),
                 None => self.array_of_query(request.query()),
             },
-            Source::Field(index) => match in_body[*index] {
+            ParamSource::Field(index) => match in_body[*index] {
                 Some(raw) => from_json(self.ty, raw)
                     .map(Some)
                     .map_err(|invalid| Problem::invalid(&self.name, &invalid)),
@@ -158,19 +158,19 @@ impl ParamPlan {
                     None => Ok(None),
                 },
             },
-            Source::Header(header) => match request.header(header).map(std::str::from_utf8) {
+            ParamSource::Header(header) => match request.header(header).map(std::str::from_utf8) {
                 Some(Ok(text)) => self.parse_text(text).map(Some),
                 Some(Err(_)) => {
                     Err(Problem::parameter(&self.name, format!("(header {header}) is not UTF-8")))
                 }
                 None => Ok(None),
             },
-            Source::Claim(name) => from_text(self.ty, matched.claim(name)?).map(Some).map_err(|_| {
+            ParamSource::Claim(name) => from_text(self.ty, matched.claim(name)?).map(Some).map_err(|_| {
                 Problem::new(403, format!("the claim `{name}` of who is asking is no {}", self.ty))
             }),
-            Source::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
-            Source::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
-            Source::BaseUrl(None) => {
+            ParamSource::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
+            ParamSource::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),
+            ParamSource::BaseUrl(None) => {
                 let scheme = if request.client().is_secure { "https://" } else { "http://" };
                 let host = request.host().and_then(|host| std::str::from_utf8(host).ok());
                 Ok(Some(Value::Text([scheme, host.unwrap_or_default()].concat().into())))

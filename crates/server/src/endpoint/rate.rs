@@ -14,6 +14,7 @@ use super::shared_budgets::{Decision, SharedBudgets};
 use crate::functions::hex;
 use crate::limits::{RATE_SETS, RATE_WAYS};
 use crate::problem::Problem;
+use forebay_config::model::Per;
 use forebay_http::{HeaderLines, Request, percent_decode};
 use parking_lot::Mutex;
 use ring::digest;
@@ -23,33 +24,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Which requests share a budget.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Per {
-    /// All clients.
-    Endpoint,
-    /// Requests from the same client address, which trusted proxies name; for IPv6 the /64 network, because
-    /// one customer usually holds a whole /64.
-    Ip,
-    /// Requests with the same value of this header field; those without the field share one budget.
-    Header(String),
-    /// Requests with the same value of this claim, from the same `[auth.NAME]`.
-    Claim(String),
-    /// Requests with the same path parameters.
-    Path,
-}
-
-impl Per {
-    /// A part of the Redis keys. Servers of different versions count under the same keys, so it must not
-    /// change.
-    fn name(&self) -> String {
-        match self {
-            Per::Endpoint => "endpoint".to_owned(),
-            Per::Ip => "ip".to_owned(),
-            Per::Header(name) => format!("header {}", name.to_ascii_lowercase()),
-            Per::Claim(name) => format!("auth.{name}"),
-            Per::Path => "path".to_owned(),
-        }
+/// A part of the Redis keys. Servers of different versions count under the same keys, so it must not change.
+fn key_part(per: &Per) -> String {
+    match per {
+        Per::Endpoint => "endpoint".to_owned(),
+        Per::Ip => "ip".to_owned(),
+        Per::Header(name) => format!("header {}", name.to_ascii_lowercase()),
+        Per::Claim(name) => format!("auth.{name}"),
+        Per::Path => "path".to_owned(),
     }
 }
 
@@ -86,7 +68,7 @@ impl Rate {
 
     /// The same rate, counted by all servers together for the endpoint of this name.
     pub fn shared(self, budgets: Arc<SharedBudgets>, endpoint: &str) -> Rate {
-        let name = format!("{endpoint} {} {}", self.policy, self.per.name());
+        let name = format!("{endpoint} {} {}", self.policy, key_part(&self.per));
         Rate { shared: Some((budgets, name)), ..self }
     }
 

@@ -23,7 +23,7 @@ pub use known::DatabaseKnowledge;
 pub use schemas::lists;
 
 /// Database and memory tier of one config, open.
-pub struct Opened {
+pub struct OpenStores {
     /// The database.
     pub store: Store,
     /// The memory tier, not loaded yet.
@@ -183,7 +183,7 @@ pub async fn open(
     config: &Config,
     new_database: NewDatabase,
     away: WhenUnreachable,
-) -> Result<Opened, StartError> {
+) -> Result<OpenStores, StartError> {
     open_telling(config, new_database, away, RetryReason::default()).await
 }
 
@@ -193,14 +193,14 @@ pub(crate) async fn open_telling(
     new_database: NewDatabase,
     away: WhenUnreachable,
     trouble: RetryReason,
-) -> Result<Opened, StartError> {
+) -> Result<OpenStores, StartError> {
     let (store, schemas, known) = database_or_known(config, new_database, away, &trouble).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
     let mut enforced = Watched::begin(config, &store, &known, &mut specs).await?;
     let deployment = deployment(config, &store, &known).await?;
     let tier = Tier::open(config, specs, store.clone(), new_database, &trouble).await?;
     enforced.note_served(&tier.tables());
-    Ok(Opened { store, tier, schemas, enforced, known, deployment })
+    Ok(OpenStores { store, tier, schemas, enforced, known, deployment })
 }
 
 /// The name of the deployment on Redis or Valkey servers that other deployments use too.

@@ -8,9 +8,9 @@ mod answers;
 mod types;
 
 use crate::compile::described::Described;
-use crate::endpoint::params::{Missing, ParamPlan, Params, Source};
+use crate::endpoint::params::{Missing, ParamPlan, ParamSource, Params};
 use forebay_config::Config;
-use forebay_config::model::{self, Action, AuthKind, Guard, Method, Place};
+use forebay_config::model::{self, Action, AuthKind, Guard, Method, SecretPlace};
 use forebay_value::{Schema, Type};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -105,20 +105,24 @@ fn operation(
     let mut parameters: Vec<Value> = Vec::new();
     let (mut fields, mut required) = (Map::new(), Vec::new());
     for (index, name) in names.iter().enumerate() {
-        let plan =
-            params.plans.iter().find(|plan| matches!(plan.source, Source::Path(found) if found == index));
+        let plan = params
+            .plans
+            .iter()
+            .find(|plan| matches!(plan.source, ParamSource::Path(found) if found == index));
         parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": in_path(plan) }));
     }
     for plan in &params.plans {
         let must = matches!(plan.missing, Missing::Refuse | Missing::NotNull);
         match &plan.source {
-            Source::Field(_) if takes_body => {
+            ParamSource::Field(_) if takes_body => {
                 let schema = types::given_as(plan);
                 fields.insert(plan.name.clone(), if must { schema } else { types::or_null(schema) });
                 required.extend(must.then(|| plan.name.clone()));
             }
-            Source::Field(_) => parameters.push(parameter(&plan.name, "query", must, plan)),
-            Source::Header(header) if !UNNAMED_HEADERS.iter().any(|own| own.eq_ignore_ascii_case(header)) => {
+            ParamSource::Field(_) => parameters.push(parameter(&plan.name, "query", must, plan)),
+            ParamSource::Header(header)
+                if !UNNAMED_HEADERS.iter().any(|own| own.eq_ignore_ascii_case(header)) =>
+            {
                 parameters.push(parameter(header, "header", must, plan));
             }
             _ => {}
@@ -174,10 +178,10 @@ fn summary(action: &Action) -> String {
 }
 
 /// The name of the security scheme of a secret.
-fn secret_name(place: &Place) -> String {
+fn secret_name(place: &SecretPlace) -> String {
     match place {
-        Place::Query(name) => format!("secret in query {name}"),
-        Place::Header(name) => format!("secret in header {name}"),
+        SecretPlace::Query(name) => format!("secret in query {name}"),
+        SecretPlace::Header(name) => format!("secret in header {name}"),
     }
     .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
@@ -188,8 +192,8 @@ fn security(guard: &Guard) -> Vec<BTreeSet<String>> {
         Guard::Secret(secret) => {
             let own = BTreeSet::from([secret_name(&secret.place)]);
             match secret.from {
-                model::From::Anywhere => vec![own],
-                model::From::Outside => vec![own, BTreeSet::new()],
+                model::GuardFrom::Anywhere => vec![own],
+                model::GuardFrom::Outside => vec![own, BTreeSet::new()],
             }
         }
         Guard::Auth(identified) => vec![BTreeSet::from([identified.auth.clone()])],
@@ -228,8 +232,8 @@ fn note_secrets(guard: &Guard, schemes: &mut Map<String, Value>) {
     match guard {
         Guard::Secret(secret) => {
             let (place, name) = match &secret.place {
-                Place::Query(name) => ("query", name),
-                Place::Header(name) => ("header", name),
+                SecretPlace::Query(name) => ("query", name),
+                SecretPlace::Header(name) => ("header", name),
             };
             let scheme = json!({ "type": "apiKey", "in": place, "name": name });
             schemes.insert(secret_name(&secret.place), scheme);

@@ -34,12 +34,12 @@ const LEASE_PAUSE: Duration = Duration::from_secs(5);
 /// The jobs of a server. Clones share them.
 #[derive(Default, Clone)]
 pub struct Schedule {
-    jobs: Vec<Arc<Job>>,
+    jobs: Vec<Arc<ScheduledStatement>>,
     /// Whether no further run may begin; every active job has a receiver.
     stopping: watch::Sender<bool>,
 }
 
-struct Job {
+struct ScheduledStatement {
     name: String,
     every: Duration,
     jitter: Duration,
@@ -136,14 +136,14 @@ async fn prepare(
     dialect: model::Dialect,
     cache: &Cache<Problem>,
     following: Option<&Following>,
-) -> Result<Job, String> {
+) -> Result<ScheduledStatement, String> {
     let sql = job.statements.in_dialect(dialect);
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
     let statement = known.statement(store, sql).await?;
     if let Some(name) = statement.params.first() {
         return Err(format!("`${name}`: a job has no parameters, since no request asks for it"));
     }
-    Ok(Job {
+    Ok(ScheduledStatement {
         name: job.name.clone(),
         every: Duration::from_millis(job.every_ms),
         jitter: Duration::from_millis(job.jitter_ms),
@@ -157,8 +157,8 @@ async fn prepare(
     })
 }
 
-impl Job {
-    async fn run(self: Arc<Job>, lease: Lease, mut stopping: watch::Receiver<bool>) {
+impl ScheduledStatement {
+    async fn run(self: Arc<ScheduledStatement>, lease: Lease, mut stopping: watch::Receiver<bool>) {
         let mut wait = Duration::ZERO;
         while !is_stopped_within(wait + self.delay(), &mut stopping).await {
             let began = Instant::now();

@@ -28,7 +28,7 @@ use embedded::Embedded;
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Drain, DrainState, Follow, NewDatabase, Opening, Progress, Settings, Status, Stop,
+    DailyWindow, Differences, Drain, DrainState, Follow, NewDatabase, Progress, Settings, Status, Stop,
     StoppedTable,
 };
 use forebay_http::Gate;
@@ -450,7 +450,7 @@ fn drain_json(state: &DrainState) -> Value {
 }
 
 /// The window that is open, or the next one.
-fn window_json(opening: Opening) -> Value {
+fn window_json(opening: DailyWindow) -> Value {
     let is_open = opening.has_begun(Timestamp::now());
     json!({ "open": is_open, "begins": opening.begins.to_string(), "ends": opening.ends.to_string() })
 }

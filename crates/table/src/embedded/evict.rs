@@ -34,7 +34,7 @@ struct Visit {
 
 /// The result of visits.
 #[derive(Default)]
-struct Found {
+struct VisitResult {
     freed_bytes: usize,
     /// Rows that were spared because they had been read.
     spared: u32,
@@ -92,8 +92,8 @@ impl Core {
     }
 
     /// Visits each shard once, until enough bytes are free.
-    fn round(&self, evictor: &mut Evictor, tables: &[Arc<Rows>], want_bytes: usize) -> Found {
-        let mut total = Found::default();
+    fn round(&self, evictor: &mut Evictor, tables: &[Arc<Rows>], want_bytes: usize) -> VisitResult {
+        let mut total = VisitResult::default();
         for _ in 0..tables.len() * SHARDS {
             let turn = evictor.turn % (tables.len() * SHARDS);
             evictor.turn = turn + 1;
@@ -153,8 +153,8 @@ impl Core {
 
 impl Visit {
     /// Advances the shard's hand, and evicts rows that it passes.
-    fn run(&self, rows: &Rows, shard: &mut Shard) -> Found {
-        let mut found = Found::default();
+    fn run(&self, rows: &Rows, shard: &mut Shard) -> VisitResult {
+        let mut found = VisitResult::default();
         let mut run = 0;
         let length = shard.slots.len();
         while found.seen < self.slots_max.min(length) && found.freed_bytes < self.want_bytes {

@@ -38,7 +38,7 @@ pub struct Replayed {
 }
 
 /// How the records of a table id are applied.
-enum Target {
+enum RecordTarget {
     /// To a table with the same columns.
     Apply(Arc<Table>, TableProgress),
     /// The table still exists, with other columns.
@@ -126,19 +126,19 @@ impl Tables {
     }
 
     /// The targets, indexed by table id.
-    fn targets(&self, drained: impl Fn(&str) -> Position) -> Vec<Option<Target>> {
+    fn targets(&self, drained: impl Fn(&str) -> Position) -> Vec<Option<RecordTarget>> {
         let mut targets = Vec::new();
         for (id, schema) in self.inner.catalogue.tables() {
             let drained = drained(&schema.name);
             let target = match self.get(&schema.name) {
                 Some(table) if table.id() == id => {
                     table.begin_following(drained);
-                    Target::Apply(table.clone(), self.known(&table, drained))
+                    RecordTarget::Apply(table.clone(), self.known(&table, drained))
                 }
                 Some(table) => {
-                    Target::Old(OldColumns::new(table.clone(), schema), self.known(&table, drained))
+                    RecordTarget::Old(OldColumns::new(table.clone(), schema), self.known(&table, drained))
                 }
-                None => Target::Skip,
+                None => RecordTarget::Skip,
             };
             targets.resize_with(usize::from(id.0), || None);
             targets.push(Some(target));
@@ -221,7 +221,7 @@ fn read_batches(
 struct ReplayWorker<'a> {
     number: usize,
     of: usize,
-    targets: &'a [Option<Target>],
+    targets: &'a [Option<RecordTarget>],
     records: u64,
     skipped: u64,
     /// By key, the intents that the database has decided and for which no outcome record was read yet: the
@@ -259,19 +259,19 @@ impl ReplayWorker<'_> {
         let TableId(id) = record.table();
         let targets = self.targets;
         let (table, known) = match targets.get(usize::from(id)) {
-            Some(Some(Target::Apply(_, known)))
+            Some(Some(RecordTarget::Apply(_, known)))
                 if position <= known.applied
                     && !is_intent(bytes)
                     && !matches!(record, LogRecord::Committed { .. }) =>
             {
                 return Ok(());
             }
-            Some(Some(Target::Old(_, known))) if position <= known.applied => return Ok(()),
-            Some(Some(Target::Apply(table, known))) => (table, known),
-            Some(Some(Target::Old(old, _))) => {
+            Some(Some(RecordTarget::Old(_, known))) if position <= known.applied => return Ok(()),
+            Some(Some(RecordTarget::Apply(table, known))) => (table, known),
+            Some(Some(RecordTarget::Old(old, _))) => {
                 return self.apply_old(old, &record, is_intent(bytes), position);
             }
-            Some(Some(Target::Skip)) => {
+            Some(Some(RecordTarget::Skip)) => {
                 self.records += u64::from(self.number == 0);
                 self.skipped += u64::from(self.number == 0);
                 return Ok(());

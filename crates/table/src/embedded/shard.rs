@@ -18,7 +18,7 @@ use hashbrown::{HashMap, HashTable};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Finds the slot of a key. Small, and contains the hash, so that growing the index touches no row.
-struct Entry {
+struct IndexEntry {
     hash: u32,
     slot: u32,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Tombstone {
 #[derive(Default)]
 pub(crate) struct Shard {
     pub slots: Slab,
-    index: HashTable<Entry>,
+    index: HashTable<IndexEntry>,
     tombstones: HashMap<Key, Tombstone, std::hash::RandomState>,
     /// Tombstones in the order in which they can be forgotten. An entry whose position differs from the map's
     /// was replaced.
@@ -92,7 +92,8 @@ impl Shard {
     /// The slot of a key.
     pub fn find(&self, schema: &Schema, hash: KeyHash, key: KeyRef<'_>) -> Option<u32> {
         let low = hash.low();
-        let is_it = |entry: &Entry| entry.hash == low && key_of(self.slots.get(entry.slot), schema) == key;
+        let is_it =
+            |entry: &IndexEntry| entry.hash == low && key_of(self.slots.get(entry.slot), schema) == key;
         self.index.find(KeyHash::spread_low(low), is_it).map(|entry| entry.slot)
     }
 
@@ -105,7 +106,7 @@ impl Shard {
         }
         let before = self.index.allocation_size() + self.slots.allocated_bytes();
         let slot = self.slots.push(slot);
-        let entry = Entry { hash: hash.low(), slot };
+        let entry = IndexEntry { hash: hash.low(), slot };
         self.index.insert_unique(hash.spread(), entry, |entry| KeyHash::spread_low(entry.hash));
         budget.resize(before, self.index.allocation_size() + self.slots.allocated_bytes());
     }

@@ -1,6 +1,6 @@
 //! All hot tables of a data folder: opening them, finding them, and what concerns them together.
 
-use super::checkpoint::{Head, Source as Checkpoint};
+use super::checkpoint::{CheckpointFile as Checkpoint, CheckpointHead};
 use super::core::Core;
 use super::follow::Following;
 use super::table::Table;
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     /// Rows that a start dropped, and that are to be read again.
     pub again: Mutex<Vec<RereadRow>>,
     /// The head of the checkpoint that was loaded.
-    pub checkpoint: OnceLock<Head>,
+    pub checkpoint: OnceLock<CheckpointHead>,
 }
 
 impl Tables {

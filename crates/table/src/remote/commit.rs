@@ -1,6 +1,6 @@
 //! A change that is ready to be written, and the script that writes it.
 
-use super::encode::{Entry, HEAD_BYTES, QUEUED_WHOLE, Tracked};
+use super::encode::{HEAD_BYTES, QUEUED_WHOLE, StoredRow, Tracked};
 use super::error::too_busy;
 use super::names::{self, OWN_GENERATION};
 use super::table::{KeyPlace, RemoteTable};
@@ -42,7 +42,7 @@ pub(crate) struct Change<'a> {
 pub(crate) enum Written {
     Done,
     /// The row is not as expected; this is its present entry.
-    Changed(Option<Entry>),
+    Changed(Option<StoredRow>),
 }
 
 /// The answer of the write script.

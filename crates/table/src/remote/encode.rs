@@ -72,7 +72,7 @@ pub(crate) fn key_value(schema: &Schema, bytes: &[u8]) -> Result<Value, HotError
 
 /// The entry of a row in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct StoredRow {
     /// The number of its last change; 0 when it has not changed since it was loaded.
     pub version: u64,
     /// The head as stored, which a compare-and-set expects.
@@ -87,9 +87,9 @@ pub(crate) enum Body {
     Stub(Tracked),
 }
 
-impl Entry {
+impl StoredRow {
     /// Reads an entry of any writer; the result is a valid row or stub of the schema.
-    pub fn read(schema: &Schema, bytes: &[u8]) -> Result<Entry, HotError> {
+    pub fn read(schema: &Schema, bytes: &[u8]) -> Result<StoredRow, HotError> {
         let wrong = |what: &str| {
             HotError::foreign(format!("table {} has an entry in memory that {what}", schema.name))
         };
@@ -108,7 +108,7 @@ impl Entry {
             }
             _ => return Err(wrong("is of no known kind")),
         };
-        Ok(Entry { version, head: *head, body })
+        Ok(StoredRow { version, head: *head, body })
     }
 
     /// The fingerprints of its unique and counted values.
@@ -205,8 +205,8 @@ mod tests {
         #[test]
         fn arbitrary_entries_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), kind in 0u8..3) {
             let schema = schema(KeyKind::Bigint, Type::Bigint);
-            let _ = Entry::read(&schema, &bytes);
-            let _ = Entry::read(&schema, &[&[kind], &bytes[..]].concat());
+            let _ = StoredRow::read(&schema, &bytes);
+            let _ = StoredRow::read(&schema, &[&[kind], &bytes[..]].concat());
             let _ = key_value(&schema, &bytes);
         }
 
@@ -215,11 +215,11 @@ mod tests {
             let schema = schema(KeyKind::Bigint, Type::Bigint);
             let row = Row::from_values(&schema, &[Value::Bigint(id), Value::Text(code.clone().into()), Value::Text(code.into())]);
             let bytes = [&(version << 8).to_le_bytes()[..], &row.0].concat();
-            let entry = Entry::read(&schema, &bytes).unwrap();
+            let entry = StoredRow::read(&schema, &bytes).unwrap();
             prop_assert_eq!(entry.version, version);
             let hasher = Hasher::shared(7);
             let tracked = entry.tracked(&hasher, &schema);
-            let left = Entry::read(&schema, &stub(entry.head, &tracked)).unwrap();
+            let left = StoredRow::read(&schema, &stub(entry.head, &tracked)).unwrap();
             prop_assert_eq!(left.version, version);
             prop_assert_eq!(left.body, Body::Stub(tracked));
         }

@@ -8,7 +8,7 @@
 //! drained.
 
 use super::encode::{Body, Tracked, stub};
-use super::queue::{Eviction, Lease, Queue};
+use super::queue::{Eviction, Lease, TierQueues};
 use super::table::RemoteTable;
 use super::tier::{Call, Tier};
 use super::{scripts, wire};
@@ -21,7 +21,7 @@ use forebay_redis::{Facts, Link, Need, Role, require};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// The result of [`Queue::maintain`].
+/// The result of [`TierQueues::maintain`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Maintained {
     /// Bytes that all primaries use.
@@ -84,7 +84,7 @@ fn trouble(facts: &Facts) -> Option<String> {
     })
 }
 
-impl Queue {
+impl TierQueues {
     /// Bytes that all primaries use, and may use before drained rows are evicted; 0: there is no limit.
     ///
     /// # Errors

@@ -10,7 +10,7 @@
 //! number of reads at the same time is limited, and so is the number that wait.
 
 use super::commit::Relied;
-use super::encode::{Body, Entry, Tracked};
+use super::encode::{Body, StoredRow, Tracked};
 use super::error::too_busy;
 use super::load::newest;
 use super::table::{KeyPlace, LookedUp, RemoteTable};
@@ -80,7 +80,7 @@ impl RemoteTable {
         for _ in 0..FETCH_TRIES {
             let LookedUp { entry, drained, deleted } = self.look_up(link, &place).await?;
             match &entry {
-                Some(Entry { body: Body::Row(row), .. }) => return Ok(Some(row.clone())),
+                Some(StoredRow { body: Body::Row(row), .. }) => return Ok(Some(row.clone())),
                 None if !self.is_shared || deleted > drained => return Ok(None),
                 _ => {}
             }
@@ -120,7 +120,7 @@ impl RemoteTable {
             if deleted > drained || entry.as_ref().is_some_and(|entry| entry.version > drained) {
                 return Ok(false);
             }
-            if let Some(entry @ Entry { body: Body::Row(_), .. }) = &entry {
+            if let Some(entry @ StoredRow { body: Body::Row(_), .. }) = &entry {
                 self.evict_row(link, &place, entry).await?;
                 continue;
             }
@@ -138,7 +138,7 @@ impl RemoteTable {
     }
 
     /// Replaces a row whose last change is drained by its stub.
-    async fn evict_row(&self, link: &Link, place: &KeyPlace, entry: &Entry) -> Result<(), HotError> {
+    async fn evict_row(&self, link: &Link, place: &KeyPlace, entry: &StoredRow) -> Result<(), HotError> {
         let stub = super::encode::stub(entry.head, &entry.tracked(&self.tier.hasher, &self.schema));
         let call = || Call {
             script: &scripts::EVICT,
@@ -152,7 +152,7 @@ impl RemoteTable {
         &self,
         link: &Link,
         place: &KeyPlace,
-        stub: Option<&Entry>,
+        stub: Option<&StoredRow>,
         row: Option<&Row>,
         since: u64,
         how: Install,

@@ -11,7 +11,7 @@ use super::commit::Relied;
 use super::encode::{LOADED_HEAD, Tracked, key_value, stub_bytes, tracked_columns};
 use super::names::present_field;
 use super::repair::token;
-use super::stage::{Loading, Stage};
+use super::stage::{LoadStage, Loading};
 use super::table::RemoteTable;
 use super::tier::Call;
 use super::unique::{UNHELD, UniqueValue};
@@ -45,7 +45,7 @@ pub struct RemoteLoad {
     /// The state of each shard when the load began.
     began: Vec<ShardAtLoad>,
     /// The staging keys that hold the rows until all are written; `None`: rows are loaded directly.
-    stage: Option<Stage>,
+    stage: Option<LoadStage>,
     leaving: watch::Receiver<bool>,
 }
 
@@ -103,12 +103,12 @@ impl RemoteTable {
         link: &Link,
         token: &[u8],
         began: &[ShardAtLoad],
-    ) -> Result<Option<Stage>, HotError> {
+    ) -> Result<Option<LoadStage>, HotError> {
         let is_empty = began.iter().all(|shard| !shard.is_loaded);
         if !is_empty || began.len() > REMOTE_STAGE_SHARDS_MAX || self.has_reservations(link).await? {
             return Ok(None);
         }
-        Ok(Some(Stage::new(token, began.iter().map(|shard| shard.epoch.clone()).collect())))
+        Ok(Some(LoadStage::new(token, began.iter().map(|shard| shard.epoch.clone()).collect())))
     }
 
     async fn has_reservations(&self, link: &Link) -> Result<bool, HotError> {

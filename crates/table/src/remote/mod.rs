@@ -1,7 +1,7 @@
 //! Hot tables on Redis or Valkey: rows in memory that several Forebay servers share; one script writes a
 //! change together with its queue entry.
 //!
-//! **What lives here.** [`RemoteTables`] are the tables of one tier, [`RemoteTable`] one of them, [`Queue`]
+//! **What lives here.** [`RemoteTables`] are the tables of one tier, [`RemoteTable`] one of them, [`TierQueues`]
 //! the queues that the drain reads. A tier is divided into shards by the hash of the key. All keys of a shard
 //! have one hash tag and so one slot (`names`); the scripts are the only ones that write there (`scripts/`).
 //! The path of a write: `write` (`unique`) → script → queue → `queue`. `table` and `list` read; `load` and
@@ -62,7 +62,7 @@ pub use evict::Maintained;
 pub use load::{RemoteEntry, RemoteLoad};
 pub use names::name_of;
 pub use positions::{Drained, Positions};
-pub use queue::{Lease, Leased, Queue, QueueStatus};
+pub use queue::{Lease, Leased, QueueStatus, TierQueues};
 pub use repair::opening_number;
 pub use table::RemoteTable;
 pub use tables::RemoteTables;

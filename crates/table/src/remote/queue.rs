@@ -4,8 +4,8 @@
 //! may expire while its holder still relies on it. Such a holder does no harm, because the database's
 //! position advances by compare-and-set with every batch, and a release without the lease does nothing.
 //!
-//! The calls of a drainer: [`Queue::lease`], the database's position for [`Queue::log_id`], then
-//! [`Queue::read`] behind that position, apply with compare-and-set, [`Queue::release`], and [`Queue::renew`]
+//! The calls of a drainer: [`TierQueues::lease`], the database's position for [`TierQueues::log_id`], then
+//! [`TierQueues::read`] behind that position, apply with compare-and-set, [`TierQueues::release`], and [`TierQueues::renew`]
 //! well before the lease expires. After an unknown outcome it reads the database's position and continues
 //! from there.
 
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// The queues of a tier. Clones share the same queues.
 #[derive(Clone)]
-pub struct Queue {
+pub struct TierQueues {
     pub(crate) tier: Arc<Tier>,
     pub(crate) tables: Arc<Vec<Arc<RemoteTable>>>,
     pub(crate) eviction: Arc<Mutex<Vec<Eviction>>>,
@@ -56,7 +56,7 @@ pub enum Leased {
     Held(Lease),
     /// Another drainer has it.
     Busy {
-        /// The owner's name, as given to [`Queue::lease`].
+        /// The owner's name, as given to [`TierQueues::lease`].
         owner: String,
         /// Milliseconds until the lease expires, if it is not renewed.
         left_ms: u64,
@@ -81,13 +81,13 @@ pub struct QueueStatus {
     pub gap: (u64, u64),
 }
 
-impl Queue {
-    pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> Queue {
-        // A server that is gone may have marked a shard full: the first call of [`Queue::maintain`] corrects
+impl TierQueues {
+    pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> TierQueues {
+        // A server that is gone may have marked a shard full: the first call of [`TierQueues::maintain`] corrects
         // that.
         let unknown = Eviction { is_full: true, ..Eviction::default() };
         let eviction = Arc::new(Mutex::new(vec![unknown; tier.shards.len()]));
-        Queue { tier, tables, eviction }
+        TierQueues { tier, tables, eviction }
     }
 
     /// The number of shards; they are numbered from 0.
@@ -244,7 +244,7 @@ impl Queue {
     /// state before its last repair.
     ///
     /// # Errors
-    /// As [`Queue::repair`].
+    /// As [`TierQueues::repair`].
     pub async fn request_repair(&self, link: &Link, shard: u16) -> Result<(), HotError> {
         let names = &self.tier.shards[usize::from(shard)];
         link.write(names.slot, &scripts::REQUEST_REPAIR, vec![names.meta.clone()], Vec::new()).await?;

@@ -16,7 +16,7 @@
 //! replica has the mark, or all reservations. A server that dies or fails in between leaves the mark, and the
 //! next one that needs a reservation starts the rebuild again.
 
-use super::encode::{Entry, Tracked, tracked_columns};
+use super::encode::{StoredRow, Tracked, tracked_columns};
 use super::names::{TableNames, generation_field, reserved_field};
 use super::repair::{ShardRepair, ShardState};
 use super::tier::Tier;
@@ -194,7 +194,7 @@ impl Tier {
             }
             let mut values: HashMap<(u16, usize), Vec<Vec<u8>>> = HashMap::new();
             for (key, value) in found {
-                let tracked = Entry::read(schema, &value)?.tracked(&self.hasher, schema);
+                let tracked = StoredRow::read(schema, &value)?.tracked(&self.hasher, schema);
                 for (place, index, fingerprint) in self.reserved_values(schema, &tracked) {
                     values.entry((place, index)).or_default().extend([fingerprint, key.clone()]);
                 }

@@ -36,7 +36,7 @@ pub(super) struct Loading<'a> {
 }
 
 /// The staging keys of a load, and how many rows and reservations they hold.
-pub(super) struct Stage {
+pub(super) struct LoadStage {
     /// The suffix of the names of its keys.
     suffix: Vec<u8>,
     /// By shard: the epoch in which the stage was begun. A server that has changed over may have lost a part
@@ -48,12 +48,12 @@ pub(super) struct Stage {
     reserved: Vec<AtomicU64>,
 }
 
-impl Stage {
-    pub fn new(token: &[u8], epochs: Vec<Vec<u8>>) -> Stage {
+impl LoadStage {
+    pub fn new(token: &[u8], epochs: Vec<Vec<u8>>) -> LoadStage {
         let digits: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
         let suffix = format!(":{digits}").into_bytes();
         let zeros = || epochs.iter().map(|_| AtomicU64::new(0)).collect();
-        Stage { suffix, rows: zeros(), reserved: zeros(), epochs }
+        LoadStage { suffix, rows: zeros(), reserved: zeros(), epochs }
     }
 
     fn beside(&self, place: &[u8]) -> Vec<u8> {
@@ -173,7 +173,7 @@ fn places(table: &RemoteTable, shard: u16) -> impl Iterator<Item = &Vec<u8>> {
 
 /// The commands of one part of a load.
 struct Commands<'s> {
-    stage: &'s Stage,
+    stage: &'s LoadStage,
     commands: Vec<(Slot, Command)>,
 }
 

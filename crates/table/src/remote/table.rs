@@ -3,7 +3,7 @@
 //! A read of a row is one HGET. When HGET finds no row, a script on the primary looks again and checks the
 //! shard's epoch and that the shard is loaded: a miss is as certain as a hit, even when reads go to replicas.
 
-use super::encode::{Body, Entry, key_bytes};
+use super::encode::{Body, StoredRow, key_bytes};
 use super::names::{self, TableNames};
 use super::tier::{Call, Tier};
 use super::{scripts, wire};
@@ -62,7 +62,7 @@ pub(crate) struct KeyPlace {
 
 /// The result of a look-up of a key by script.
 pub(crate) struct LookedUp {
-    pub entry: Option<Entry>,
+    pub entry: Option<StoredRow>,
     /// The shard's drained position at that moment.
     pub drained: u64,
     /// The position of the key's delete; 0 when there is no tombstone.
@@ -167,8 +167,8 @@ impl RemoteTable {
         error
     }
 
-    pub(crate) fn read_entry(&self, bytes: &[u8]) -> Result<Entry, HotError> {
-        Entry::read(&self.schema, bytes)
+    pub(crate) fn read_entry(&self, bytes: &[u8]) -> Result<StoredRow, HotError> {
+        StoredRow::read(&self.schema, bytes)
     }
 
     /// The row with this key; `None` when there is none.
@@ -182,13 +182,13 @@ impl RemoteTable {
         };
         let place = self.place(key);
         match self.peek(link, &place).await? {
-            Some(Entry { body: Body::Row(row), .. }) => Ok(Some(row)),
+            Some(StoredRow { body: Body::Row(row), .. }) => Ok(Some(row)),
             _ => self.find(link, key.to_owned(), &place).await,
         }
     }
 
     /// Reads a key's entry with one HGET.
-    pub(crate) async fn peek(&self, link: &Link, place: &KeyPlace) -> Result<Option<Entry>, HotError> {
+    pub(crate) async fn peek(&self, link: &Link, place: &KeyPlace) -> Result<Option<StoredRow>, HotError> {
         let mut command = Command::new();
         command.arg("HGET").arg(&self.names(place.shard).rows).arg(&place.key);
         let answer = self.tier.read(link, place.shard, command).await?;
@@ -217,7 +217,7 @@ impl RemoteTable {
     /// Looks for a row that one HGET did not find, and fetches it if necessary.
     async fn find(&self, link: &Link, key: Key, place: &KeyPlace) -> Result<Option<Row>, HotError> {
         match self.look_up(link, place).await? {
-            LookedUp { entry: Some(Entry { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
+            LookedUp { entry: Some(StoredRow { body: Body::Row(row), .. }), .. } => Ok(Some(row)),
             LookedUp { entry: None, .. } if !self.is_shared => Ok(None),
             _ => self.fetch(link, &key).await,
         }

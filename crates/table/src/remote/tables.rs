@@ -1,7 +1,7 @@
 //! All hot tables of a tier: opening and finding them.
 
 use super::positions::Positions;
-use super::queue::Queue;
+use super::queue::TierQueues;
 use super::table::RemoteTable;
 use super::tier::{RemoteOptions, Repairing, Tier};
 use crate::catalogue::Catalogue;
@@ -18,7 +18,7 @@ use std::time::Instant;
 pub struct RemoteTables {
     tier: Arc<Tier>,
     tables: Arc<Vec<Arc<RemoteTable>>>,
-    queue: Queue,
+    queue: TierQueues,
     lacking: Arc<Vec<String>>,
 }
 
@@ -56,7 +56,7 @@ impl RemoteTables {
         let tables = ids.into_iter().zip(specs);
         let tables: Vec<_> = tables.map(|(id, spec)| RemoteTable::new(tier.clone(), id, spec)).collect();
         let tables = Arc::new(tables);
-        let queue = Queue::new(tier.clone(), tables.clone());
+        let queue = TierQueues::new(tier.clone(), tables.clone());
         queue.refresh_catalogue(link).await?;
         let began = Instant::now();
         while !tier.repair().await? && began.elapsed() < REMOTE_REPAIR_WAIT {
@@ -124,7 +124,7 @@ impl RemoteTables {
     }
 
     /// The streams of all shards, which the drain reads.
-    pub fn queue(&self) -> Queue {
+    pub fn queue(&self) -> TierQueues {
         self.queue.clone()
     }
 

@@ -45,7 +45,7 @@
 //! step 1, so that no attempt that began before the failover writes after it.
 
 use super::commit::{Answered, Attempt, Change, Expect, Relied, Written};
-use super::encode::Entry;
+use super::encode::StoredRow;
 use super::error::too_busy;
 use super::table::{KeyPlace, LookedUp, RemoteTable};
 use super::tier::Call;
@@ -82,7 +82,7 @@ enum Swapped {
 /// The row that a reservation names.
 enum Holder {
     /// It has the value.
-    Has(Entry),
+    Has(StoredRow),
     /// It does not have the value: its place, and the head that was seen (empty: no row).
     Lacks { place: KeyPlace, head: Vec<u8> },
 }
@@ -91,7 +91,7 @@ enum Holder {
 enum Reserved {
     All,
     /// The change's own row has one of them already: another server has just written it.
-    Changed(Entry),
+    Changed(StoredRow),
 }
 
 fn is_conflict(error: &HotError) -> bool {
@@ -267,7 +267,7 @@ impl RemoteTable {
         link: &Link,
         unique: UniqueValue,
         reservation: &[u8],
-    ) -> Result<Result<Relied, Entry>, HotError> {
+    ) -> Result<Result<Relied, StoredRow>, HotError> {
         let mut expected = Vec::new();
         for _ in 0..REMOTE_TRIES {
             let holder = match self.swap(link, unique, &expected, reservation).await? {

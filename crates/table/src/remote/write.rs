@@ -6,7 +6,7 @@
 //! without bounds is one script, whatever others do.
 
 use super::commit::{Change, Expect, Written};
-use super::encode::{Body, Entry, Tracked};
+use super::encode::{Body, StoredRow, Tracked};
 use super::error::too_busy;
 use super::table::{KeyPlace, RemoteTable};
 use super::tier::Call;
@@ -255,8 +255,8 @@ impl RemoteTable {
         link: &Link,
         key: KeyRef<'_>,
         place: &KeyPlace,
-        found: Option<Entry>,
-    ) -> Result<(Entry, Row), HotError> {
+        found: Option<StoredRow>,
+    ) -> Result<(StoredRow, Row), HotError> {
         let mut found = found;
         for _ in 0..REMOTE_TRIES {
             if let Some(entry) = found.take()
@@ -274,7 +274,7 @@ impl RemoteTable {
         Err(too_busy())
     }
 
-    fn tracked(&self, entry: Option<&Entry>) -> Tracked {
+    fn tracked(&self, entry: Option<&StoredRow>) -> Tracked {
         entry.map_or_else(Tracked::default, |entry| entry.tracked(&self.tier.hasher, &self.schema))
     }
 
@@ -287,7 +287,7 @@ impl RemoteTable {
     }
 }
 
-fn row_of(entry: Entry) -> Result<Row, HotError> {
+fn row_of(entry: StoredRow) -> Result<Row, HotError> {
     match entry.body {
         Body::Row(row) => Ok(row),
         Body::Stub(_) => Err(HotError::foreign("an increment gave a row that was evicted")),

@@ -163,7 +163,7 @@ async fn begin(
     Ok((cursor, goes_on))
 }
 
-async fn look(session: &mut Session, home: &str, link: &Link) -> Result<page::Head, Error> {
+async fn look(session: &mut Session, home: &str, link: &Link) -> Result<page::TriggerSnapshot, Error> {
     session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let head = page::head(session, home, link).await;
     session.end(head).await

@@ -53,7 +53,7 @@ pub(crate) struct Follower {
     postgres: Arc<Postgres>,
     log: u128,
     follows: Vec<Follow>,
-    way: Way,
+    source: ChangeSource,
     /// How changes are reported, in words.
     reporting_by: String,
     /// Whether the follower has started again, and its caller was not told yet that all tables are to be read
@@ -62,7 +62,7 @@ pub(crate) struct Follower {
 }
 
 #[derive(Debug)]
-enum Way {
+enum ChangeSource {
     Slot(slot::Follower),
     Triggers(by_triggers::Follower),
 }
@@ -107,9 +107,9 @@ impl Postgres {
         follows: Vec<Follow>,
         place: Option<&str>,
     ) -> Result<(Follower, Vec<bool>), Error> {
-        let (way, reporting_by, goes_on) = self.begin_following(log, &follows, place).await?;
+        let (source, reporting_by, goes_on) = self.begin_following(log, &follows, place).await?;
         let postgres = self.clone();
-        Ok((Follower { postgres, log, follows, way, reporting_by, is_reloading: false }, goes_on))
+        Ok((Follower { postgres, log, follows, source, reporting_by, is_reloading: false }, goes_on))
     }
 
     async fn begin_following(
@@ -117,11 +117,11 @@ impl Postgres {
         log: u128,
         follows: &[Follow],
         place: Option<&str>,
-    ) -> Result<(Way, String, Vec<bool>), Error> {
+    ) -> Result<(ChangeSource, String, Vec<bool>), Error> {
         let why_not = match slot::Follower::begin(self, log, follows.to_vec(), place).await? {
             slot::Begun::Follows(follower, goes_on) => {
                 let reporting_by = follower.reporting_by();
-                return Ok((Way::Slot(*follower), reporting_by, goes_on));
+                return Ok((ChangeSource::Slot(*follower), reporting_by, goes_on));
             }
             slot::Begun::Cannot(why) => why,
         };
@@ -135,7 +135,7 @@ impl Postgres {
         // No follower reads the slot any more, and the server would retain WAL for it.
         removed.await.map_err(|error| error.context("removing the replication slot that was used before"))?;
         let (follower, goes_on) = by_triggers::Follower::begin(self, log, follows.to_vec(), place).await?;
-        Ok((Way::Triggers(follower), by_triggers(&why_not), goes_on))
+        Ok((ChangeSource::Triggers(follower), by_triggers(&why_not), goes_on))
     }
 }
 
@@ -151,9 +151,9 @@ impl Follower {
 
     pub(crate) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
         for _ in 0..FOLLOW_LOCK_TRIES {
-            let found = match &mut self.way {
-                Way::Slot(follower) => follower.poll(wanted).await?,
-                Way::Triggers(follower) => Some(follower.poll(wanted).await?),
+            let found = match &mut self.source {
+                ChangeSource::Slot(follower) => follower.poll(wanted).await?,
+                ChangeSource::Triggers(follower) => Some(follower.poll(wanted).await?),
             };
             if let Some(mut found) = found {
                 if std::mem::take(&mut self.is_reloading) {
@@ -163,7 +163,7 @@ impl Follower {
             }
             // Whichever way is available now.
             let begun = self.postgres.begin_following(self.log, &self.follows, None).await?;
-            (self.way, self.reporting_by, _) = begun;
+            (self.source, self.reporting_by, _) = begun;
             self.is_reloading = true;
         }
         Err(Error::new(Kind::Busy, "the followed tables, or their slot, are being changed again and again"))
@@ -174,16 +174,16 @@ impl Follower {
     }
 
     pub(crate) fn place(&self) -> String {
-        match &self.way {
-            Way::Slot(follower) => follower.place(),
-            Way::Triggers(follower) => follower.place(),
+        match &self.source {
+            ChangeSource::Slot(follower) => follower.place(),
+            ChangeSource::Triggers(follower) => follower.place(),
         }
     }
 
     pub(crate) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
-        match &mut self.way {
-            Way::Slot(follower) => follower.hold(place),
-            Way::Triggers(follower) => follower.hold(place),
+        match &mut self.source {
+            ChangeSource::Slot(follower) => follower.hold(place),
+            ChangeSource::Triggers(follower) => follower.hold(place),
         }
     }
 }

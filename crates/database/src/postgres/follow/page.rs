@@ -26,7 +26,7 @@ pub(super) enum Read {
 }
 
 /// The values that are read first in each snapshot.
-pub(super) struct Head {
+pub(super) struct TriggerSnapshot {
     pub(super) snapshot: Snapshot,
     pub(super) server: String,
     pub(super) shapes: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Head {
 }
 
 /// Reads the head, in the open transaction.
-pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Result<Head, Error> {
+pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Result<TriggerSnapshot, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
          EXISTS (SELECT FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes'), \
@@ -53,7 +53,7 @@ pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Resu
     let [snapshot, position, note, is_known, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
-    Ok(Head {
+    Ok(TriggerSnapshot {
         snapshot: Snapshot::parse(text(snapshot))?,
         position: (!position.is_null()).then(|| integer(position).unsigned_abs()),
         note: text(note).into(),
@@ -102,7 +102,7 @@ async fn within(
     link: &Link,
     cursor: &Cursor,
     wanted: &[(usize, Value)],
-    head: Head,
+    head: TriggerSnapshot,
 ) -> Result<Read, Error> {
     if !head.is_known || head.server != cursor.server || head.snapshot.xmax < cursor.seen.xmax {
         return Ok(Read::Lost);

@@ -7,7 +7,7 @@
 //! again stores more than any earlier place shows.
 
 use super::cursor::{Cursor, Link};
-use super::page::Head;
+use super::page::TriggerSnapshot;
 use super::snapshot::Snapshot;
 use crate::{Error, Follow, Kind};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ impl TriggerPlace {
 
     /// Whether the server is the same and not at an earlier state, and the tables are the same with all their
     /// triggers. All or none: re-created triggers do not show that they were missing.
-    pub(super) fn fits(&self, link: &Link, head: &Head) -> bool {
+    pub(super) fn fits(&self, link: &Link, head: &TriggerSnapshot) -> bool {
         let is_reached = |seen: Snapshot| seen.xmax <= head.snapshot.xmax;
         let is_same = |(follow, shape): (&Follow, &String)| match self.tables.get(&follow.schema.name) {
             Some(before) => before == shape && shape.split(' ').nth(1) == Some("4"),

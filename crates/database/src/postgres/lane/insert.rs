@@ -5,7 +5,7 @@ use crate::limits::*;
 use crate::postgres::deadline::within;
 use crate::postgres::errors;
 use crate::postgres::session::{Failure, Prepared};
-use crate::postgres::statement_queue::Waiting;
+use crate::postgres::statement_queue::WaitingCall;
 use crate::postgres::url::Pooler;
 use crate::{Error, Kind, Rows};
 use futures_util::StreamExt;
@@ -25,7 +25,7 @@ enum Broken {
 
 impl Lane {
     /// Runs plain inserts in one transaction; inserts that fail are taken out, and the rest is retried.
-    pub(super) async fn insert(&mut self, calls: Vec<Waiting>) {
+    pub(super) async fn insert(&mut self, calls: Vec<WaitingCall>) {
         let (mut calls, mut prepared) = self.prepare(calls).await;
         let mut attempts = 0;
         let mut apart = Vec::new();
@@ -58,7 +58,7 @@ impl Lane {
     /// Sends BEGIN, the inserts and COMMIT in one flight. Returns the results once it is committed.
     async fn fly_inserts(
         &mut self,
-        calls: &[Waiting],
+        calls: &[WaitingCall],
         prepared: &[Arc<Prepared>],
     ) -> Result<Vec<Result<Rows, Error>>, Broken> {
         let Some(session) = &self.session else {

@@ -42,7 +42,7 @@ pub(crate) struct Follower {
     sqlite: Arc<Sqlite>,
     log: u128,
     follows: Arc<[Follow]>,
-    connection: Arc<Mutex<Option<Opened>>>,
+    connection: Arc<Mutex<Option<OpenFile>>>,
     cursor: Cursor,
     noting: Option<JoinHandle<Result<(), Error>>>,
     noted_at: Instant,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Follower {
 }
 
 /// An open connection, and the identity of its file.
-struct Opened {
+struct OpenFile {
     connection: Connection,
     deadline: Deadline,
     identity: Identity,
@@ -181,7 +181,7 @@ impl Follower {
                     let (connection, deadline) = connect(&path, Role::Reader)?;
                     // `data_version` is only comparable within one connection.
                     cursor.data_version = None;
-                    Opened { connection, deadline, identity: Identity::of(&path)? }
+                    OpenFile { connection, deadline, identity: Identity::of(&path)? }
                 }
             };
             opened.identity.check()?;

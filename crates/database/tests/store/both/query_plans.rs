@@ -1,7 +1,7 @@
 //! The parts of a statement's plan whose cost grows with its table, and the index that would remove it.
 
 use super::{Scratch, on_both};
-use forebay_database::{Planning, Work};
+use forebay_database::{Planning, TableWork};
 use std::time::Instant;
 
 on_both!(plans_that_grow, the_index_mends_it, work_takes_what_is_estimated);
@@ -11,7 +11,7 @@ const TABLES: &str = "CREATE TABLE account (id bigint PRIMARY KEY, name text NOT
      CREATE INDEX purchase_state ON purchase (state);";
 
 /// Table, work and columns of the missing index.
-type Expected = (&'static str, Work, Option<&'static str>);
+type Expected = (&'static str, TableWork, Option<&'static str>);
 
 const PLANS: &[(&str, &[Expected])] = &[
     ("SELECT * FROM account WHERE id = $id", &[]),
@@ -31,21 +31,24 @@ const PLANS: &[(&str, &[Expected])] = &[
          (SELECT id FROM account WHERE id NOT IN (1, 2) ORDER BY id LIMIT 1))",
         &[],
     ),
-    ("SELECT count(*) AS count FROM account", &[("account", Work::Scan, None)]),
-    ("SELECT * FROM account WHERE name = $name", &[("account", Work::Scan, Some("name"))]),
+    ("SELECT count(*) AS count FROM account", &[("account", TableWork::Scan, None)]),
+    ("SELECT * FROM account WHERE name = $name", &[("account", TableWork::Scan, Some("name"))]),
     (
         "SELECT a.id FROM account AS a WHERE a.email = $e AND a.name = $n",
-        &[("account", Work::Scan, Some("name, email"))],
+        &[("account", TableWork::Scan, Some("name, email"))],
     ),
-    ("DELETE FROM account WHERE created_at < $before", &[("account", Work::Scan, Some("created_at"))]),
-    ("UPDATE account SET email = $email WHERE name = $name", &[("account", Work::Scan, Some("name"))]),
-    ("SELECT * FROM account ORDER BY created_at LIMIT 10", &[("account", Work::Sort, Some("created_at"))]),
+    ("DELETE FROM account WHERE created_at < $before", &[("account", TableWork::Scan, Some("created_at"))]),
+    ("UPDATE account SET email = $email WHERE name = $name", &[("account", TableWork::Scan, Some("name"))]),
+    (
+        "SELECT * FROM account ORDER BY created_at LIMIT 10",
+        &[("account", TableWork::Sort, Some("created_at"))],
+    ),
     (
         "SELECT * FROM purchase WHERE account_id = $a ORDER BY placed_at",
-        &[("purchase", Work::Sort, Some("account_id, placed_at"))],
+        &[("purchase", TableWork::Sort, Some("account_id, placed_at"))],
     ),
-    ("SELECT * FROM account ORDER BY random() LIMIT 1", &[("account", Work::Shuffle, None)]),
-    ("SELECT * FROM account WHERE name LIKE $part", &[("account", Work::Scan, None)]),
+    ("SELECT * FROM account ORDER BY random() LIMIT 1", &[("account", TableWork::Shuffle, None)]),
+    ("SELECT * FROM account WHERE name LIKE $part", &[("account", TableWork::Scan, None)]),
 ];
 
 /// The columns of an index, in any order of the equalities.
@@ -94,7 +97,7 @@ async fn the_index_mends_it(scratch: &Scratch) {
     assert_eq!(mended, 3, "the others are served by the same indexes");
 }
 
-/// Prints the measurements behind [`Work::estimated_ms`]; only asserts that the statements do the expected
+/// Prints the measurements behind [`TableWork::estimated_ms`]; only asserts that the statements do the expected
 /// work.
 async fn work_takes_what_is_estimated(scratch: &Scratch) {
     const ROWS: u64 = 100_000;
@@ -105,9 +108,9 @@ async fn work_takes_what_is_estimated(scratch: &Scratch) {
     );
     scratch.execute(&rows).await;
     for (sql, work) in [
-        ("SELECT * FROM many WHERE name = 'nobody'", Work::Scan),
-        ("SELECT * FROM many ORDER BY place LIMIT 1 OFFSET 99999", Work::Sort),
-        ("SELECT * FROM many ORDER BY random() LIMIT 1", Work::Shuffle),
+        ("SELECT * FROM many WHERE name = 'nobody'", TableWork::Scan),
+        ("SELECT * FROM many ORDER BY place LIMIT 1 OFFSET 99999", TableWork::Sort),
+        ("SELECT * FROM many ORDER BY random() LIMIT 1", TableWork::Shuffle),
     ] {
         let found = scratch.store().growing(sql, Planning::AsItIs).await.unwrap();
         assert_eq!(found.iter().map(|growing| growing.work).collect::<Vec<_>>(), [work], "{sql}");

@@ -45,7 +45,7 @@ const ENTRY_BYTES: usize = 12;
 const HEAD_TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// The part of a checkpoint before the rows.
-pub(crate) struct Head {
+pub(crate) struct CheckpointHead {
     pub log: LogId,
     /// The opening of the log during which it was written.
     pub opening: u128,
@@ -113,7 +113,7 @@ pub(crate) struct Block {
     pub kind: Kind,
 }
 
-impl Head {
+impl CheckpointHead {
     /// What the checkpoint stores of a table besides its rows; `None` when the table is not in it.
     pub fn saved(&self, table: &Table) -> Option<&SavedTable> {
         self.tables.iter().find(|saved| saved.name == table.schema().name)
@@ -138,11 +138,11 @@ impl Head {
         Ok(bytes)
     }
 
-    fn decode(text: &[u8]) -> Option<Head> {
+    fn decode(text: &[u8]) -> Option<CheckpointHead> {
         let stored: StoredHead = serde_json::from_slice(text).ok()?;
         let number = |text: &str| u128::from_str_radix(text, 16).ok();
         (stored.version == VERSION).then_some(())?;
-        Some(Head {
+        Some(CheckpointHead {
             log: LogId(number(&stored.log)?),
             opening: number(&stored.opening)?,
             begin: Position(stored.begin),
@@ -193,7 +193,7 @@ pub(crate) fn encode_end(offset: u64, blocks: &[Block]) -> Vec<u8> {
 
 /// Reads head and index, and returns them with the length of the file. An error is the rest of a sentence
 /// that begins with the file's path.
-pub(crate) fn read(file: &File) -> Result<(Head, Vec<Block>, u64), String> {
+pub(crate) fn read(file: &File) -> Result<(CheckpointHead, Vec<Block>, u64), String> {
     let failed = |error: io::Error| format!("cannot be read: {error}");
     let length = file.metadata().map_err(failed)?.len();
     let mut start = [0; HEAD_BYTES];
@@ -207,7 +207,7 @@ pub(crate) fn read(file: &File) -> Result<(Head, Vec<Block>, u64), String> {
     if crc32c::crc32c(&text) != u32_at(&start, 12) {
         return Err("has a damaged head".into());
     }
-    let head = Head::decode(&text).ok_or("is not one of this version")?;
+    let head = CheckpointHead::decode(&text).ok_or("is not one of this version")?;
     let mut tail = [0; TAIL_BYTES];
     let tail_at = length.checked_sub(TAIL_BYTES as u64).ok_or("is cut short")?;
     file.read_exact_at(&mut tail, tail_at).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use super::format::{Block, FILE, Kind, entries, read_block};
 use super::save::Saved;
-use super::source::Source;
+use super::source::CheckpointFile;
 use crate::embedded::budget::allocated_bytes;
 use crate::embedded::shard::{Shard, key_of};
 use crate::embedded::slab::{EVICTED, Slot};
@@ -108,7 +108,7 @@ impl Tables {
 }
 
 /// Loads these tables, of which the database has everything up to `drained`; returns the number of rows.
-fn load_all(source: &Source, tables: &[Arc<Table>], drained: Position) -> Result<u64, String> {
+fn load_all(source: &CheckpointFile, tables: &[Arc<Table>], drained: Position) -> Result<u64, String> {
     let mut jobs: Vec<Vec<&Block>> = vec![Vec::new(); tables.len() * SHARDS];
     for block in &source.blocks {
         let place = tables.iter().position(|table| table.id().0 == block.table);

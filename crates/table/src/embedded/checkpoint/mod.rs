@@ -46,10 +46,10 @@ mod save;
 mod settled;
 mod source;
 
-pub(crate) use format::Head;
+pub(crate) use format::CheckpointHead;
 pub use load::Loaded;
 pub use save::Saved;
-pub(crate) use source::Source;
+pub(crate) use source::CheckpointFile;
 
 use self::format::FILE;
 use super::table::Table;
@@ -95,7 +95,7 @@ impl Tables {
     /// Whether the checkpoint that was found can be used for all tables.
     pub fn checkpoint_fits(&self) -> bool {
         let found = self.inner.found.lock();
-        let fits = |source: &Source| self.all().iter().all(|table| source.misfit(table).is_none());
+        let fits = |source: &CheckpointFile| self.all().iter().all(|table| source.misfit(table).is_none());
         matches!(&*found, Some(Ok(source)) if fits(source))
     }
 

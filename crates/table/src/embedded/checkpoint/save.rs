@@ -1,6 +1,6 @@
 //! Memory to file, while serving continues.
 
-use super::format::{Block, FILE, Head, Kind, NEW, SavedTable, encode_end, publish, put_entry};
+use super::format::{Block, CheckpointHead, FILE, Kind, NEW, SavedTable, encode_end, publish, put_entry};
 use crate::embedded::follow::Mark;
 use crate::embedded::shard::{Absence, Shard};
 use crate::embedded::slab::EVICTED;
@@ -114,7 +114,7 @@ impl Tables {
         begin: Position,
         settled: Position,
         place: Option<Arc<str>>,
-    ) -> Head {
+    ) -> CheckpointHead {
         let core = &self.inner.core;
         let saved = |table: &Arc<Table>| SavedTable {
             id: table.id().0,
@@ -124,7 +124,7 @@ impl Tables {
             keys: table.keys.in_hand(),
             followed: table.followed().then(|| table.followed_position().0),
         };
-        Head {
+        CheckpointHead {
             log: core.log.id(),
             opening: core.log.openings().last().map_or(0, |opening| opening.nonce),
             begin,

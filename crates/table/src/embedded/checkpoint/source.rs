@@ -1,6 +1,6 @@
 //! A checkpoint that exists: whether it belongs to the log, and which tables can be loaded from it.
 
-use super::format::{self, Block, FILE, Head, NEW};
+use super::format::{self, Block, CheckpointHead, FILE, NEW};
 use super::settled;
 use crate::embedded::table::Table;
 use forebay_log::{Log, Position};
@@ -9,19 +9,19 @@ use std::io;
 use std::path::Path;
 
 /// An open checkpoint file with a valid head and index.
-pub(crate) struct Source {
+pub(crate) struct CheckpointFile {
     pub file: File,
-    pub head: Head,
+    pub head: CheckpointHead,
     pub blocks: Vec<Block>,
     pub bytes: u64,
 }
 
-impl Source {
+impl CheckpointFile {
     /// The checkpoint of a data folder; `None` when there is no file.
     ///
     /// # Errors
     /// Why the existing checkpoint cannot be used, as a sentence.
-    pub fn find(dir: &Path, log: &Log) -> Result<Option<Source>, String> {
+    pub fn find(dir: &Path, log: &Log) -> Result<Option<CheckpointFile>, String> {
         // Removes the file that an earlier process did not finish.
         let _ = fs::remove_file(dir.join(NEW));
         let path = dir.join(FILE);
@@ -35,7 +35,7 @@ impl Source {
         check(&head, log).map_err(unusable)?;
         // In a copy of the folder the file `checkpoint.settled` may be newer than the log.
         head.settled = head.settled.max(settled::read(dir, log.id())).min(log.end());
-        Ok(Some(Source { file, head, blocks, bytes }))
+        Ok(Some(CheckpointFile { file, head, blocks, bytes }))
     }
 
     /// Why a table cannot be loaded from the checkpoint, as the rest of a sentence that begins with its name.
@@ -55,7 +55,7 @@ impl Source {
 
 /// Checks that the checkpoint was written beside this log, and that the log still contains the records that
 /// it needs.
-fn check(head: &Head, log: &Log) -> Result<(), String> {
+fn check(head: &CheckpointHead, log: &Log) -> Result<(), String> {
     if head.log != log.id() {
         return Err("is of another log".into());
     }

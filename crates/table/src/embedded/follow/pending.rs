@@ -175,13 +175,13 @@ impl Pending {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PendingRow {
     hash: u32,
     key: Key,
     pending: Pending,
 }
 
-impl Entry {
+impl PendingRow {
     fn heap_bytes(&self) -> usize {
         let key = if let Key::Text(text) = &self.key { allocated_bytes(text.len()) } else { 0 };
         key + self.pending.heap_bytes()
@@ -191,7 +191,7 @@ impl Entry {
 /// The pending operations of all keys of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Pendings {
-    entries: HashTable<Entry>,
+    entries: HashTable<PendingRow>,
     /// The position of the last operation of any key.
     end: Position,
     /// The position from which on a sweep pays: the database then has half of what was pending at the last
@@ -315,7 +315,7 @@ impl Pendings {
             budget.resize(before, entry.heap_bytes());
             return;
         }
-        let mut entry = Entry { hash: hash.low(), key: key.to_owned(), pending: Pending::new() };
+        let mut entry = PendingRow { hash: hash.low(), key: key.to_owned(), pending: Pending::new() };
         change(&mut entry.pending, true);
         entry.pending.last = position;
         budget.take(entry.heap_bytes());
@@ -364,13 +364,13 @@ impl Pendings {
 
     /// Forgets everything.
     pub fn clear(&mut self, budget: &Budget) {
-        let heap: usize = self.entries.iter().map(Entry::heap_bytes).sum();
+        let heap: usize = self.entries.iter().map(PendingRow::heap_bytes).sum();
         budget.give(heap + self.entries.allocation_size());
         *self = Pendings::default();
     }
 }
 
-impl Entry {
+impl PendingRow {
     fn is(&self, hash: KeyHash, key: KeyRef<'_>) -> bool {
         self.hash == hash.low() && self.key.as_ref() == key
     }

@@ -324,7 +324,7 @@ async fn forget_triggers(session: &mut Session, link: &Link) -> Result<(), Error
     Ok(())
 }
 
-async fn look(session: &mut Session, link: &Link) -> Result<page::Head, Error> {
+async fn look(session: &mut Session, link: &Link) -> Result<page::SlotSnapshot, Error> {
     session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let head = page::head(session, link).await;
     session.end(head).await

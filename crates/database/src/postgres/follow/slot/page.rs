@@ -29,7 +29,7 @@ pub(super) enum Read {
 }
 
 /// The values that are read first in each snapshot.
-pub(super) struct Head {
+pub(super) struct SlotSnapshot {
     pub(super) snapshot: Snapshot,
     pub(super) server: String,
     pub(super) shapes: Vec<String>,
@@ -41,7 +41,7 @@ pub(super) struct Head {
 }
 
 /// Reads the head, in the open transaction.
-pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Error> {
+pub(super) async fn head(session: &mut Session, link: &Link) -> Result<SlotSnapshot, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
          (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, \
@@ -60,7 +60,7 @@ pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Err
     let [snapshot, position, note, end, has_triggers, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
-    Ok(Head {
+    Ok(SlotSnapshot {
         snapshot: Snapshot::parse(text(snapshot))?,
         server: text(server).into(),
         shapes: serde_json::from_str(text(shapes)).map_err(|error| {
@@ -74,7 +74,7 @@ pub(super) async fn head(session: &mut Session, link: &Link) -> Result<Head, Err
 }
 
 /// A page whose snapshot is still open.
-struct Found {
+struct OpenPage {
     page: Followed,
     next: Cursor,
     /// The indexes of the stream's changes in this page.
@@ -102,7 +102,7 @@ pub(super) async fn read(
         }
         Err(error) => Err(error),
     };
-    let Found { mut page, mut next, handed_over, target } = match session.end(found).await? {
+    let OpenPage { mut page, mut next, handed_over, target } = match session.end(found).await? {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Ok(Read::Lost)),
         Err(fault) => return Ok(Err(fault)),
@@ -133,8 +133,8 @@ async fn within(
     cursor: &Cursor,
     confirmed: u64,
     wanted: &[(usize, Value)],
-    head: Head,
-) -> Result<Result<Option<Found>, Fault>, Error> {
+    head: SlotSnapshot,
+) -> Result<Result<Option<OpenPage>, Fault>, Error> {
     // For the stream, a table's identity is everything except its file and its rules.
     let told = |shape: &String| shape.rsplit_once(' ').map_or_else(String::new, |(told, _)| told.to_owned());
     let is_other = |(now, before): (&String, &String)| told(now) != told(before);
@@ -170,7 +170,7 @@ async fn within(
     (page.found.position, page.found.note) = (head.position, head.note);
     let mut next = cursor.clone();
     (next.xmax, next.shapes, next.triggers_to) = (head.snapshot.xmax, head.shapes, triggers_to);
-    Ok(Ok(Some(Found { page: page.found, next, handed_over, target })))
+    Ok(Ok(Some(OpenPage { page: page.found, next, handed_over, target })))
 }
 
 /// The indexes of the changes that the snapshot shows, as many as fit a page.

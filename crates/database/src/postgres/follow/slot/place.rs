@@ -5,7 +5,7 @@
 //! slot has retained WAL from there on, and no follower has confirmed that it is no longer needed.
 
 use super::link::{Cursor, Link};
-use super::page::Head;
+use super::page::SlotSnapshot;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl SlotPlace {
     }
 
     /// Whether server, slot and tables are those of the place.
-    pub(super) fn fits(&self, link: &Link, head: &Head) -> bool {
+    pub(super) fn fits(&self, link: &Link, head: &SlotSnapshot) -> bool {
         let is_same = |(name, shape): (&String, &String)| match self.tables.get(name) {
             Some(before) => before == shape,
             None => true,
