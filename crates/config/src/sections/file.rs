@@ -32,7 +32,7 @@ pub(crate) const TOP: Section = Section {
         "log" | "table" | "" | "what is written to standard error, and how"
         "trace" | "table" | "" | "spans of requests for an OpenTelemetry collector"
         "auth" | "tables by name" | "" | "how clients prove who they are"
-        "upstream" | "tables by name" | "" | "servers behind that several endpoints name"
+        "upstream" | "tables by name" | "" | "upstream servers that several endpoints name"
         "group" | "tables by name" | "" | "what several endpoints have in common"
         "table" | "tables by name" | "" | "the tables that endpoints use"
         "endpoint" | "array of tables" | "" | "the routes"

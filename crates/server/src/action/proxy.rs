@@ -272,14 +272,14 @@ impl<P: Send + Unpin> BodySource for Passing<P> {
 /// The problem for the client: without internal details.
 fn problem(error: &Error) -> Problem {
     match error.kind() {
-        Kind::Unreachable => Problem::new(502, "the server behind this route cannot be reached"),
-        Kind::BadAnswer => Problem::new(502, "the server behind this route gave no valid answer"),
+        Kind::Unreachable => Problem::new(502, "the upstream of this route cannot be reached"),
+        Kind::BadAnswer => Problem::new(502, "the upstream of this route gave no valid answer"),
         Kind::Unavailable => {
             let wait_s = error.retry_after_hint().map_or(1, |wait| wait.as_secs() + 1);
-            let detail = "the server behind this route is not available";
+            let detail = "the upstream of this route is not available";
             Problem { headers: vec![("Retry-After", wait_s.to_string())], ..Problem::new(503, detail) }
         }
-        Kind::TimedOut => Problem::new(504, "the server behind this route did not answer in time"),
+        Kind::TimedOut => Problem::new(504, "the upstream of this route did not answer in time"),
         Kind::ClientBody => match error.source().and_then(|source| source.downcast_ref::<BodyBroken>()) {
             Some(BodyBroken::TooLarge) => Problem::new(413, "the request body is too large"),
             Some(BodyBroken::Malformed) => Problem::new(400, "the request body is malformed"),

@@ -129,6 +129,6 @@ async fn gather(body: &mut AnswerBody, length: Option<u64>, bytes_max: usize) ->
 fn refusal(answer: &Answer) -> Problem {
     let retry_after = answer.headers.get("retry-after").and_then(|value| std::str::from_utf8(value).ok());
     let headers = retry_after.map(|value| ("Retry-After", value.to_owned())).into_iter().collect();
-    let detail = "the server behind this route could not answer";
+    let detail = "the upstream of this route could not answer";
     Problem { headers, ..Problem::new(answer.status, detail) }
 }

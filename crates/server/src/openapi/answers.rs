@@ -13,7 +13,7 @@ pub fn responses(
 ) -> Map<String, Value> {
     let mut responses = Map::new();
     if matches!(endpoint.action, Action::Proxy(_)) {
-        responses.insert("default".into(), json!({ "description": "What the server behind answers." }));
+        responses.insert("default".into(), json!({ "description": "The answer of the upstream." }));
         return responses;
     }
     for action in endpoint.action.each() {

@@ -21,7 +21,7 @@ pub(crate) const PROXY: ActionKeys = action! {
         "connect_timeout" | "time" | "\"2s\"" |
             "longest that connecting may take, with the handshake of TLS"
         "ca" | "path" | "(those of the system)" |
-            "a PEM file of authorities: the certificate of a server behind https must be from one of them"
+            "a PEM file of authorities: the certificate of an https upstream must be from one of them"
         "silence_timeout" | "time" | "\"60s\"" |
             "longest silence in the middle of an answer; then it is broken off"
         "tunnel_timeout" | "time" | "\"10m\"" |

@@ -38,7 +38,7 @@ pub(crate) const CACHING: Section = Section {
         "max_age" | "time" | "(clients ask every time: no-cache)" |
             "how long browsers and proxies may keep it without asking"
         "upstream" | "\"heed\", \"explicit\" or \"ignore\"" | "\"heed\"" |
-            "`proxy`: Cache-Control and Expires of the server behind shorten `local` and `shared`, or \
+            "`proxy`: Cache-Control and Expires of the upstream shorten `local` and `shared`, or \
             forbid; `explicit`: without them nothing is kept"
         "private" | "true or false" | "false" |
             "`proxy`: keeps what the server calls private, for whom `vary` tells apart"
