@@ -1,5 +1,5 @@
-//! End-to-end tests of CONTRACT.md over real sockets: one module for each application, every route as
-//! written.
+//! End-to-end tests of the example applications over real sockets: one module for each, every route with
+//! its status codes, headers and bodies.
 //!
 //! Each test starts its own server on the unchanged example file, in its own folder, on the stores that the
 //! environment names ([`Stores`]): the same tests for every pair of stores.

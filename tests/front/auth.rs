@@ -190,7 +190,7 @@ fn api_keys_of_a_file_that_changes() {
     assert_eq!(get(&mut client, "/plan", &[("X-Api-Key", "ann's key")]).expect(200)["plan"], "pro");
     get(&mut client, "/plan", &[("X-Api-Key", "bob's key")]).expect_problem(403, "no claim `plan`");
     get(&mut client, "/pro", &[("X-Api-Key", "ann's key")]).expect(200);
-    get(&mut client, "/pro", &[("X-Api-Key", "bob's key")]).expect_problem(403, "may not do this");
+    get(&mut client, "/pro", &[("X-Api-Key", "bob's key")]).expect_problem(403, "is not allowed");
     folder.write("keys", &format!("{BOB} bob plan=team\n"));
     wait_for("the file is read again", || (me(&mut client, "ann's key").status == 401).then_some(()));
     get(&mut client, "/pro", &[("X-Api-Key", "bob's key")]).expect(200);
@@ -304,7 +304,7 @@ fn one_of_several_guards_or_all_of_them() {
     get(&mut client, "/all", &[bob]).expect_problem(403, "secret");
     // A client that presents the shared secret has no identity.
     let answer = get(&mut client, "/either", &[knows]);
-    answer.expect_problem(401, "must be proved");
+    answer.expect_problem(401, "credentials are required");
     assert_eq!(answer.header("WWW-Authenticate"), Some("ApiKey realm=\"apps\", header=\"X-Api-Key\""));
 }
 

@@ -72,7 +72,7 @@ fn what_cannot_take_over_changes_nothing() {
     client.post_json("/notes", r#"{"text":"a"}"#).expect(201);
     front.folder.write("front.toml", "endpoint = 1");
     front.server.signal(Signal::USR2);
-    front.server.wait_for_output("no other process takes over, and this one goes on");
+    front.server.wait_for_output("no takeover, this process continues to serve");
     client.get("/notes/1").expect(200);
     assert_eq!(front.server.count_lines(LISTENS), 1);
     front.folder.write("front.toml", CONFIG);

@@ -5,12 +5,12 @@
 //! - [`Client`] and [`Answer`]: HTTP over a raw socket, answers parsed as strictly as by the load tester
 //! - [`Stores`] and [`Archive`]: the pair of stores that the environment names, and access to its
 //!   database
-//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`clock`], [`JumpingClock`], [`Certificates`]: a
+//! - [`Postgres`], [`Bouncer`], [`Cable`], [`Relay`], [`fn@clock`], [`JumpingClock`], [`Certificates`]: a
 //!   PostgreSQL that tests may kill, a pooler in front of it, a network that can be cut, a relay that
 //!   injects a fault at a chosen message, a wrong clock, a clock that jumps, TLS
 //! - [`SlowDisk`]: a disk whose syncs are held, or fail
 //! - [`Database`]: the SQLite file as another process sees it
-//! - [`binary`]: the server, built once in the profile of the tests
+//! - [`fn@binary`]: the server, built once in the profile of the tests
 //! - [`number`]: the size of a long test, from the environment
 //!
 //! Nothing here uses a crate of the server: tests check what it sends over the wire, what it prints and

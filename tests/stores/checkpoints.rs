@@ -271,7 +271,7 @@ fn a_start_needs_no_database() {
     // The database is unreachable; only the data folder exists.
     let server = start.start();
     server.wait_healthy();
-    server.wait_for_output("the database is away; loaded 103 rows");
+    server.wait_for_output("the database is unreachable; loaded 103 rows");
     let mut client = server.client();
     for id in 0..130 {
         client.get(&format!("/notes/{id}")).expect(200);

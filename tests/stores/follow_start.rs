@@ -318,7 +318,7 @@ fn needs_no_database(settings: &[&str]) {
 
     let server = fixture.start.start();
     server.wait_healthy();
-    server.wait_for_output("the database is away; loaded 200 rows");
+    server.wait_for_output("the database is unreachable; loaded 200 rows");
     let mut client = server.client();
     assert_eq!(client.get("/notes/1").expect(200)["seen"], 3);
     assert_eq!(client.get("/notes/3").expect(200)["text"], "loaded");
@@ -373,7 +373,7 @@ fn a_database_that_is_back_and_does_not_tell_is_read_again() {
     assert_eq!(client.get("/notes/3").expect(200)["text"], "loaded");
     postgres.restart();
     wait_shown(&server, "/notes/3", "/text", &"theirs".into());
-    server.wait_for_output("table notes is read again: the database does not tell any more");
+    server.wait_for_output("table notes is read again: the database can no longer report");
     wait_following(&server);
     server.drain();
     wait_shown(&server, "/notes/3", "/seen", &8.into());
@@ -469,7 +469,7 @@ fn who_tells_of_changes_is_said() {
         (Stores::sqlite(), "", "triggers"),
     ] {
         let fixture = Fixture::new(stores, way);
-        let line = format!("notes: what others commit is told by {expected}");
+        let line = format!("notes: other writers' changes are reported by {expected}");
         assert!(checked(&fixture).contains(&line), "{line}: {}", checked(&fixture));
         let server = fixture.started();
         let ready = wait_for("the follower says who tells it", || {

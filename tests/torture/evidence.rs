@@ -40,7 +40,7 @@ fn key_of(id: Option<Value>) -> String {
     }
 }
 
-/// The dead letters.
+/// Reads the dead letters of the archive's database.
 pub fn dead_letters(archive: &Archive, shape: &Shape) -> Vec<DeadLetter> {
     let there = if shape.is_postgres {
         "SELECT 1 FROM pg_class WHERE relname = 'forebay_dead_letter'"

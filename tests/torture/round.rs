@@ -151,23 +151,15 @@ pub fn run(seed: u64, postgres: &Postgres) -> Result<Summary, String> {
     let (mut faults, apart) = judge(&history, &evidence);
     if let Some(before) = before {
         evidence.by_http = before;
-        faults.extend(
-            judge(&history, &evidence)
-                .0
-                .into_iter()
-                .filter(|fault| !faults.contains(fault))
-                .collect::<Vec<_>>(),
-        );
+        let judged = judge(&history, &evidence).0;
+        let new: Vec<_> = judged.into_iter().filter(|fault| !faults.contains(fault)).collect();
+        faults.extend(new);
     }
     let happened = fixture.relay.happened();
     if faults.is_empty() {
         let steps = history.rows.lock().expect("no thread panics").values().map(|row| row.steps.len()).sum();
-        return Ok(Summary {
-            steps,
-            dead_letters: evidence.dead_letters.len(),
-            apart,
-            faults: happened.len(),
-        });
+        let dead_letters = evidence.dead_letters.len();
+        return Ok(Summary { steps, dead_letters, apart, faults: happened.len() });
     }
     let mut report = format!("{shape:?}\n{}{happened:#?}\n", fixture.told);
     for fault in faults.iter().take(5) {

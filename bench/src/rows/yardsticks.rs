@@ -97,7 +97,7 @@ pub fn certificate(folder: &Path) -> Result<(), Box<dyn Error>> {
     succeeded(&made)
 }
 
-/// Directives with which nginx answers over TLS as Forebay answers [`SIMPLE`]; `listen` may include
+/// Directives with which nginx answers over TLS as Forebay answers `SIMPLE`; `listen` may include
 /// protocols.
 pub fn simple_by_tls(folder: &Path, listen: &str) -> String {
     let at = folder.display();

@@ -4,6 +4,7 @@
 //! it as a comment that states the reason.
 
 use crate::Overrides;
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::words::without_password;
 use forebay_value::{Fill, KeyKind, Schema};
 use std::fmt::Write;
@@ -13,7 +14,7 @@ pub struct DatabaseTable {
     /// The name as SQL statements write it.
     pub name: String,
     /// The table's schema, or why it cannot be a hot table.
-    pub schema: Result<Schema, String>,
+    pub schema: Result<Schema, Mistake>,
 }
 
 /// The environment variable that the config reads a URL with a password from.
@@ -51,15 +52,16 @@ pub fn draft(url: &str, tables: &[DatabaseTable]) -> String {
 }
 
 /// The section and routes of a table, or the first mistake that this crate finds in them.
-fn served(schema: &Schema) -> Result<String, String> {
+fn served(schema: &Schema) -> Result<String, Mistake> {
     let text = routes(schema);
     crate::parse(&schema.name, &text, &Overrides::default(), &|_| None)
         .map_err(|errors| errors.errors.first().map_or_else(String::new, |error| error.what.clone()))?;
     Ok(text)
 }
 
-fn left_out(name: &str, why: &str) -> String {
-    let why = why.strip_prefix(&format!("table {name} ")).unwrap_or(why);
+fn left_out(name: &str, why: &Mistake) -> String {
+    let why = why.to_string();
+    let why = why.strip_prefix(&format!("table {name} ")).unwrap_or(&why);
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     format!(
         "# {}: not in memory: {why}. SQL reaches it all the same (`sql = \"SELECT …\"`).\n",

@@ -27,7 +27,7 @@ pub use key_tables::key_tables;
 pub use model::Config;
 pub use needs_restart::fixed;
 pub use overrides::Overrides;
-pub use syntax::mistakes::{ConfigError, ConfigErrors, Place};
+pub use syntax::mistakes::{ConfigError, ConfigErrors, Mistake, Place};
 
 use limits::FILE_BYTES_MAX;
 use std::path::Path;

@@ -37,7 +37,7 @@
 
 use crate::limits::{LETTER_TEXT_CHARS, LETTERS_LOOKED_AT};
 use crate::{Change, DeadLetter, Error, Kind, Op};
-use forebay_value::{Column, Row, Schema, Timestamp, Type, Uuid, Value, ValueRef, from_json, json};
+use forebay_value::{Column, Invalid, Row, Schema, Timestamp, Type, Uuid, Value, ValueRef, from_json, json};
 use serde_json::value::RawValue;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -350,14 +350,14 @@ fn from_earlier(row: &str, schema: &Schema) -> Result<Fields, String> {
 }
 
 /// Converts a value to a type, where that loses nothing.
-fn as_type(value: &Value, ty: Type) -> Result<Value, String> {
+fn as_type(value: &Value, ty: Type) -> Result<Value, Invalid> {
     if value.as_ref().fits(ty) {
         return Ok(value.clone());
     }
     let mut text = Vec::new();
     json::write_value(value.as_ref(), &mut text);
     let text = String::from_utf8(text).expect("JSON is written as UTF-8");
-    from_json(ty, &text).map_err(|invalid| invalid.to_string())
+    from_json(ty, &text)
 }
 
 /// The error when held changes of the row are newer than the dead letter.

@@ -1,8 +1,8 @@
 //! Dead letters that the database does not accept: how they are stored elsewhere, and restored.
 //!
 //! The table may have been dropped, a permission revoked, a trigger may refuse. The drain then supplies other
-//! storage ([`DeadLetterStorage`]), which stores the dead letter durably before the position passes it. Such a dead
-//! letter is one line of JSON:
+//! storage ([`DeadLetterStorage`]), which stores the dead letter durably before the position passes it. Such
+//! a dead letter is one line of JSON:
 //! ```text
 //! {"at":"2026-…Z","table":"codes","op":"insert","row":{…},"reason":"…","not_written":"…",
 //!  "log":"…","position":123,"key_hash":-5,"change":"hex","seen":"hex" or null}

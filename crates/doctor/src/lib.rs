@@ -2,7 +2,7 @@
 //! its promises.
 //!
 //! What it is: [`examine`] reads the kernel's files, [`stores`] the settings of PostgreSQL, Redis and
-//! Valkey; each subject is one [`Finding`]: what was found, what it costs, what fixes it. [`report`]
+//! Valkey; each subject is one [`Finding`]: what was found, what it costs, what fixes it. [`fn@report`]
 //! writes them for a terminal of 80 columns.
 //!
 //! What it promises: nothing is changed, except for a file in the data folder that is written, synced

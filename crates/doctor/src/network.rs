@@ -36,7 +36,7 @@ fn queues(system: &System, card: &str) -> Finding {
     } else {
         let all = mask(cores);
         let fix = format!(
-            "ethtool -L {card} combined {cores}; a card with fewer queues: echo {all} for each of /sys/class/net/{card}/queues/rx-*/rps_cpus"
+            "ethtool -L {card} combined {cores}; if it has fewer queues: write {all} to each /sys/class/net/{card}/queues/rx-*/rps_cpus"
         );
         Finding::slow(
             SUBJECT,

@@ -68,13 +68,13 @@ fn kept_wal(settings: &BTreeMap<String, String>) -> Finding {
         ("logical", "-1") => Finding::slow(
             "PostgreSQL",
             "max_slot_wal_keep_size is not set",
-            "a slot would keep WAL without a bound, so each start of a server reads followed tables again",
+            "a permanent slot could fill the disk with WAL, so slots are temporary and each start reads followed tables again",
             Fix::command("ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf()"),
         ),
         ("logical", mib) => Finding::well("PostgreSQL", format!("max_slot_wal_keep_size is {mib} MiB")),
         (level, _) => Finding::well(
             "PostgreSQL",
-            format!("wal_level is {level}: triggers tell what others commit to followed tables"),
+            format!("wal_level is {level}: triggers report other writers' changes to followed tables"),
         ),
     }
 }
@@ -86,7 +86,7 @@ fn idle(slot: &str) -> Finding {
         "PostgreSQL",
         format!("no server uses replication slot {slot}"),
         "PostgreSQL keeps WAL for it; the server that comes back reads what was changed meanwhile",
-        Fix::command(format!("if that server is gone for good: SELECT pg_drop_replication_slot('{name}')")),
+        Fix::command(format!("if that server will not return: SELECT pg_drop_replication_slot('{name}')")),
     )
 }
 
@@ -114,7 +114,7 @@ fn postgres(settings: &BTreeMap<String, String>) -> Vec<Finding> {
         on("full_page_writes", "a crash of its machine may leave torn pages"),
         on(
             "synchronous_commit",
-            "what others commit is lost in a crash; Forebay's own transactions turn it on for themselves",
+            "a crash loses the last commits of other programs; Forebay turns it on for its own transactions",
         ),
         at_least(
             "shared_buffers",

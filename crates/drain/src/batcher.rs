@@ -24,10 +24,11 @@ use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::queue::{IntentOutcomes, Limit, Queue, QueuePosition, QueueRead, RowKey, Schemas};
+use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
-    Applied, Batch, Change, DeadLetterStorage, Holding, Kind as DatabaseKind, Note, OnError, Priority, Store,
+    Applied, Batch, Change, DeadLetterStorage, Error as DatabaseError, Holding, Kind as DatabaseKind, Note,
+    OnError, Priority, Store,
 };
 use forebay_log::Position;
 use std::collections::HashSet;
@@ -43,7 +44,7 @@ pub(crate) struct Batcher<Q> {
     /// The size of the next batch, within the limits, from the duration of the last batch.
     rows_now: usize,
     /// `None`: to be read from the database.
-    place: Option<QueuePosition>,
+    place: Option<QueuePlace>,
     /// The batch behind the one that the database is applying, or the error that prevented it.
     ahead: Option<Result<Prepared, Error>>,
     /// A batch was refused: the records up to here are applied one by one.
@@ -104,7 +105,7 @@ pub(crate) enum Outcome {
     /// The batch is to be tried again at once: smaller, one by one, or without a table.
     Again,
     /// Another drain has moved the position in the database.
-    Fenced(forebay_database::Error),
+    Fenced(DatabaseError),
 }
 
 /// A batch that is in the database.
@@ -181,7 +182,7 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// The position that the database has reached: reads it, unless it is known.
-    pub(crate) async fn locate(&mut self) -> Result<QueuePosition, Error> {
+    pub(crate) async fn locate(&mut self) -> Result<QueuePlace, Error> {
         if let Some(place) = &self.place {
             return Ok(place.clone());
         }
@@ -192,8 +193,7 @@ impl<Q: Queue> Batcher<Q> {
             // The lost answer contained which changes were refused; a batch without a list of rows had none
             // refused.
             let rows: Vec<RowKey> = own.into_iter().flatten().collect();
-            let verdict =
-                if rows.is_empty() { IntentOutcomes::But(Vec::new()) } else { IntentOutcomes::Unknown };
+            let verdict = if rows.is_empty() { IntentResult::But(Vec::new()) } else { IntentResult::Unknown };
             self.queue.settle(&place.reached, &verdict).await;
             self.queue.undo(rows).await;
         }
@@ -339,12 +339,8 @@ impl<Q: Queue> Batcher<Q> {
             }
         };
         let stored = reached.all();
-        self.committed(
-            rows,
-            to,
-            &applied,
-            QueuePosition { drained, ..QueuePosition::new(Some(stored), reached.clone()) },
-        );
+        let place = QueuePlace { drained, ..QueuePlace::new(Some(stored), reached.clone()) };
+        self.committed(rows, to, &applied, place);
         let (dead, unwritten, refused) = (applied.dead, applied.unwritten, applied.refused.len() as u64);
         self.tell(&reached, applied, is_holding).await;
         // Up to the stored position, and not the padding behind it: if the log began behind the padding, the
@@ -364,7 +360,7 @@ impl<Q: Queue> Batcher<Q> {
             self.queue.note_held();
         }
         self.refuses_intents = !refused.is_empty();
-        self.queue.settle(reached, &IntentOutcomes::But(refused)).await;
+        self.queue.settle(reached, &IntentResult::But(refused)).await;
         if !differing.is_empty() {
             let schemas = &self.schemas.list;
             let rows = differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
@@ -372,7 +368,7 @@ impl<Q: Queue> Batcher<Q> {
         }
     }
 
-    fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: QueuePosition) {
+    fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: QueuePlace) {
         self.stopped.agreed(&place.reached);
         self.uncertain.clear();
         self.uncoalesced_until = self.uncoalesced_until.filter(|until| to.is_some_and(|to| to < *until));
@@ -408,11 +404,11 @@ impl<Q: Queue> Batcher<Q> {
 
     async fn refused(
         &mut self,
-        before: &QueuePosition,
+        before: &QueuePlace,
         to: Option<Position>,
         rows: usize,
         tables: &[usize],
-        error: forebay_database::Error,
+        error: DatabaseError,
     ) -> Result<Outcome, Error> {
         self.forget_place();
         match error.kind() {
@@ -449,11 +445,7 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// The position was not where this drain had left it.
-    async fn fenced(
-        &mut self,
-        before: &QueuePosition,
-        error: forebay_database::Error,
-    ) -> Result<Outcome, Error> {
+    async fn fenced(&mut self, before: &QueuePlace, error: DatabaseError) -> Result<Outcome, Error> {
         self.forget_place();
         let positions = self.database.positions().await?;
         let stored = positions.iter().find(|stored| stored.log == self.queue.id());

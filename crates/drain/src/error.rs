@@ -69,7 +69,7 @@ impl Error {
     }
 
     /// Whether a later attempt may succeed without any repair.
-    pub fn is_transient(&self) -> bool {
+    pub fn may_retry(&self) -> bool {
         let Some(source) = &self.source else { return false };
         if let Some(error) = source.downcast_ref::<forebay_database::Error>() {
             return error.may_retry();

@@ -40,8 +40,8 @@ enum DrainedQueue {
 
 impl Drain {
     /// Starts the drain of a data folder's log on its own thread. The drain finds out where to continue (and
-    /// ends as [`Status::Failed`] when [`reconcile`](crate::reconcile) refuses; call that first to refuse to
-    /// start).
+    /// ends as [`Status::Failed`] when [`reconcile`](fn@crate::reconcile) refuses; call that first to refuse
+    /// to start).
     ///
     /// # Errors
     /// [`Kind::Stopped`] when no thread can be started.
@@ -155,7 +155,7 @@ impl Drain {
     }
 
     /// Pauses the drain: all records stay in the queue; other drains on Redis continue. Resolves when the
-    /// batch in hand has ended, or after [`crate::limits::PAUSE_WAIT`].
+    /// batch in hand has ended, or after `limits::PAUSE_WAIT`.
     pub async fn pause(&self) {
         self.inner.shared.pause().await;
     }

@@ -3,10 +3,10 @@
 //! **What lives here.** [`Drain`] takes durable records from a queue in order, combines all changes of a key
 //! in a batch into one (`coalesce`), and gives the batch to the database together with the position that it
 //! reaches (`batcher`). The queue is the data folder's log (`embedded`) or the streams on Redis (`remote`);
-//! those two modules only decide when a batch is taken. [`reconcile`] decides at start whether a log and a
+//! those two modules only decide when a batch is taken. [`fn@reconcile`] decides at start whether a log and a
 //! database belong together. [`warm()`] fills a hot table from the database, [`verify()`] compares the two
-//! row by row, [`seed`] refills a table with generated rows. [`Follow`] takes into memory what other programs
-//! commit.
+//! row by row, [`fn@seed`] refills a table with generated rows. [`Follow`] takes into memory what other
+//! programs commit.
 //!
 //! **What must stay true.**
 //! - The database's position is the truth: after every unknown outcome (a lost answer, a restart) the drain

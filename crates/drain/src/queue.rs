@@ -5,11 +5,11 @@
 //! has reached. The batcher does the rest (coalescing, sizing, retries, dead letters), in the same way for
 //! both.
 
-use crate::Error;
 use crate::stopped::{Reached, StoppedTable};
+use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
-use forebay_table::{Catalogue, LogRecord, TableId, is_intent};
+use forebay_table::{Catalogue, InvalidRecord, LogRecord, TableId, is_intent};
 use forebay_value::{Row, Schema, Value};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) trait Queue {
     /// # Errors
     /// Also when queue and database do not belong together: continuing would skip records or write them
     /// twice.
-    async fn locate(&mut self, database: &Store) -> Result<QueuePosition, Error>;
+    async fn locate(&mut self, database: &Store) -> Result<QueuePlace, Error>;
 
     /// Records behind `after`, at most `limit`. Empty when no records are durable there.
     async fn read_after(
@@ -55,7 +55,7 @@ pub(crate) trait Queue {
 
     /// Reports the outcome of intents, once the database has `reached`, to the clients that wait for them.
     /// Called before [`Queue::release`].
-    async fn settle(&mut self, reached: &Reached, verdict: &IntentOutcomes);
+    async fn settle(&mut self, reached: &Reached, verdict: &IntentResult);
 
     /// Sets which tables are stopped: their intents are answered.
     fn set_stopped(&self, stopped: &[StoppedTable]);
@@ -86,7 +86,7 @@ pub(crate) trait Queue {
 
 /// The outcome of a batch's intents.
 #[derive(Debug)]
-pub(crate) enum IntentOutcomes {
+pub(crate) enum IntentResult {
     /// All were applied except these, which are in the order of the queue.
     But(Vec<Refused>),
     /// The answer was lost, so it is unknown which of them were refused.
@@ -98,7 +98,7 @@ pub(crate) type RowKey = (Arc<Schema>, Value);
 
 /// The position that the database has reached in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct QueuePosition {
+pub(crate) struct QueuePlace {
     /// The stored position of this queue; `None`: none yet.
     pub stored: Option<Position>,
     /// The note stored beside the position.
@@ -110,11 +110,11 @@ pub(crate) struct QueuePosition {
     pub drained: Position,
 }
 
-impl QueuePosition {
+impl QueuePlace {
     /// From the database's stored position.
-    pub(crate) fn new(stored: Option<Position>, reached: Reached) -> QueuePosition {
+    pub(crate) fn new(stored: Option<Position>, reached: Reached) -> QueuePlace {
         let note = reached.note();
-        QueuePosition { stored, note, drained: reached.others, reached }
+        QueuePlace { stored, note, drained: reached.others, reached }
     }
 
     /// Everything before it is in the database, of all tables.
@@ -211,18 +211,21 @@ pub(crate) fn op_bytes(op: &Op) -> usize {
     }
 }
 
-/// Decodes a log record; `None`: the record is not a change, and the database does not need it. An error says
-/// what the record is, as the rest of a sentence.
+/// Decodes a log record; `None`: the record is not a change, and the database does not need it. The
+/// error's message says what the record is, as the rest of a sentence.
 pub(crate) fn decode(
     position: Position,
     bytes: &[u8],
     catalogue: &Catalogue,
     schemas: &mut Schemas,
-) -> Result<Option<Change>, String> {
-    let record = LogRecord::decode(bytes).map_err(|error| error.to_string())?;
+) -> Result<Option<Change>, Error> {
+    let bad = |error: InvalidRecord| Error::new(Kind::BadRecord, error.to_string());
+    let record = LogRecord::decode(bytes).map_err(bad)?;
     let id = record.table();
-    let table = schemas.place(catalogue, id).ok_or_else(|| format!("is of table {id}, which is unknown"))?;
-    record.check(&schemas.list[table]).map_err(|error| error.to_string())?;
+    let table = schemas
+        .place(catalogue, id)
+        .ok_or_else(|| Error::new(Kind::BadRecord, format!("is of table {id}, which is unknown")))?;
+    record.check(&schemas.list[table]).map_err(bad)?;
     let op = match record {
         LogRecord::Undone { .. } | LogRecord::Committed { .. } => return Ok(None),
         LogRecord::Insert { row, .. } => Op::Insert(Row(row.0.into())),

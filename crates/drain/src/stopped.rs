@@ -217,7 +217,7 @@ impl StoppedTables {
             back_off: BackOff::default(),
         };
         let stopped = self.tables.entry(table.clone()).or_insert_with(new);
-        stopped.reason = format!("table {table} {reason}: its changes wait, those of other tables go on");
+        stopped.reason = format!("table {table} {reason}: its changes wait, other tables are drained");
         stopped.retry_at = now + stopped.back_off.failed();
     }
 

@@ -1,5 +1,6 @@
 //! A command's connection to a running server: the admin listener, whose address is in the data folder.
 
+use crate::failure::Failure;
 use forebay_config::model::{Memory, Tier};
 use forebay_server::ADMIN_FILE;
 use serde_json::Value;
@@ -37,33 +38,34 @@ impl AdminClient {
     }
 
     /// GET: the JSON answer, or the text of a problem detail.
-    pub fn get(&self, path: &str) -> Result<Value, String> {
+    pub fn get(&self, path: &str) -> Result<Value, Failure> {
         read(self.agent.get(format!("{}{path}", self.base)).call())
     }
 
     /// GET: the status and the JSON answer, whatever the status.
-    pub fn ask(&self, path: &str) -> Result<(u16, Value), String> {
+    pub fn ask(&self, path: &str) -> Result<(u16, Value), Failure> {
         parse(self.agent.get(format!("{}{path}", self.base)).call())
     }
 
     /// POST with query parameters and no body: the JSON answer, or the text of a problem detail.
-    pub fn post(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, String> {
+    pub fn post(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
         read(self.agent.post(format!("{}{path}", self.base)).query_pairs(query.iter().copied()).send_empty())
     }
 }
 
-fn parse(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, Value), String> {
+fn parse(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<(u16, Value), Failure> {
     let mut answer = answer.map_err(|error| format!("the running server does not answer: {error}"))?;
     let status = answer.status().as_u16();
     let value = answer.body_mut().read_json();
-    value.map(|value| (status, value)).map_err(|error| format!("the running server answers oddly: {error}"))
+    let value = value.map_err(|error| format!("the running server answers oddly: {error}"))?;
+    Ok((status, value))
 }
 
-fn read(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, String> {
+fn read(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Failure> {
     let (status, value) = parse(answer)?;
     if (200..300).contains(&status) {
         Ok(value)
     } else {
-        Err(value["detail"].as_str().unwrap_or("the running server refused").to_owned())
+        Err(value["detail"].as_str().unwrap_or("the running server refused").into())
     }
 }

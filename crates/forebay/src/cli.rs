@@ -6,6 +6,7 @@ pub mod plan;
 pub mod redis;
 pub mod runs;
 
+use crate::failure::Failure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use forebay_config::Overrides;
 use std::path::PathBuf;
@@ -20,15 +21,15 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve what a config says.
+    /// Serve the endpoints of a config.
     #[command(after_help = "Examples:
   forebay serve
   forebay serve --example codes
   forebay serve links.toml --memory redis://10.0.0.1 --without drain,jobs
   forebay serve links.toml --listen 0.0.0.0:8080 --database sqlite:/var/lib/links.db --data /var/lib/forebay")]
     Serve(Serve),
-    /// Explain a config, or every mistake in it; if its database answers, list what only that can judge and
-    /// which statements grow with a table.
+    /// Explain a config, or every mistake in it. If its database answers, list also what only the database
+    /// can check, and the statements whose cost grows with a table.
     #[command(after_help = "Examples:
   forebay check
   forebay check examples/links.toml")]
@@ -74,7 +75,7 @@ pub enum Command {
     #[command(after_help = "Example:
   forebay unfollow examples/shop.toml --database postgres://me@localhost/shop")]
     Unfollow(Unfollow),
-    /// Load an HTTP server and say what it did: closed model, or open (-R) with latency from the time due.
+    /// Load an HTTP server and report what it did: closed model, or open (-R) with latency from the time due.
     #[command(after_help = "Examples:
   forebay load -c 64 -d 20s http://localhost:3000/simple
   forebay load -R 10k --warmup 5s --threshold 'p99<10ms' http://localhost:3000/simple
@@ -90,8 +91,8 @@ pub enum Command {
     #[command(after_help = "Example:
   FOREBAY_AGENT_TOKEN=… forebay agent --listen :7070")]
     Agent(agent::Agent),
-    /// Say what of this machine, and of the stores that a config names, costs speed or promises; exit code 1
-    /// when something is to be mended.
+    /// Find settings of this machine, and of the stores that a config names, that cost speed or break
+    /// promises; exit code 1 when there are any.
     #[command(after_help = "Examples:
   forebay doctor
   forebay doctor /etc/forebay/forebay.toml --fix")]
@@ -109,7 +110,7 @@ pub enum Command {
   forebay advise /var/log/nginx/access.log
   forebay advise access.log.1 access.log --database postgres://me@localhost/shop")]
     Advise(Advise),
-    /// Ask the running server of a config for its health; exit code 1 when it is not well.
+    /// Ask the running server of a config for its health; exit code 1 when it is not healthy.
     #[command(after_help = "Examples:
   forebay probe health
   forebay probe ready /etc/forebay/forebay.toml")]
@@ -184,7 +185,8 @@ impl OverrideArgs {
 pub struct Serve {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// What to leave to other processes on the same Redis or Valkey; what is drained by none stays there.
+    /// Duties to leave to other processes on the same Redis or Valkey. Writes stay in its queues until some
+    /// process drains them.
     #[arg(long, value_name = "DUTIES", value_delimiter = ',')]
     pub without: Vec<Duty>,
     /// The database was replaced on purpose: write into it what the log still holds.
@@ -195,7 +197,7 @@ pub struct Serve {
 /// A task of a server besides serving clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Duty {
-    /// Writing to the database what is in the queues.
+    /// Writing the queued changes to the database.
     Drain,
     /// Running the config's `[[job]]`s.
     Jobs,
@@ -224,7 +226,7 @@ pub struct Seed {
 
 #[derive(Debug, Args)]
 pub struct Warm {
-    /// The table; without it, all. A config that is named without a table is named by -c.
+    /// The table; without it, all. Without a table, name the config by -c.
     pub table: Option<String>,
     /// Only rows for which this SQL expression is true.
     #[arg(long, value_name = "SQL")]
@@ -255,7 +257,7 @@ pub struct Drain {
     /// Apply again what the database had refused (the table forebay_dead_letter), after the drain.
     #[arg(long)]
     pub replay: bool,
-    /// Go on until SIGTERM or Ctrl-C: a worker beside servers on Redis or Valkey, which also runs the jobs of
+    /// Run until SIGTERM or Ctrl-C: a worker beside servers on Redis or Valkey, which also runs the jobs of
     /// the config.
     #[arg(long, conflicts_with = "replay")]
     pub forever: bool,
@@ -299,7 +301,7 @@ pub struct Advise {
 pub struct Init {
     /// The database: sqlite:PATH or postgres://USER@HOST/NAME.
     pub url: String,
-    /// Where the config goes; it must not be there yet. - prints it.
+    /// The file to write; it must not exist yet. - prints the config.
     #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
     pub output: PathBuf,
 }
@@ -308,7 +310,7 @@ pub struct Init {
 pub struct Doctor {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Write the kernel settings that are to be changed to /etc/sysctl.d/60-forebay.conf.
+    /// Write the kernel settings that need a change to /etc/sysctl.d/60-forebay.conf.
     #[arg(long)]
     pub fix: bool,
 }
@@ -342,13 +344,13 @@ pub enum Pages {
     #[command(after_help = "Example:
   forebay pages man target/man")]
     Man {
-        /// Where the pages go; made when it is missing.
+        /// The folder for the pages; created when it is missing.
         folder: PathBuf,
     },
 }
 
 /// A number of rows: `1000`, `10k`, `2m`.
-fn parse_count(text: &str) -> Result<u64, String> {
+fn parse_count(text: &str) -> Result<u64, Failure> {
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_000),
         Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),

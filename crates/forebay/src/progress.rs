@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use forebay_terminal::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::fmt;
+use std::error::Error;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Runs `work` and shows `progress` meanwhile; ends with one line when it went well.
-    pub async fn watch<E: fmt::Display>(
+    pub async fn watch<E: Into<Box<dyn Error + Send + Sync>>>(
         mut self,
         progress: &forebay_drain::Progress,
         work: impl Future<Output = Result<(), E>>,

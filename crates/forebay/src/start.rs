@@ -28,10 +28,11 @@ fn default_file() -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     let looked_for = std::path::absolute(&path).map_err(Failure::from)?;
-    Err(Failure(format!(
+    Err(format!(
         "no config: {} does not exist; name one (FILE or -c FILE), or take a bundled one (--example codes)",
         looked_for.display()
-    )))
+    )
+    .into())
 }
 
 /// File name and text of a bundled example, by its name without `.toml`.
@@ -39,7 +40,10 @@ fn bundled(name: &str) -> Result<(&'static str, &'static str), Failure> {
     let names = || config::BUNDLED.iter().filter_map(|(file, _)| file.strip_suffix(".toml"));
     let found = config::BUNDLED.iter().copied().find(|(file, _)| file.strip_suffix(".toml") == Some(name));
     found.ok_or_else(|| {
-        Failure(format!("there is no example {name}; there are {}", names().collect::<Vec<_>>().join(", ")))
+        Failure::from(format!(
+            "there is no example {name}; there are {}",
+            names().collect::<Vec<_>>().join(", ")
+        ))
     })
 }
 

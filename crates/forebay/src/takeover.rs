@@ -33,20 +33,22 @@ pub fn inherited() -> Result<Inherited, Failure> {
     let given = std::env::var(COUNT).ok();
     let given = given.as_deref().and_then(|given| given.split_once(' '));
     if let Some((count, _)) = given.filter(|(_, process)| *process == std::process::id().to_string()) {
-        let failed = |error: io::Error| Failure(format!("the listeners of the process before: {error}"));
+        let failed =
+            |error: io::Error| format!("cannot receive the listeners of the previous process: {error}");
         let listeners = receive().map_err(failed)?;
         if count != listeners.len().to_string() {
-            return Err(Failure(format!(
-                "{} of {count} listeners of the process before came",
+            return Err(format!(
+                "received {} of the {count} listeners of the previous process",
                 listeners.len()
-            )));
+            )
+            .into());
         }
         return Ok(Inherited::new(listeners));
     }
     let mut passed = ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..passed.len() {
-        let not_tcp = |error| Failure(format!("listener {index} that was passed is not one of TCP: {error}"));
+        let not_tcp = |error| format!("listener {index} that was passed is not one of TCP: {error}");
         listeners.extend(passed.take_tcp_listener(index).map_err(not_tcp)?);
     }
     Ok(Inherited::new(listeners))
@@ -86,7 +88,7 @@ fn program() -> OsString {
 ///
 /// # Errors
 /// The reason why it cannot.
-pub fn check() -> Result<(), String> {
+pub fn check() -> Result<(), Failure> {
     let program = program();
     let shown = program.display();
     let output = Command::new(&program).arg("--version").output();
@@ -94,7 +96,7 @@ pub fn check() -> Result<(), String> {
     if output.status.success() {
         Ok(())
     } else {
-        Err(format!("{shown} --version ends with {}", output.status))
+        Err(format!("{shown} --version ends with {}", output.status).into())
     }
 }
 
@@ -102,10 +104,10 @@ pub fn check() -> Result<(), String> {
 pub fn execute(listeners: &[TcpListener]) -> Failure {
     let socket = match send(listeners) {
         Ok(socket) => socket,
-        Err(error) => return Failure(format!("the listeners cannot be passed on: {error}")),
+        Err(error) => return Failure::from(format!("the listeners cannot be passed on: {error}")),
     };
     let mut command = Command::new(program());
     command.args(std::env::args_os().skip(1)).stdin(socket);
     command.env(COUNT, format!("{} {}", listeners.len(), std::process::id()));
-    Failure(format!("{} cannot take over: {}", program().display(), command.exec()))
+    Failure::from(format!("{} cannot take over: {}", program().display(), command.exec()))
 }

@@ -173,7 +173,7 @@ fn a_doctor_looks_at_this_machine_and_at_the_stores_of_a_config() {
     let folder = tempfile::tempdir().unwrap();
     let output = forebay_in(folder.path(), &["doctor"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("open files") && said.contains("to mend") && !said.contains("disk sync"), "{said}");
+    assert!(said.contains("open files") && said.contains("to fix") && !said.contains("disk sync"), "{said}");
     let away = ["doctor", "--example", "codes", "--database", "postgres://nobody@127.0.0.1:1/none"];
     let output = forebay_in(folder.path(), &away);
     let said = String::from_utf8_lossy(&output.stdout);

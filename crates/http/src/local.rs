@@ -67,7 +67,8 @@ struct RegisteredConnection {
 /// One worker's state that all of its connections share.
 pub(crate) struct WorkerState {
     pub(crate) worker: usize,
-    /// The read buffer ([`WorkerState::take_scratch`]); its content is never used across a return to the runtime.
+    /// The read buffer ([`WorkerState::take_scratch`]); its content is never used across a return to the
+    /// runtime.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) pool: Pool,
     #[expect(clippy::vec_box, reason = "a connection holds its list in a box, which is used again as well")]
@@ -83,8 +84,8 @@ pub(crate) struct WorkerState {
     connections: Slab<RegisteredConnection>,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
-    /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of the
-    /// service.
+    /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of
+    /// the service.
     shared: Arc<dyn Any + Send + Sync>,
     generation: u64,
 }

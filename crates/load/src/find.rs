@@ -94,17 +94,16 @@ pub fn search(mut trial: impl FnMut(f64) -> io::Result<(bool, String)>) -> io::R
     Ok(SearchResult { rate_per_s: Some(rate_at(good)), is_bounded: true, tried })
 }
 
-/// Whether a trial counts: its rate was really sent and answered. The error says why not.
-pub fn reached(results: &Results) -> Result<(), String> {
+/// Why a trial does not count; `None` when its rate was really sent and answered.
+pub fn shortfall(results: &Results) -> Option<String> {
     let offered = results.requests.offered_per_s.unwrap_or(0.0);
     if !results.complete {
-        return Err(results.partial_reason.clone().unwrap_or_else(|| "not complete".into()));
+        return Some(results.partial_reason.clone().unwrap_or_else(|| "not complete".into()));
     }
-    if results.requests.rate_per_s < RATE_REACHED * offered {
+    (results.requests.rate_per_s < RATE_REACHED * offered).then(|| {
         let part = results.requests.rate_per_s / offered.max(f64::MIN_POSITIVE) * 100.0;
-        return Err(format!("{part:.1} % of the rate were answered in time"));
-    }
-    Ok(())
+        format!("{part:.1} % of the rate were answered in time")
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! (flags win) into a [`Planned`] run. Every mistake is one sentence that names the flag or value.
 
 use crate::limits::WORKERS_MAX;
+use crate::mistyped::Mistyped;
 use crate::plan::{Plan, PlannedStage, Requests};
 use crate::redis::{self, CommandFlags, Commands, Hello};
 use crate::request_source::{RequestSource, WorkTraffic};
@@ -41,21 +42,21 @@ const PROFILE_TIMES: [Duration; 2] = [Duration::from_secs(15), Duration::from_se
 /// Flags of `forebay load`, as typed: this definition is the parser and the help.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LoadFlags {
-    /// Where to, such as http://localhost:3000/simple or redis://localhost; a plan may have it.
+    /// The target, such as http://localhost:3000/simple or redis://localhost; a plan may name it.
     pub url: Option<String>,
     /// Connections, over all workers [default: 10].
     #[arg(short, long, value_name = "N")]
     pub connections: Option<String>,
-    /// How long requests are sent: 500ms, 20s, 10m [default: 10s].
+    /// How long to send requests: 500ms, 20s, 10m [default: 10s].
     #[arg(short, long, value_name = "TIME")]
     pub duration: Option<String>,
-    /// How many requests are sent, instead of how long: 1000, 10k, 2m.
+    /// How many requests to send, instead of a duration: 1000, 10k, 2m.
     #[arg(short, long, short_alias = 'n', value_name = "N")]
     pub amount: Option<String>,
-    /// Requests under way on each connection [default: 1].
+    /// Requests in flight on each connection [default: 1].
     #[arg(short, long, value_name = "N")]
     pub pipelining: Option<String>,
-    /// Threads [default: one a core].
+    /// Threads [default: one per core].
     #[arg(short, long, value_name = "N")]
     pub workers: Option<String>,
     /// Method [default: GET; POST with a body].
@@ -73,24 +74,24 @@ pub struct LoadFlags {
     /// How long connecting may take [default: as --timeout].
     #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<String>,
-    /// How long answers are waited for when sending has ended [default: as --timeout].
+    /// How long to wait for answers after the last request [default: as --timeout].
     #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
-    /// Take any certificate.
+    /// Accept any certificate.
     #[arg(short = 'k', long)]
     pub insecure: bool,
-    /// Open model: so many requests are due a second, over all connections and agents.
+    /// Open model: requests to send a second, over all connections and agents.
     #[arg(short = 'R', long, value_name = "RATE")]
     pub rate: Option<String>,
-    /// Open model: most requests under way at once; connections are made as they are needed [default: 1000,
+    /// Open model: the most requests in flight; connections are opened when they are needed [default: 1000,
     /// without -c].
     #[arg(long, value_name = "N")]
     pub max_concurrency: Option<String>,
-    /// Cut from the results.
+    /// How long from the start to leave out of the results.
     #[arg(long, value_name = "TIME")]
     pub warmup: Option<String>,
-    /// Let the load rise evenly over this time: the rate from nothing to -R, without -R connections one after
-    /// the other. -d counts from its end.
+    /// Raise the load evenly over this time: the rate from 0 to -R, or without -R the number of connections.
+    /// -d counts from the end of this time.
     #[arg(long, value_name = "TIME")]
     pub ramp: Option<String>,
     /// A plan: weighted endpoints, templates, stages.
@@ -112,7 +113,7 @@ pub struct LoadFlags {
     /// memtier-%].
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// Redis: who answers GETs, primaries or replicas [default: primaries].
+    /// Redis: the servers that answer GETs, primaries or replicas [default: primaries].
     #[arg(long, value_name = "WHO")]
     pub read_from: Option<String>,
     /// When to begin: seconds of Unix time, or +5s from now.
@@ -192,14 +193,14 @@ impl std::error::Error for Unconnectable {}
 fn flag<T>(
     name: &str,
     typed: &Option<String>,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<Option<T>, String> {
-    typed.as_deref().map(|text| read(text).map_err(|why| format!("{name}: {why}"))).transpose()
+    read: impl Fn(&str) -> Result<T, Mistyped>,
+) -> Result<Option<T>, Mistyped> {
+    typed.as_deref().map(|text| read(text).map_err(|why| why.at(name))).transpose()
 }
 
 impl LoadFlags {
     /// Checks all flags and turns them into a run.
-    pub fn resolve(&self) -> Result<Planned, String> {
+    pub fn resolve(&self) -> Result<Planned, Mistyped> {
         let plan = self.plan.as_deref().map(|path| Plan::read(Path::new(path))).transpose()?;
         let of_plan = plan.clone().unwrap_or_default();
         let url = self.url.clone().or(of_plan.url.clone());
@@ -234,7 +235,7 @@ impl LoadFlags {
             .any(Option::is_some)
     }
 
-    fn commands(&self) -> Result<Commands, String> {
+    fn commands(&self) -> Result<Commands, Mistyped> {
         let http =
             self.plan.is_some() || self.method.is_some() || self.body.is_some() || !self.headers.is_empty();
         if http {
@@ -251,7 +252,7 @@ impl LoadFlags {
         })
     }
 
-    fn settings(&self, plan: &Plan) -> Result<Settings, String> {
+    fn settings(&self, plan: &Plan) -> Result<Settings, Mistyped> {
         let (profile_rate, profile_time) = self.profile()?.unzip();
         let rate = flag("--rate", &self.rate, units::rate)?.or(profile_rate).or(plan.rate);
         let mut pace =
@@ -303,7 +304,7 @@ impl LoadFlags {
         Ok(settings)
     }
 
-    fn profile(&self) -> Result<Option<(f64, Duration)>, String> {
+    fn profile(&self) -> Result<Option<(f64, Duration)>, Mistyped> {
         let Some(name) = &self.profile else { return Ok(None) };
         let (base, time) = match name.strip_suffix("-long") {
             Some(base) => (base, PROFILE_TIMES[1]),
@@ -312,11 +313,12 @@ impl LoadFlags {
         let found = PROFILES.iter().find(|(known, _)| *known == base);
         let wrong = || {
             format!("--profile: `{name}` is none of low, average, high, very-high, or one of them with -long")
+                .into()
         };
         found.map(|(_, rate)| Some((*rate, time))).ok_or_else(wrong)
     }
 
-    fn stop(&self, plan: &Plan, profile_time: Option<Duration>, pace: &Pace) -> Result<Stop, String> {
+    fn stop(&self, plan: &Plan, profile_time: Option<Duration>, pace: &Pace) -> Result<Stop, Mistyped> {
         let duration = flag("--duration", &self.duration, units::duration)?;
         let amount = flag("--amount", &self.amount, units::count)?;
         let of_stages = match pace {
@@ -335,7 +337,7 @@ impl LoadFlags {
         }
     }
 
-    fn method(&self) -> Result<String, String> {
+    fn method(&self) -> Result<String, Mistyped> {
         let method = match (&self.method, &self.body) {
             (Some(method), _) => method.to_uppercase(),
             (None, Some(_)) => "POST".into(),
@@ -344,7 +346,7 @@ impl LoadFlags {
         if method == "CONNECT" { Err("-m CONNECT: tunnels are not made".into()) } else { Ok(method) }
     }
 
-    fn headers(&self) -> Result<Vec<(String, String)>, String> {
+    fn headers(&self) -> Result<Vec<(String, String)>, Mistyped> {
         let split = |typed: &String| {
             let (name, value) =
                 typed.split_once(':').ok_or_else(|| format!("-H `{typed}`: write `Name: value`"))?;
@@ -353,12 +355,14 @@ impl LoadFlags {
         self.headers.iter().map(split).collect()
     }
 
-    fn body(&self) -> Result<Option<Vec<u8>>, String> {
+    fn body(&self) -> Result<Option<Vec<u8>>, Mistyped> {
         match self.body.as_deref() {
             None => Ok(None),
             Some(typed) => match typed.strip_prefix('@') {
                 None => Ok(Some(typed.as_bytes().to_vec())),
-                Some(path) => std::fs::read(path).map(Some).map_err(|why| format!("-b @{path}: {why}")),
+                Some(path) => std::fs::read(path)
+                    .map(Some)
+                    .map_err(|why| Mistyped::unreadable(format_args!("-b @{path}"), why)),
             },
         }
     }
@@ -368,7 +372,7 @@ fn size(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
+fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, Mistyped> {
     let checked =
         |rate: f64| Rate::per_s(rate).ok_or_else(|| format!("the rate {rate}/s is above a billion"));
     if stages.is_empty() {
@@ -390,7 +394,7 @@ fn pace(rate: Option<f64>, stages: &[PlannedStage]) -> Result<Pace, String> {
 
 /// The same load behind a ramp. The part of the ramp that is longer than the warm-up is added to
 /// the duration.
-fn ramped(ramp: Duration, warmup: Duration, pace: Pace, stop: Stop) -> Result<(Pace, Stop), String> {
+fn ramped(ramp: Duration, warmup: Duration, pace: Pace, stop: Stop) -> Result<(Pace, Stop), Mistyped> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (stop, held_ns) = match stop {
         Stop::After(time) => (Stop::After(time + ramp.saturating_sub(warmup)), nanoseconds(time + warmup)),
@@ -410,7 +414,7 @@ fn ramped(ramp: Duration, warmup: Duration, pace: Pace, stop: Stop) -> Result<(P
     Ok((pace, stop))
 }
 
-fn start_at(text: &str) -> Result<SystemTime, String> {
+fn start_at(text: &str) -> Result<SystemTime, Mistyped> {
     if let Some(wait) = text.strip_prefix('+') {
         return Ok(SystemTime::now() + units::duration(wait)?);
     }
@@ -424,7 +428,7 @@ fn start_at(text: &str) -> Result<SystemTime, String> {
 mod tests {
     use super::*;
 
-    fn typed(change: impl FnOnce(&mut LoadFlags)) -> Result<Settings, String> {
+    fn typed(change: impl FnOnce(&mut LoadFlags)) -> Result<Settings, Mistyped> {
         let mut typed = LoadFlags { url: Some("http://a/".into()), ..LoadFlags::default() };
         change(&mut typed);
         typed.resolve().map(|planned| planned.settings)
@@ -488,7 +492,7 @@ mod tests {
             (|typed| (typed.duration, typed.amount) = (Some("1".into()), Some("1".into())), "not both"),
         ];
         for (change, expected) in cases {
-            let error = typed(change).err().unwrap_or_default();
+            let error = typed(change).err().map(|why| why.to_string()).unwrap_or_default();
             assert!(error.contains(expected) && !error.contains('\n'), "{expected}: {error}");
         }
     }

@@ -21,6 +21,7 @@ pub mod find;
 mod flags;
 mod latency;
 mod limits;
+mod mistyped;
 pub mod monitor;
 pub mod plan;
 mod recorder;
@@ -43,6 +44,7 @@ mod worker;
 
 pub use flags::{LoadFlags, Planned, Unconnectable};
 pub use latency::{Latency, PERCENTILES, Packed, percentile_of};
+pub use mistyped::Mistyped;
 pub use recorder::{Kind, Pending, Recorder};
 pub use redis::{Commands, Hello, Login, Node, RedisTraffic};
 pub use request_source::{RequestSource, WorkTraffic};

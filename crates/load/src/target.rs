@@ -1,5 +1,6 @@
 //! The target of the load: a parsed URL, and its addresses.
 
+use crate::mistyped::Mistyped;
 use crate::redis::Login;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,8 +41,8 @@ const SCHEMES: &str =
 
 impl Target {
     /// Parses a URL; the error is a sentence that names it.
-    pub fn parse(url: &str) -> Result<Target, String> {
-        let wrong = |why: &str| Err(format!("URL `{url}`: {why}"));
+    pub fn parse(url: &str) -> Result<Target, Mistyped> {
+        let wrong = |why: &str| Err(format!("URL `{url}`: {why}").into());
         let Some((scheme, rest)) = url.split_once("://") else {
             return wrong(SCHEMES);
         };
@@ -65,7 +66,7 @@ impl Target {
             Some((login, authority)) => match Login::parse(login) {
                 Ok(login) => (Some(login), authority),
                 // Omits the full URL, which may contain a password.
-                Err(why) => return Err(format!("URL `{scheme}://…@{authority}`: {why}")),
+                Err(why) => return Err(why.at(format_args!("URL `{scheme}://…@{authority}`"))),
             },
         };
         let behind_host = authority.rfind(']').map_or(0, |bracket| bracket + 1);
@@ -157,7 +158,7 @@ mod tests {
             assert_eq!(target.login.is_some(), url.contains('@'), "{url}");
             assert!(!format!("{target:?}").contains("cret"), "{url}");
         }
-        let error = Target::parse("redis://secret@a:7").unwrap_err();
+        let error = Target::parse("redis://secret@a:7").unwrap_err().to_string();
         assert!(!error.contains("secret") && error.contains(":password@"), "{error}");
         for url in [
             "",
@@ -171,7 +172,7 @@ mod tests {
             "http://a/ b",
             "http://u@a",
         ] {
-            let error = Target::parse(url).unwrap_err();
+            let error = Target::parse(url).unwrap_err().to_string();
             assert!(error.contains(&format!("`{url}`")) && !error.contains('\n'), "{error}");
         }
     }

@@ -1,9 +1,10 @@
 //! Numbers and times as people type them: `10k`, `2m`, `500ms`, `20s`, `10m`.
 
+use crate::mistyped::Mistyped;
 use std::time::Duration;
 
 /// A whole number: `1000`, `1_000`, `10k`, `2m`.
-pub fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, Mistyped> {
     let (number, factor) = scaled(text);
     let digits = number.replace('_', "");
     let whole = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
@@ -12,16 +13,16 @@ pub fn count(text: &str) -> Result<u64, String> {
     let exact = |number: &f64| number.fract() == 0.0 && (0.0..=9e15).contains(number);
     whole
         .or_else(|| fraction().filter(exact).map(|number| number as u64))
-        .ok_or_else(|| format!("`{text}` is not a number such as 1000, 10k or 2m"))
+        .ok_or_else(|| format!("`{text}` is not a number such as 1000, 10k or 2m").into())
 }
 
 /// A rate a second: `1000`, `0.5`, `10k`, and `/s` may follow.
-pub fn rate(text: &str) -> Result<f64, String> {
+pub fn rate(text: &str) -> Result<f64, Mistyped> {
     let (number, factor) = scaled(text.trim_end_matches("/s"));
     let rate = number.replace('_', "").parse::<f64>().map(|number| number * factor as f64);
     rate.ok()
         .filter(|rate| rate.is_finite() && *rate >= 0.0)
-        .ok_or_else(|| format!("`{text}` is not a rate such as 500, 10k or 0.5"))
+        .ok_or_else(|| format!("`{text}` is not a rate such as 500, 10k or 0.5").into())
 }
 
 fn scaled(text: &str) -> (&str, u64) {
@@ -33,7 +34,7 @@ fn scaled(text: &str) -> (&str, u64) {
 }
 
 /// A time: `500ms`, `20s`, `10m`, `1h`, `1.5s`; a number alone means seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, Mistyped> {
     let at = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let seconds = match unit {
@@ -49,7 +50,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if (0.0..=3.2e7).contains(&parsed) {
         Ok(Duration::from_nanos((parsed * 1e9).round() as u64))
     } else {
-        Err(format!("`{text}` is not a time such as 500ms, 20s or 10m"))
+        Err(format!("`{text}` is not a time such as 500ms, 20s or 10m").into())
     }
 }
 

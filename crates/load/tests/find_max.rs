@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 fn outcome(results: &Results) -> (bool, String) {
-    find::reached(results).map_or_else(|why| (false, why), |()| (true, String::new()))
+    find::shortfall(results).map_or_else(|| (true, String::new()), |why| (false, why))
 }
 
 /// Ten seconds at a rate against a server with this capacity a second, which answers one request

@@ -49,7 +49,7 @@ pub struct Recovery {
 type SegmentList = Vec<Arc<Segment>>;
 
 /// A log that was found valid and is ready to be written.
-pub(crate) struct OpenedLog {
+pub(crate) struct OpenLog {
     pub recovery: Recovery,
     pub identity: Identity,
     pub released: Position,
@@ -84,7 +84,7 @@ pub(crate) fn open(
     folder: &Path,
     segment_bytes: u64,
     verify: Verify,
-) -> Result<OpenedLog, Error> {
+) -> Result<OpenLog, Error> {
     let opening = Opening { disk, folder, segment_bytes, verify };
     let names = disk.list(folder).map_err(|error| Error::io("list", folder, error))?;
     let mut starts: Vec<Position> = names.iter().filter_map(|name| segment::parse_file_name(name)).collect();
@@ -118,12 +118,12 @@ impl Opening<'_> {
 
     /// Creates a log: the segment first, the manifest last. Without a manifest there is no log; with one, the
     /// log is complete.
-    fn create(&self) -> Result<OpenedLog, Error> {
+    fn create(&self) -> Result<OpenLog, Error> {
         let identity = draw_identity(self.folder)?;
         let start = Position(0);
         let active = self.new_segment(identity, start)?;
         manifest::write(self.disk, self.folder, identity, start)?;
-        Ok(OpenedLog {
+        Ok(OpenLog {
             recovery: Recovery { records: 0, cut_bytes: 0, first: start, end: start, created: true },
             identity,
             released: start,
@@ -154,12 +154,7 @@ impl Opening<'_> {
         self.disk.open(&segment.path, Access::Write).map_err(self.error("open", &segment.path))
     }
 
-    fn recover(
-        &self,
-        identity: Identity,
-        released: Position,
-        starts: &[Position],
-    ) -> Result<OpenedLog, Error> {
+    fn recover(&self, identity: Identity, released: Position, starts: &[Position]) -> Result<OpenLog, Error> {
         let (mut dropped, segments) = self.split_released(released, starts)?;
         let walked = self.walk(identity, &segments)?;
         let opened = if walked.end < released {
@@ -361,7 +356,7 @@ impl Opening<'_> {
         released: Position,
         segments: Vec<Arc<Segment>>,
         walked: &Walked,
-    ) -> Result<OpenedLog, Error> {
+    ) -> Result<OpenLog, Error> {
         let segment = segments[segments.len() - 1].clone();
         let file = self.open_segment(&segment)?;
         let offset = segment.offset_of(walked.end);
@@ -383,7 +378,7 @@ impl Opening<'_> {
         let capacity_bytes = repair().map_err(self.error("repair the end of", &segment.path))?;
         // The segment's name may also be only in memory so far.
         self.disk.sync_folder(self.folder).map_err(self.error("sync", self.folder))?;
-        Ok(OpenedLog {
+        Ok(OpenLog {
             recovery: Recovery {
                 records: walked.records,
                 cut_bytes: cut_bytes(walked, offset),
@@ -421,7 +416,7 @@ impl Opening<'_> {
         released: Position,
         segments: Vec<Arc<Segment>>,
         walked: &Walked,
-    ) -> Result<OpenedLog, Error> {
+    ) -> Result<OpenLog, Error> {
         let start = Position(align_up(released.0));
         // The manifest is written first: with it, the old segments count as released whatever happens next.
         manifest::write(self.disk, self.folder, identity, start)?;
@@ -430,7 +425,7 @@ impl Opening<'_> {
             self.disk.remove(&segment.path).map_err(self.error("delete", &segment.path))?;
         }
         let offset = segments[segments.len() - 1].offset_of(walked.end);
-        Ok(OpenedLog {
+        Ok(OpenLog {
             recovery: Recovery {
                 records: 0,
                 cut_bytes: cut_bytes(walked, offset),

@@ -11,6 +11,7 @@
 //! What it leaves to others: measuring, and the command line.
 
 pub mod fleet;
+mod invalid_figures;
 pub mod measured;
 pub mod odds;
 mod prices;
@@ -19,5 +20,6 @@ pub mod scaling;
 pub mod shared;
 mod wanted;
 
+pub use invalid_figures::InvalidFigures;
 pub use prices::{Machine, Prices};
 pub use wanted::{Behind, Demand, Power};

@@ -1,5 +1,6 @@
 //! The cost of a request, from the JSON of `forebay load`.
 
+use crate::invalid_figures::InvalidFigures;
 use crate::shared::Tester;
 use serde_json::Value;
 
@@ -27,8 +28,9 @@ impl Measured {
     ///
     /// # Errors
     /// One line that names what the report lacks.
-    pub fn read(text: &str) -> Result<Measured, String> {
-        let report: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    pub fn read(text: &str) -> Result<Measured, InvalidFigures> {
+        let report: Value =
+            serde_json::from_str(text).map_err(|error| InvalidFigures::malformed("no JSON", error))?;
         let number = |path: &str| {
             report.pointer(path).and_then(Value::as_f64).ok_or_else(|| format!("the report has no {path}"))
         };
@@ -205,6 +207,6 @@ mod tests {
         assert!(read(&unexpected).unreliable_because.is_some());
         let unwatched = REPORT.replace("\"server\"", "\"other\"");
         assert_eq!(read(&unwatched).cpu_us, None);
-        assert!(Measured::read("{}").expect_err("no report").contains("/requests/completed"));
+        assert!(Measured::read("{}").expect_err("no report").to_string().contains("/requests/completed"));
     }
 }

@@ -1,5 +1,6 @@
 //! The prices of machines and of other services: one dated file.
 
+use crate::invalid_figures::InvalidFigures;
 use toml::de::{DeTable, DeValue};
 
 /// The file that is built in.
@@ -68,12 +69,12 @@ impl Prices {
     ///
     /// # Errors
     /// One line that names what is wrong.
-    pub fn read(text: Option<&str>) -> Result<Prices, String> {
+    pub fn read(text: Option<&str>) -> Result<Prices, InvalidFigures> {
         let text = text.unwrap_or(BUILT_IN);
-        Prices::parse(text).map_err(|why| format!("the prices: {why}"))
+        Prices::parse(text).map_err(|why| InvalidFigures::malformed("the prices", why))
     }
 
-    fn parse(text: &str) -> Result<Prices, String> {
+    fn parse(text: &str) -> Result<Prices, InvalidFigures> {
         let table = DeTable::parse(text).map_err(|error| error.to_string())?;
         let table = table.get_ref();
         let date = match table.get("date").map(toml::Spanned::get_ref) {
@@ -122,15 +123,15 @@ fn entries<T>(
     table: &DeTable<'_>,
     name: &str,
     keys: usize,
-    read: impl Fn(PriceTable<'_>) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
+    read: impl Fn(PriceTable<'_>) -> Result<T, InvalidFigures>,
+) -> Result<Vec<T>, InvalidFigures> {
     let Some(DeValue::Array(array)) = table.get(name).map(toml::Spanned::get_ref) else {
-        return Err(format!("there is no [[{name}]]"));
+        return Err(format!("there is no [[{name}]]").into());
     };
     let entry = |value: &toml::Spanned<DeValue<'_>>| match value.get_ref() {
         DeValue::Table(table) if table.len() == keys => read(PriceTable(table)),
-        DeValue::Table(table) => Err(format!("a [[{name}]] has {} keys, not {keys}", table.len())),
-        _ => Err(format!("{name} must be tables, each [[{name}]]")),
+        DeValue::Table(table) => Err(format!("a [[{name}]] has {} keys, not {keys}", table.len()).into()),
+        _ => Err(format!("{name} must be tables, each [[{name}]]").into()),
     };
     array.iter().map(entry).collect()
 }
@@ -139,22 +140,22 @@ fn entries<T>(
 struct PriceTable<'a>(&'a DeTable<'a>);
 
 impl PriceTable<'_> {
-    fn text(&self, key: &str) -> Result<String, String> {
+    fn text(&self, key: &str) -> Result<String, InvalidFigures> {
         match self.0.get(key).map(toml::Spanned::get_ref) {
             Some(DeValue::String(text)) => Ok(text.to_string()),
-            _ => Err(format!("{key} is missing, or no text")),
+            _ => Err(format!("{key} is missing, or no text").into()),
         }
     }
 
-    fn truth(&self, key: &str) -> Result<bool, String> {
+    fn truth(&self, key: &str) -> Result<bool, InvalidFigures> {
         match self.0.get(key).map(toml::Spanned::get_ref) {
             Some(DeValue::Boolean(truth)) => Ok(*truth),
-            _ => Err(format!("{key} is missing, or neither true nor false")),
+            _ => Err(format!("{key} is missing, or neither true nor false").into()),
         }
     }
 
     /// A number above 0: a price or an amount of zero is a mistake here.
-    fn number(&self, key: &str) -> Result<f64, String> {
+    fn number(&self, key: &str) -> Result<f64, InvalidFigures> {
         let number = match self.0.get(key).map(toml::Spanned::get_ref) {
             Some(DeValue::Float(number)) => number.as_str().replace('_', "").parse().ok(),
             Some(DeValue::Integer(number)) => number.as_str().replace('_', "").parse().ok(),
@@ -162,7 +163,7 @@ impl PriceTable<'_> {
         };
         match number {
             Some(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
-            _ => Err(format!("{key} must be a number above 0")),
+            _ => Err(format!("{key} must be a number above 0").into()),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! squares; neither σ nor κ may be negative. Fewer points than coefficients leave the higher ones 0: such
 //! a prediction is an upper bound.
 
+use crate::invalid_figures::InvalidFigures;
+
 /// A measured point of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
@@ -32,9 +34,9 @@ impl Law {
     ///
     /// # Errors
     /// When there is no point, or one is not positive, or the points do not fit the law.
-    pub fn fit(points: &[Point]) -> Result<Law, String> {
+    pub fn fit(points: &[Point]) -> Result<Law, InvalidFigures> {
         if let Some(point) = points.iter().find(|point| !(point.workers >= 1.0 && point.rate_per_s > 0.0)) {
-            return Err(format!("{}={} is no point of a sweep", point.workers, point.rate_per_s));
+            return Err(format!("{}={} is no point of a sweep", point.workers, point.rate_per_s).into());
         }
         let mut counts: Vec<f64> = points.iter().map(|point| point.workers).collect();
         counts.sort_by(f64::total_cmp);
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn what_is_no_sweep_is_named() {
         assert!(Law::fit(&[]).is_err());
-        let error = Law::fit(&[Point { workers: 0.0, rate_per_s: 5.0 }]).expect_err("no workers");
+        let error = Law::fit(&[Point { workers: 0.0, rate_per_s: 5.0 }]).expect_err("no workers").to_string();
         assert!(error.contains("0=5"), "{error}");
     }
 }

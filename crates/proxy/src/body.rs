@@ -179,7 +179,9 @@ impl Arriving {
             Some(Ok(piece)) => {
                 self.sent_bytes += piece.len() as u64;
                 match self.length {
-                    Some(length) if self.sent_bytes > length => self.cut("the body is longer than was said"),
+                    Some(length) if self.sent_bytes > length => {
+                        self.cut("the body is longer than its Content-Length")
+                    }
                     Some(_) => {
                         *out = piece;
                         Ok(false)
@@ -195,7 +197,7 @@ impl Arriving {
                 }
             }
             None if self.length.is_some_and(|length| length != self.sent_bytes) => {
-                self.cut("the body is shorter than was said")
+                self.cut("the body is shorter than its Content-Length")
             }
             None => {
                 out.extend_from_slice(if self.length.is_none() { b"0\r\n\r\n" } else { b"" });

@@ -53,7 +53,7 @@ impl Error {
     }
 
     /// Whether the same request may succeed later.
-    pub fn is_retry_sensible(&self) -> bool {
+    pub fn may_retry(&self) -> bool {
         matches!(self.kind, Kind::Unreachable | Kind::Unavailable | Kind::TimedOut)
     }
 }

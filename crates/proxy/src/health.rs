@@ -1,10 +1,10 @@
 //! Chooses the upstream for a request: a healthy one, the least busy first.
 //!
 //! An upstream is suspended after [`FAILURES_MAX`] consecutive failures (of connecting, or of getting an
-//! answer; an answer with any status is a success), and after [`SUSPENSION`] one request tries it again. When all
-//! are suspended, they are used as if none was: otherwise failures of one URL would suspend all upstreams,
-//! and a sole upstream has no substitute. With health checks, an upstream that fails its check is not used
-//! until it passes one.
+//! answer; an answer with any status is a success), and after [`SUSPENSION`] one request tries it again. When
+//! all are suspended, they are used as if none was: otherwise failures of one URL would suspend all
+//! upstreams, and a sole upstream has no substitute. With health checks, an upstream that fails its check is
+//! not used until it passes one.
 
 use crate::limits::{FAILURES_MAX, SUSPENSION};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};

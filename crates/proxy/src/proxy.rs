@@ -303,7 +303,7 @@ enum AttemptFault {
     Late,
 }
 
-/// A failed attempt.
+/// The failure of one upstream, and whether another may be tried.
 struct FailedAttempt {
     error: Error,
     /// Whether the upstream has received no part of the request.
@@ -323,7 +323,7 @@ impl FailedAttempt {
             AttemptFault::Connect(error) => unreachable().caused_by(error),
             AttemptFault::Link(NoHead::Io(error)) => unreachable().caused_by(error),
             AttemptFault::Link(NoHead::Malformed(error)) => bad().caused_by(error),
-            AttemptFault::Link(NoHead::TooLong) => bad().caused_by("its head is too long"),
+            AttemptFault::Link(NoHead::TooLong) => bad().caused_by("the head of the answer is too long"),
             AttemptFault::Client => Error::new(Kind::ClientBody, "the client's body is not whole"),
             AttemptFault::Late => Error::new(Kind::TimedOut, "the upstream did not answer in time"),
         };

@@ -81,7 +81,7 @@ impl Dialer {
     /// A server that demands TLS closes a connection without it silently.
     fn hinted(&self, error: Error) -> Error {
         match self.tls {
-            None if error.message() == LOST => error.context("without TLS (rediss:// is with it)"),
+            None if error.message() == LOST => error.context("without TLS (rediss:// uses TLS)"),
             _ => error,
         }
     }

@@ -20,6 +20,7 @@
 //! | `POST /cache/invalidate?tag=&tag=` | drops answers with one of the tags, on every server |
 //! | `POST /cache/clear` | drops the answers of every cached endpoint of this config, on every server |
 //! | `POST /warm?table=&where=` | reads rows from the database into memory |
+//! | `POST /refresh?table=&key=` | reads one row again from the database into memory |
 //! | `POST /verify` | compares memory and database, row by row |
 //! | `POST /reload` | reads the config again and serves it; 422 when it cannot be used |
 //! | `POST /checkpoint` | writes a checkpoint of memory now |
@@ -244,7 +245,7 @@ impl Admin {
             stats: self.stats.clone(),
             tier: self.tier.clone(),
             conditions: self.conditions.clone(),
-            spans: self.reloader.environment.span_counts.clone(),
+            spans: self.reloader.setup.span_counts.clone(),
             cache: self.cache.counts(),
         }
     }
@@ -334,7 +335,8 @@ impl Admin {
     fn reload(&self) -> AdminTask {
         let reloader = self.reloader.clone();
         self.later(async move {
-            let endpoints = reloader.reload_apart().await.map_err(|what| Problem::new(422, what))?;
+            let endpoints = reloader.reload_apart().await;
+            let endpoints = endpoints.map_err(|error| Problem::new(422, error.to_string()))?;
             Ok(json!({ "endpoints": endpoints }))
         })
     }

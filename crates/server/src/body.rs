@@ -1,5 +1,6 @@
 //! JSON request bodies: extracts the requested fields in one pass, borrowed from the body.
 
+use crate::problem::Problem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -9,24 +10,23 @@ use std::fmt;
 /// checked for well-formedness only.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the body.
+/// 400, with a sentence that says what is wrong with the body.
 pub fn extract<'body, N: AsRef<str>>(
     body: &'body [u8],
     names: &[N],
     found: &mut [Option<&'body str>],
-) -> Result<(), String> {
+) -> Result<(), Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let mut twice = None;
     let visitor = Fields { names, found, twice: &mut twice };
     let read = deserializer.deserialize_map(visitor).and_then(|()| deserializer.end());
-    match (read, twice) {
-        (Ok(()), None) => Ok(()),
-        (Ok(()), Some(name)) => {
-            Err(format!("the body has the field `{}` more than once", names[name].as_ref()))
-        }
-        (Err(error), _) if error.is_data() => Err("the body must be a JSON object".to_owned()),
-        (Err(error), _) => Err(format!("the body is not valid JSON: {error}")),
-    }
+    let wrong = match (read, twice) {
+        (Ok(()), None) => return Ok(()),
+        (Ok(()), Some(name)) => format!("the body has the field `{}` more than once", names[name].as_ref()),
+        (Err(error), _) if error.is_data() => "the body must be a JSON object".to_owned(),
+        (Err(error), _) => format!("the body is not valid JSON: {error}"),
+    };
+    Err(Problem::new(400, wrong))
 }
 
 struct Fields<'a, 'body, N> {
@@ -94,8 +94,8 @@ mod tests {
         let mut found = [None; 2];
         let got = extract(body.as_bytes(), &["a", "b"], &mut found).map(|()| found);
         match (got, expected) {
-            (Err(message), Err(part)) => assert!(message.contains(part), "{body}: {message}"),
-            (got, expected) => assert_eq!(got, expected.map_err(str::to_owned), "{body}"),
+            (Err(problem), Err(part)) => assert!(problem.detail.contains(part), "{body}: {problem:?}"),
+            (got, expected) => assert_eq!(got, expected.map_err(|part| Problem::new(400, part)), "{body}"),
         }
     }
 

@@ -40,7 +40,7 @@ impl Duties {
             }
             _ => return Ok(()),
         };
-        Err(StartError(format!("{why}; memory.url is {}", config.memory.describe())))
+        Err(format!("{why}; memory.url is {}", config.memory.describe()).into())
     }
 
     /// The config without the parts that this process leaves to others and does not need.

@@ -2,9 +2,12 @@
 //! number, progress and outcome.
 
 use crate::problem::Problem;
+use forebay_table::HotError;
 use forebay_terminal::{error, say};
 use parking_lot::Mutex;
 use serde::Serialize;
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -25,7 +28,47 @@ pub struct Job {
     done: AtomicU64,
     started: Instant,
     stop: AtomicBool,
-    end: Mutex<Option<Result<(), String>>>,
+    end: Mutex<Option<Result<(), JobError>>>,
+}
+
+/// Why a job failed, as a sentence for the log and the admin listener.
+#[derive(Debug)]
+pub struct JobError(Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for JobError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl From<String> for JobError {
+    fn from(sentence: String) -> JobError {
+        JobError(sentence.into())
+    }
+}
+
+impl From<&str> for JobError {
+    fn from(sentence: &str) -> JobError {
+        JobError(sentence.into())
+    }
+}
+
+impl From<forebay_database::Error> for JobError {
+    fn from(error: forebay_database::Error) -> JobError {
+        JobError(Box::new(error))
+    }
+}
+
+impl From<HotError> for JobError {
+    fn from(error: HotError) -> JobError {
+        JobError(Box::new(error))
+    }
 }
 
 /// A job as the admin listener shows it.
@@ -51,7 +94,7 @@ impl Jobs {
         &self,
         name: String,
         rows: u64,
-        work: impl FnOnce(&Job) -> Result<(), String> + Send + 'static,
+        work: impl FnOnce(&Job) -> Result<(), JobError> + Send + 'static,
     ) -> Result<u64, Problem> {
         let mut jobs = self.0.lock();
         if jobs.iter().filter(|job| job.end.lock().is_none()).count() >= RUNNING_MAX {
@@ -95,7 +138,7 @@ impl Jobs {
 }
 
 impl Job {
-    fn run(&self, work: impl FnOnce(&Job) -> Result<(), String>) {
+    fn run(&self, work: impl FnOnce(&Job) -> Result<(), JobError>) {
         say!("job {}: {}, {} rows", self.id, self.name, self.rows);
         let end = work(self);
         let seconds = self.started.elapsed().as_secs_f64();
@@ -132,7 +175,7 @@ impl Job {
                 Some(Ok(())) => "done",
                 Some(Err(_)) => "failed",
             },
-            error: end.as_ref().and_then(|end| end.as_ref().err().cloned()),
+            error: end.as_ref().and_then(|end| end.as_ref().err().map(JobError::to_string)),
         }
     }
 }

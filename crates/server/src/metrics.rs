@@ -206,12 +206,20 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
     if let Some(rows) = gauges.backlog_rows {
         numbers.gauge("forebay_drain_backlog_rows", "Changes that are not in the database.", rows as f64);
     }
-    numbers.gauge("forebay_drain_backlog_bytes", "Bytes of them in the log.", gauges.backlog_bytes as f64);
+    numbers.gauge(
+        "forebay_drain_backlog_bytes",
+        "Bytes of these changes in the log.",
+        gauges.backlog_bytes as f64,
+    );
     if let Some(lag) = gauges.lag {
-        numbers.gauge("forebay_drain_lag_seconds", "Age of the oldest of them.", lag.as_secs_f64());
+        numbers.gauge(
+            "forebay_drain_lag_seconds",
+            "Age of the oldest change that is not in the database.",
+            lag.as_secs_f64(),
+        );
     }
     if let Some((lag, rows)) = gauges.follow {
-        let help = "For how long what others commit may not have come to memory.";
+        let help = "For how long other writers' changes may have been missing from memory.";
         numbers.gauge("forebay_follow_lag_seconds", help, lag.as_secs_f64());
         numbers.counter(
             "forebay_follow_rows",
@@ -260,16 +268,24 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
 fn of_cache(counts: &Value, numbers: &mut Numbers) {
     let count = |name: &str| counts[name].as_u64().unwrap_or_default();
     numbers.gauge("forebay_cache_entries", "Answers in the cache of this process.", count("entries") as f64);
-    numbers.gauge("forebay_cache_bytes", "Bytes of them.", count("bytes") as f64);
+    numbers.gauge("forebay_cache_bytes", "Bytes of the answers in this process.", count("bytes") as f64);
     numbers.counter("forebay_cache_hits", "Answers from the cache of this process.", count("hits"));
-    numbers.counter("forebay_cache_misses", "Answers that it did not have.", count("misses"));
+    numbers.counter(
+        "forebay_cache_misses",
+        "Lookups that found no answer in the cache of this process.",
+        count("misses"),
+    );
     numbers.counter("forebay_cache_fills", "Answers that were made for the cache.", count("fills"));
     numbers.counter("forebay_cache_fill_failures", "Fills that failed.", count("failures"));
     numbers.counter("forebay_cache_shared_hits", "Answers from the shared cache.", count("shared_hits"));
-    numbers.counter("forebay_cache_shared_failures", "Calls of it that failed.", count("shared_failures"));
+    numbers.counter(
+        "forebay_cache_shared_failures",
+        "Calls to the shared cache that failed.",
+        count("shared_failures"),
+    );
     numbers.gauge(
         "forebay_cache_pending_invalidations",
-        "Tags that other servers have not heard of yet.",
+        "Dropped tags that other servers have not received yet.",
         count("pending_invalidations") as f64,
     );
 }

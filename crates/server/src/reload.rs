@@ -5,11 +5,12 @@
 //! after a reload was answered get the new one; a file that cannot be used, or that changes what only a start
 //! can change, changes nothing. One reload runs at a time.
 
-use crate::compile::{self, CachedRoutes, CompileEnvironment};
+use crate::compile::{self, CachedRoutes, CompileSetup};
 use crate::condition::State;
 use crate::open;
 use crate::request_log;
 use crate::service::Routes;
+use crate::start_error::StartError;
 use crate::tls;
 use forebay_config::{Config, model};
 use forebay_http::{Limits, Networks, Replacer};
@@ -22,7 +23,7 @@ use tokio::signal::unix::Signal;
 use tokio::task::JoinHandle;
 
 /// Reads the config file again; the error says why it cannot be used.
-pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+pub type ReadConfig = Box<dyn Fn() -> Result<Config, StartError> + Send + Sync>;
 
 /// The part of `stop_timeout` that is reserved for the end of a stop: the batch in hand is abandoned,
 /// background work is aborted, the database is closed.
@@ -57,7 +58,7 @@ pub fn wants_shared_cache(config: &Config) -> bool {
 
 /// Replaces the serving config with new ones.
 pub struct Reloader {
-    pub(crate) environment: CompileEnvironment,
+    pub(crate) setup: CompileSetup,
     /// The config that the server was started with: tables and caches were opened for it.
     started: Config,
     read: Option<ReadConfig>,
@@ -78,17 +79,17 @@ impl Reloader {
     /// For a server that serves these routes. Watches the certificate files for changes since `seen`, which
     /// was taken before they were read.
     pub fn new(
-        environment: CompileEnvironment,
+        setup: CompileSetup,
         started: &Config,
         seen: tls::FileStates,
         read: Option<ReadConfig>,
         (routes, cached_routes): (Arc<Routes>, CachedRoutes),
         replacer: Replacer<Routes>,
     ) -> Arc<Reloader> {
-        let watching = watch_certificates(started, seen, &replacer, &environment);
+        let watching = watch_certificates(started, seen, &replacer, &setup);
         let now = Mutex::new(ServingConfig { config: started.clone(), routes });
         let (started, watching) = (started.clone(), tokio::sync::Mutex::new(watching));
-        Arc::new(Reloader { environment, started, read, replacer, now, cached_routes, watching })
+        Arc::new(Reloader { setup, started, read, replacer, now, cached_routes, watching })
     }
 
     /// The serving routes.
@@ -105,7 +106,7 @@ impl Reloader {
     ///
     /// # Errors
     /// What is wrong; then nothing has changed.
-    pub async fn reload(&self) -> Result<usize, String> {
+    pub async fn reload(&self) -> Result<usize, StartError> {
         let reloaded = self.try_reload().await;
         match &reloaded {
             Ok(endpoints) => say!("reloaded: {endpoints} endpoints are served by the new config"),
@@ -114,7 +115,7 @@ impl Reloader {
         reloaded
     }
 
-    async fn try_reload(&self) -> Result<usize, String> {
+    async fn try_reload(&self) -> Result<usize, StartError> {
         let mut watching = self.watching.lock().await;
         let read = self.read.as_ref().ok_or("this server has no config file to read again")?;
         let config = read()?;
@@ -123,7 +124,7 @@ impl Reloader {
         limits.check()?;
         let seen = seen(&config)?;
         let tls = self.certificates(&config)?;
-        let routes = self.environment.routes(&config).await.map_err(|error| error.to_string())?;
+        let routes = self.setup.routes(&config).await?;
         // From here on nothing fails.
         if let Some(watching) = watching.take() {
             watching.abort();
@@ -131,7 +132,7 @@ impl Reloader {
             let _aborted = watching.await;
         }
         self.cached_routes.add(&config.endpoints);
-        self.environment.proxies.start(&self.environment.runtime);
+        self.setup.proxies.start(&self.setup.runtime);
         let (service, trusted) = (routes.clone(), trusted(&config));
         self.replacer
             .replace(move |serving| {
@@ -142,9 +143,9 @@ impl Reloader {
             })
             .await?;
         request_log::configure(&config.log);
-        *watching = watch_certificates(&config, seen, &self.replacer, &self.environment);
+        *watching = watch_certificates(&config, seen, &self.replacer, &self.setup);
         let count = config.endpoints.len();
-        if let Err(error) = self.environment.keep(&config) {
+        if let Err(error) = self.setup.keep(&config) {
             warn!("a start without the database is not prepared for the new config: {error}");
         }
         *self.now.lock() = ServingConfig { config, routes };
@@ -152,7 +153,7 @@ impl Reloader {
     }
 
     /// Whether a config changes only what a reload can change.
-    fn judge(&self, config: &Config) -> Result<(), String> {
+    fn judge(&self, config: &Config) -> Result<(), StartError> {
         let mut wrong = forebay_config::fixed(&self.started, config);
         for table in &config.tables {
             if open::lists(config, &table.name) && !open::lists(&self.started, &table.name) {
@@ -170,15 +171,15 @@ impl Reloader {
                 wrong.push("cache: a longer life on the shared level needs a restart".into());
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
     }
 
     /// The TLS config to use from now on; `None`: the present one stays.
-    fn certificates(&self, config: &Config) -> Result<Option<Arc<ServerConfig>>, String> {
+    fn certificates(&self, config: &Config) -> Result<Option<Arc<ServerConfig>>, StartError> {
         let Some(tls) = config.server.tls.as_ref().filter(|_| config.server.speaks_https()) else {
             return Ok(None);
         };
-        let loaded = tls::load(tls, &self.environment.challenges)
+        let loaded = tls::load(tls, &self.setup.challenges)
             .map_err(|what| format!("{}:{}: {what}", config.source, tls.line))?;
         let is_another = {
             let now = self.now.lock();
@@ -187,7 +188,7 @@ impl Reloader {
         };
         match (loaded.warnings.is_empty(), is_another) {
             (true, _) => Ok(Some(loaded.config)),
-            (false, true) => Err(loaded.warnings.join("\n")),
+            (false, true) => Err(loaded.warnings.join("\n").into()),
             // The files have not changed: they must not prevent the rest of the config from changing.
             (false, false) => Ok(None),
         }
@@ -203,8 +204,8 @@ impl Reloader {
     }
 
     /// [`Reloader::reload`] on a blocking thread, because it reads files.
-    pub async fn reload_apart(self: Arc<Reloader>) -> Result<usize, String> {
-        let runtime = self.environment.runtime.clone();
+    pub async fn reload_apart(self: Arc<Reloader>) -> Result<usize, StartError> {
+        let runtime = self.setup.runtime.clone();
         let reloading = tokio::task::spawn_blocking(move || runtime.block_on(self.reload()));
         reloading.await.map_err(|error| format!("the reload broke off: {error}"))?
     }
@@ -214,7 +215,7 @@ impl Reloader {
 ///
 /// # Errors
 /// A sentence: the file for a certificate from ACME cannot be written.
-pub fn seen(config: &Config) -> Result<tls::FileStates, String> {
+pub fn seen(config: &Config) -> Result<tls::FileStates, StartError> {
     let Some(tls) = &config.server.tls else { return Ok(tls::FileStates::new()) };
     tls.acme.as_ref().map_or(Ok(()), tls::prepare)?;
     Ok(tls::look(tls))
@@ -225,13 +226,13 @@ fn watch_certificates(
     config: &Config,
     seen: tls::FileStates,
     replacer: &Replacer<Routes>,
-    environment: &CompileEnvironment,
+    setup: &CompileSetup,
 ) -> Option<JoinHandle<()>> {
     let tls = config.server.tls.clone().filter(|_| config.server.speaks_https())?;
-    let (replacer, challenges) = (replacer.clone(), environment.challenges.clone());
-    let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), environment.notices.clone()));
+    let (replacer, challenges) = (replacer.clone(), setup.challenges.clone());
+    let keep = tls.acme.clone().map(|acme| tls::keep(acme, challenges.clone(), setup.notices.clone()));
     // A config without ACME orders no certificate; with ACME, the next attempt reports a failure again.
-    environment.notices.set(State::CertificateDue, None);
+    setup.notices.set(State::CertificateDue, None);
     let watch = tls::watch(tls, challenges, seen, move |changed| {
         let replacer = replacer.clone();
         async move {
@@ -239,7 +240,7 @@ fn watch_certificates(
             replaced.expect("the limits are those that were checked");
         }
     });
-    Some(environment.runtime.spawn(async move {
+    Some(setup.runtime.spawn(async move {
         match keep {
             Some(keep) => drop(tokio::join!(keep, watch)),
             None => watch.await,

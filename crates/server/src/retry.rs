@@ -18,24 +18,24 @@ const PAUSE_LAST: Duration = Duration::from_secs(1);
 
 /// An error that knows whether a retry may help.
 pub(crate) trait Transient: Display {
-    fn is_transient(&self) -> bool;
+    fn is_waited_for(&self) -> bool;
 }
 
 impl Transient for forebay_database::Error {
-    fn is_transient(&self) -> bool {
+    fn is_waited_for(&self) -> bool {
         self.may_retry()
     }
 }
 
 impl Transient for forebay_drain::Error {
-    fn is_transient(&self) -> bool {
-        forebay_drain::Error::is_transient(self)
+    fn is_waited_for(&self) -> bool {
+        self.may_retry()
     }
 }
 
 impl Transient for HotError {
     /// Only the database is waited for: a memory tier that is unreachable at the start ends the start.
-    fn is_transient(&self) -> bool {
+    fn is_waited_for(&self) -> bool {
         self.kind() == HotKind::Source && self.may_retry()
     }
 }
@@ -87,7 +87,7 @@ pub(crate) async fn retry_while_unavailable<T, E: Transient, F: Future<Output = 
     let mut pause = PAUSE_FIRST;
     loop {
         match ask().await {
-            Err(error) if error.is_transient() => {
+            Err(error) if error.is_waited_for() => {
                 trouble.set(format!("{doing}: {error}"));
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_LAST);

@@ -5,6 +5,7 @@ use crate::action::write::{ColumnSource, RowPlan};
 use crate::compile::{ParamTable, row_plan};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::functions;
+use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_value::{KeyKind, Schema, Type, Value};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub struct RowMaker {
 impl RowMaker {
     /// A maker for `schema`: from the `values` of a `generate` or `insert` endpoint of this table that needs
     /// no request parameter, else from the types.
-    pub fn new(config: &Config, schema: Arc<Schema>) -> Result<RowMaker, String> {
+    pub fn new(config: &Config, schema: Arc<Schema>) -> Result<RowMaker, StartError> {
         let plan = match request_free_values(config, &schema.name) {
             Some(values) => row_plan(&mut ParamTable::empty(), &schema, values)?,
             None => plan_by_type(&schema),
@@ -30,7 +31,7 @@ impl RowMaker {
     }
 
     /// The values of a new row; `serial` is its key if the table has serial keys.
-    pub fn values(&self, serial: i64) -> Result<Vec<Value>, String> {
+    pub fn values(&self, serial: i64) -> Result<Vec<Value>, StartError> {
         let slots = Slots::default();
         let values = self
             .plan

@@ -3,13 +3,13 @@
 use crate::admin::{Admin, AdminService};
 use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
-use crate::compile::{self, CachedRoutes, CompileEnvironment, Proxies};
+use crate::compile::{self, CachedRoutes, CompileSetup, Proxies};
 use crate::conditions::{Conditions, Notices};
 use crate::duties::Duties;
 use crate::ending::{Ending, Replaced};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
-use crate::open::{self, Watched, WhenUnreachable};
+use crate::open::{self, Unreachable, Watched};
 use crate::problem::Problem;
 use crate::query_plans::QueryPlans;
 use crate::reload::{self, ReadConfig, Reloader};
@@ -69,7 +69,7 @@ pub fn serve(
     if !config.keeps_nothing() {
         return serve_in_place(config, options, stop);
     }
-    let folder = tempfile::Builder::new().prefix("forebay-").tempdir().map_err(StartError::from)?;
+    let folder = tempfile::Builder::new().prefix("forebay-").tempdir()?;
     let there = folder.path().to_owned();
     let read_there = |read: ReadConfig| -> ReadConfig {
         // A config that stores data is refused, because its data would be elsewhere.
@@ -92,38 +92,32 @@ fn serve_in_place(
     let hangups = hangups(&runtime, options.read.is_some())?;
     let mut stop = Box::pin(stop);
     let gate = Gate::new(workers_of(config));
-    let seen = reload::seen(config).map_err(StartError)?;
+    let seen = reload::seen(config)?;
     let challenges = tls::Challenges::default();
     let mut starting = Starting::bind(config, http_options(config, &challenges)?, &options.inherited)?;
     // Tables and caches are the same for all processes on a tier.
-    let opening =
-        open::open_telling(whole, options.new_database, WhenUnreachable::Wait, starting.trouble.clone());
+    let opening = open::open_telling(whole, options.new_database, Unreachable::Wait, starting.reason.clone());
     let Some(opened) = starting.block_on(&runtime, &mut stop, opening)? else { return Ok(Vec::new()) };
     opened.tier.prepare(&config.memory, &gate);
     let cache = open_cache(whole, &opened.deployment, &gate, &runtime)?;
-    let (environment, tier) =
-        environment(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
-    let (enforced, known, store) =
-        (environment.enforced.clone(), environment.known.clone(), environment.store.clone());
+    let (setup, tier) = setup(opened, options.handlers, &cache, workers_of(config), &runtime, challenges);
+    let (enforced, known, store) = (setup.enforced.clone(), setup.known.clone(), setup.store.clone());
     let cached_routes = CachedRoutes::default();
     cached_routes.add(&config.endpoints);
-    let listener = listener(config, &environment, &cached_routes)?;
-    let compiling = compile_all(config, &environment, duties);
+    let listener = listener(config, &setup, &cached_routes)?;
+    let compiling = compile_all(config, &setup, duties);
     let compiled = starting.block_on(&runtime, &mut stop, compiling)?;
     let Some((routes, schedule)) = compiled else { return Ok(Vec::new()) };
-    let Some(()) = starting.block_on(&runtime, &mut stop, tier.take_over_tables())? else {
-        return Ok(Vec::new());
-    };
+    let Some(()) = starting.block_on(&runtime, &mut stop, tier.inherit())? else { return Ok(Vec::new()) };
     let server = starting.main(routes.clone(), gate)?;
     schedule.start(runtime.handle(), duties.jobs.then(|| tier.lease()).as_ref());
     let tier = Arc::new(tier);
-    let conditions = Arc::new(Conditions::new(tier.clone(), environment.notices.clone()));
-    environment.proxies.start(runtime.handle());
-    let (jobs, uncounted, plans) =
-        (environment.jobs.clone(), environment.uncounted.clone(), environment.plans.clone());
-    let statements = environment.statements.clone();
+    let conditions = Arc::new(Conditions::new(tier.clone(), setup.notices.clone()));
+    setup.proxies.start(runtime.handle());
+    let (jobs, uncounted, plans) = (setup.jobs.clone(), setup.uncounted.clone(), setup.plans.clone());
+    let statements = setup.statements.clone();
     let served = (routes, cached_routes.clone());
-    let reloader = Reloader::new(environment, config, seen, options.read, served, server.replacer());
+    let reloader = Reloader::new(setup, config, seen, options.read, served, server.replacer());
     let admin = Admin {
         tier: tier.clone(),
         conditions: conditions.clone(),
@@ -157,7 +151,7 @@ fn serve_in_place(
     runtime.shutdown_timeout(Duration::from_millis(500));
     forebay_terminal::flush();
     tier.close()?;
-    ended.map_err(StartError::from)?;
+    ended?;
     ending.result()
 }
 
@@ -190,15 +184,14 @@ fn open_cache(
     let shared = match &config.cache.shared {
         Some(at) if reload::wants_shared_cache(config) => {
             let client = runtime.block_on(forebay_redis::Client::connect(&at.0, SharedLevel::options()));
-            let client =
-                client.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?;
+            let client = client.map_err(|error| format!("the shared cache {}: {error}", at.describe()))?;
             let (life_ms, gate) = (compile::life_ms_max(&config.endpoints), gate.clone());
             let bounds = (life_ms, config.cache.limit_bytes);
             let shared = SharedLevel::new(client, deployment, clock.clone(), bounds, move |mark| {
                 gate.passed() >= mark
             });
             let shared = runtime.block_on(shared);
-            Some(shared.map_err(|error| StartError(format!("the shared cache {}: {error}", at.describe())))?)
+            Some(shared.map_err(|error| format!("the shared cache {}: {error}", at.describe()))?)
         }
         _ => None,
     };
@@ -211,13 +204,13 @@ fn open_cache(
 /// The routes and the scheduled jobs.
 async fn compile_all(
     config: &Config,
-    environment: &CompileEnvironment,
+    setup: &CompileSetup,
     duties: Duties,
 ) -> Result<(Arc<Routes>, Schedule), StartError> {
-    let compiled = (environment.routes(config).await?, environment.schedule(config).await?);
+    let compiled = (setup.routes(config).await?, setup.schedule(config).await?);
     // A worker reads too little of the database for a server that starts on the same folder.
     if duties.clients {
-        environment.keep(config)?;
+        setup.keep(config)?;
     }
     Ok(compiled)
 }
@@ -253,16 +246,16 @@ fn drain_settings(config: &Config, duties: Duties) -> Settings {
 }
 
 /// What the endpoints of this config, and of later ones, are compiled against; and the tier.
-fn environment(
+fn setup(
     opened: open::OpenStores,
     handlers: Handlers,
     cache: &Cache<Problem>,
     workers: usize,
     runtime: &Runtime,
     challenges: tls::Challenges,
-) -> (CompileEnvironment, Tier) {
+) -> (CompileSetup, Tier) {
     let open::OpenStores { store, tier, schemas, enforced, known, deployment } = opened;
-    let environment = CompileEnvironment {
+    let setup = CompileSetup {
         store,
         schemas,
         tables: tier.tables(),
@@ -284,19 +277,14 @@ fn environment(
         following: tier.following(),
         plans: QueryPlans::default(),
     };
-    (environment, tier)
+    (setup, tier)
 }
 
 /// The receiver that drops cached answers when followed tables change.
-fn listener(
-    config: &Config,
-    environment: &CompileEnvironment,
-    cached: &CachedRoutes,
-) -> Result<Listener, StartError> {
-    let changes =
-        compile::changes(config, &environment.schemas, &environment.cache, cached, &environment.runtime)
-            .map_err(|errors| compile::in_file(config, &errors))?;
-    let names: Vec<String> = environment
+fn listener(config: &Config, setup: &CompileSetup, cached: &CachedRoutes) -> Result<Listener, StartError> {
+    let changes = compile::changes(config, &setup.schemas, &setup.cache, cached, &setup.runtime)
+        .map_err(|errors| compile::in_file(config, &errors))?;
+    let names: Vec<String> = setup
         .following
         .iter()
         .flat_map(|following| following.tables())
@@ -369,12 +357,12 @@ impl AdminListeners {
     ) -> Result<AdminListeners, StartError> {
         let service = |access| Arc::new(AdminService { admin: admin.clone(), access });
         let server = starting.admin(service(Access::Everything))?;
-        let address = server.addresses().map_err(StartError::from)?[0];
+        let address = server.addresses()?[0];
         let data_dir = &config.memory.data_dir;
         let file = data_dir.join(if duties.clients { ADMIN_FILE } else { WORKER_ADMIN_FILE });
         std::fs::create_dir_all(data_dir)
             .and_then(|()| std::fs::write(&file, format!("{address}\n")))
-            .map_err(|error| StartError(format!("cannot write {}: {error}", file.display())))?;
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
         let mut running = vec![run("admin", server)?];
         if let Some(status) = &config.admin.status
             && let Some(server) = starting.status(service(status.into()))?

@@ -12,6 +12,7 @@ use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
 use crate::routers::{METHODS, RoutedEndpoint, Routers, rest_of, router_syntax};
+use crate::start_error::StartError;
 use forebay_database::Store;
 use forebay_http::{
     Answer, CanonicalPath, Method, Outcome, Refused, Reply, Request, Service, ServiceAnswer, canonical_path,
@@ -94,14 +95,14 @@ impl Routes {
     /// # Errors
     /// A sentence when the route conflicts with an added one, or is not normalized like the paths of
     /// requests.
-    pub fn add(&mut self, method: Method, route: &str, endpoint: Arc<Endpoint>) -> Result<(), String> {
+    pub fn add(&mut self, method: Method, route: &str, endpoint: Arc<Endpoint>) -> Result<(), StartError> {
         if method != Method::Other && !METHODS.contains(&method) {
-            return Err(format!("no endpoint can have the method {}", method.as_str()));
+            return Err(format!("no endpoint can have the method {}", method.as_str()).into());
         }
         match canonical_path(route, self.merge_slashes) {
             Ok(form) if form.path == route => {}
-            Ok(form) => return Err(format!("the path must be written as {}", form.path)),
-            Err(error) => return Err(format!("the path has {error}")),
+            Ok(form) => return Err(format!("the path must be written as {}", form.path).into()),
+            Err(error) => return Err(format!("the path has {error}").into()),
         }
         let name = if method == Method::Other { "*" } else { method.as_str() };
         let counters = Arc::new(RouteCounters::new(format!("{name} {route}"), self.workers));

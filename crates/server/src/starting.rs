@@ -35,7 +35,7 @@ pub(crate) struct Starting {
     main: Server<Refusing>,
     admin: Server<StartingAdmin>,
     status: Option<Server<StartingAdmin>>,
-    pub trouble: RetryReason,
+    pub reason: RetryReason,
     /// All listeners answer until these are dropped.
     answering: Vec<oneshot::Sender<()>>,
     /// Whether the addresses were printed.
@@ -51,29 +51,28 @@ impl Starting {
             let (limits, trusted) = (limits.clone(), trusted.clone());
             Options { listen: vec![address.into()], workers: 1, limits, trusted, tls: None }
         };
-        let trouble = RetryReason::default();
+        let reason = RetryReason::default();
         let tables = config.tables.iter().filter(|table| table.hot).map(|table| table.name.clone());
         let (tables, since): (Vec<_>, _) = (tables.collect(), Timestamp::now());
         let waiting = |access: Access, address: SocketAddr| {
-            let waiting = StartingAdmin { access, trouble: trouble.clone(), tables: tables.clone(), since };
+            let waiting = StartingAdmin { access, reason: reason.clone(), tables: tables.clone(), since };
             let (options, gate) = (listen_at(address), Gate::new(1));
             Server::bind_with(options, inherited, Arc::new(waiting), gate).map_err(StartError::from)
         };
         let gate = Gate::new(options.workers);
         // In the order in which they are handed over to another process.
-        let main =
-            Server::bind_with(options, inherited, Arc::new(Refusing), gate).map_err(StartError::from)?;
+        let main = Server::bind_with(options, inherited, Arc::new(Refusing), gate)?;
         let admin = waiting(Access::Everything, config.admin.listen)?;
         let status = config.admin.status.as_ref().map(|status| waiting(status.into(), status.listen));
         let status = status.transpose()?;
-        for unused in inherited.close_rest().map_err(StartError::from)? {
+        for unused in inherited.close_rest()? {
             warn!("nothing is served on {unused}, which this process was given to listen on");
         }
         Ok(Starting {
             main,
             admin,
             status,
-            trouble: trouble.clone(),
+            reason: reason.clone(),
             answering: Vec::new(),
             is_announced: false,
         })
@@ -95,12 +94,12 @@ impl Starting {
             }
         };
         let mut work = std::pin::pin!(work);
-        let trouble = self.trouble.clone();
+        let reason = self.reason.clone();
         let done = runtime.block_on(async {
             tokio::select! {
                 biased;
                 done = &mut work => Some(done),
-                () = trouble.arises() => None,
+                () = reason.arises() => None,
             }
         });
         match done {
@@ -127,16 +126,13 @@ impl Starting {
     /// Announces where it listens, once: on the terminal and to the service manager.
     pub fn announce(&mut self) -> Result<(), StartError> {
         if !std::mem::replace(&mut self.is_announced, true) {
-            for listen in self.main.listens().map_err(StartError::from)? {
+            for listen in self.main.listens()? {
                 let scheme = if listen.scheme == Scheme::Https { "https" } else { "http" };
                 say!("listening on {scheme}://{}", listen.address);
             }
-            say!(
-                "admin on http://{} (the dashboard, in a browser)",
-                self.admin.addresses().map_err(StartError::from)?[0]
-            );
+            say!("admin on http://{} (the dashboard, in a browser)", self.admin.addresses()?[0]);
             if let Some(status) = &self.status {
-                say!("status on http://{}", status.addresses().map_err(StartError::from)?[0]);
+                say!("status on http://{}", status.addresses()?[0]);
             }
             supervisor::tell(supervisor::State::Listening);
         }
@@ -145,10 +141,10 @@ impl Starting {
 
     /// All listeners, for a process that takes over.
     pub fn listeners(&self) -> Result<Vec<TcpListener>, StartError> {
-        let mut all = self.main.listeners().map_err(StartError::from)?;
-        all.extend(self.admin.listeners().map_err(StartError::from)?);
+        let mut all = self.main.listeners()?;
+        all.extend(self.admin.listeners()?);
         if let Some(status) = &self.status {
-            all.extend(status.listeners().map_err(StartError::from)?);
+            all.extend(status.listeners()?);
         }
         Ok(all)
     }
@@ -175,7 +171,7 @@ impl Starting {
 
 /// Answers until the sender is dropped; requests that have arrived by then are still answered.
 fn answering<S: Service>(server: &Server<S>) -> Result<oneshot::Sender<()>, StartError> {
-    let server = server.on_same_listeners().map_err(StartError::from)?;
+    let server = server.on_same_listeners()?;
     let (stop, stopped) = oneshot::channel();
     let run = move || {
         if let Err(error) = server.run(stopped) {
@@ -203,7 +199,7 @@ impl Service for Refusing {
 /// The admin service of a start that waits.
 struct StartingAdmin {
     access: Access,
-    trouble: RetryReason,
+    reason: RetryReason,
     /// The hot tables.
     tables: Vec<String>,
     since: Timestamp,
@@ -211,7 +207,7 @@ struct StartingAdmin {
 
 impl StartingAdmin {
     fn conditions(&self) -> Vec<Condition> {
-        let why = self.trouble.why().unwrap_or_else(|| "the database is being asked".into());
+        let why = self.reason.why().unwrap_or_else(|| "the database is being asked".into());
         let loading = Condition::new(State::Loading, why);
         match &self.tables[..] {
             [] => vec![loading],

@@ -209,5 +209,5 @@ async fn ask(table: &impl Keyed) -> Result<(), SourceError> {
         count = count.saturating_add(above.saturating_sub(last).max(0) as u64);
     }
     let name = &schema.name;
-    Err(SourceError::later(format!("the database gives out keys of {name} that are taken, up to {above}")))
+    Err(SourceError::later(format!("the database generates keys of {name} that are taken, up to {above}")))
 }

@@ -246,7 +246,7 @@ impl Local {
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while !self.processes_of(node)?.iter().all(|process| process.paused) {
             if Instant::now() > deadline {
-                return Err(Error::new(Kind::Node, format!("{} goes on in spite of SIGSTOP", node.name)));
+                return Err(Error::new(Kind::Node, format!("{} still runs after SIGSTOP", node.name)));
             }
             thread::sleep(POLL_INTERVAL / 10);
         }

@@ -142,15 +142,15 @@ impl Persistence {
 }
 
 impl FromStr for Persistence {
-    type Err = String;
+    type Err = Error;
 
     /// Parses the name of an `appendfsync` setting in a server's config.
-    fn from_str(text: &str) -> std::result::Result<Persistence, String> {
+    fn from_str(text: &str) -> Result<Persistence> {
         match text {
             "no" => Ok(Persistence::AppendOnly),
             "everysec" => Ok(Persistence::EverySecond),
             "always" => Ok(Persistence::Always),
-            _ => Err("must be always, everysec or no".into()),
+            _ => Err(Error::new(Kind::Spec, "must be always, everysec or no")),
         }
     }
 }

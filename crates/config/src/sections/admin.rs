@@ -2,6 +2,7 @@
 
 use crate::syntax::fields::{Cursor, Fields, name, text};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::units::address;
 use std::net::SocketAddr;
 
@@ -9,9 +10,13 @@ pub(crate) const ADMIN: Section = Section {
     name: "[admin]",
     keys: keys! {
         "listen" | "loopback address" | "\"127.0.0.1:0\"" |
-            "where the admin listener is; port 0 is any free one, printed at start"
-        "status" | "address" | "(nowhere)" | "where `/health`, `/ready` and `/metrics` are answered as well, for probes and Prometheus on other machines"
-        "status_token" | "text" | "" | "what a request there must carry: `Authorization: Bearer TOKEN`; usually \"${VARIABLE}\". Needed unless `status` is loopback"
+            "the address of the admin listener; port 0: any free port, printed at start"
+        "status" | "address" | "(nowhere)" |
+            "the address of the status listener: `/health`, `/ready` and `/metrics` for probes and \
+            Prometheus on other machines"
+        "status_token" | "text" | "" |
+            "the token that requests to the status listener must send (`Authorization: Bearer TOKEN`), \
+            usually \"${VARIABLE}\"; required unless `status` is loopback"
     },
 };
 
@@ -42,9 +47,9 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Admin {
             let address = address(&name(node)?)?;
             match address.ip().is_loopback() {
                 true => Ok(address),
-                false => Err(format!(
+                false => Err(Mistake::from(format!(
                     "{address} can be reached from outside; the admin listener has no password and must be on loopback"
-                )),
+                ))),
             }
         });
         admin.status = status(&fields);
@@ -55,7 +60,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Admin {
 fn status(fields: &Fields<'_>) -> Option<Status> {
     let listen = fields.read("status", |node| address(&name(node)?));
     let token = fields.read("status_token", |node| match text(node)? {
-        token if token.is_empty() => Err("is empty: is the variable set?".to_owned()),
+        token if token.is_empty() => Err("is empty: is the variable set?".into()),
         token => Ok(token),
     });
     if fields.has("status_token") && !fields.has("status") {

@@ -1,10 +1,13 @@
 //! `[auth.NAME]`: how clients authenticate. Guards refer to these sections by name.
 
 use super::table::TableConfig;
-use crate::syntax::fields::{Cursor, Field, Fields, choice, milliseconds_or_none, name, text};
+use crate::syntax::fields::{
+    Cursor, Field, Fields, check_header_name, choice, milliseconds_or_none, name, text,
+};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
-use crate::syntax::words::{check_header_name, did_you_mean, is_param_name, list};
+use crate::syntax::words::{did_you_mean, is_param_name, list};
 use std::path::PathBuf;
 
 /// The shortest secret of HS256, in bytes: as long as its hash (RFC 7518 section 3.2).
@@ -16,23 +19,26 @@ pub(crate) const AUTH: Section = Section {
     name: "[auth.NAME]",
     keys: keys! {
         "kind" | "\"key\", \"jwt\" or \"basic\"" | "" |
-            "what clients show: an API key, a signed token (`Authorization: Bearer`), or a name and a password"
+            "what clients send: an API key, a signed token (`Authorization: Bearer`), or a name and a \
+            password"
         "file" | "path" | "" |
             "`key`: a line `SHA-256 OWNER` for each key; `basic`: a line `NAME:BCRYPT` for each name; read again when \
             it changes"
         "table" | "table" | "" | "`key`: instead of a file, a hot table whose key is the SHA-256 of the API key in hex"
-        "subject" | "column or claim" | "\"sub\"" | "`key` with a table, `jwt`: what `$auth.sub` is"
-        "header" | "name" | "\"X-Api-Key\"" | "`key`: the header field that holds it; Authorization: as `Bearer KEY`"
+        "subject" | "column or claim" | "\"sub\"" |
+            "the source of `$auth.sub`: with `key` and a table, a column; with `jwt`, a claim"
+        "header" | "name" | "\"X-Api-Key\"" |
+            "`key`: the header field that contains the API key; Authorization: as `Bearer KEY`"
         "algorithms" | "HS256, RS256, ES256, EdDSA, or an array of them" | "" |
-            "`jwt`: with which of them a token may be signed, whatever it says itself"
+            "`jwt`: the permitted signature algorithms"
         "secret" | "text" | "" | "`jwt`: the secret of HS256, usually \"${VARIABLE}\"; at least 32 bytes"
-        "public_key" | "path" | "" | "`jwt`: instead, a public key in PEM"
+        "public_key" | "path" | "" | "`jwt`: instead of `secret`, a PEM file with a public key"
         "jwks" | "URL or path" | "" |
-            "`jwt`: instead, a key set (RFC 7517), read again when it changes; from a URL also when a token names a \
-            key that is not in it"
-        "issuer" | "text" | "(any)" | "`jwt`: what `iss` must be"
-        "audience" | "text" | "(tokens without one)" | "`jwt`: what `aud` must be, or hold"
-        "leeway" | "time" | "\"30s\"" | "`jwt`: how far clocks may be off for `exp` and `nbf`"
+            "`jwt`: instead of `secret`, a key set (RFC 7517), read again when it changes; from a URL also \
+            when a token names a key that the set does not contain"
+        "issuer" | "text" | "(any)" | "`jwt`: the required value of `iss`"
+        "audience" | "text" | "(tokens without one)" | "`jwt`: the value that `aud` must equal or contain"
+        "leeway" | "time" | "\"30s\"" | "`jwt`: the tolerated clock difference for `exp` and `nbf`"
     },
 };
 
@@ -205,22 +211,22 @@ fn key(fields: Fields<'_>, owner: &str, tables: &[TableConfig]) -> Option<AuthKi
     Some(AuthKind::Key { header: header.unwrap_or_else(|| "X-Api-Key".to_owned()), keys })
 }
 
-fn header(node: &Node) -> Result<String, String> {
+fn header(node: &Node) -> Result<String, Mistake> {
     let name = name(node)?;
     check_header_name(&name).map(|()| name)
 }
 
-fn path(node: &Node) -> Result<PathBuf, String> {
+fn path(node: &Node) -> Result<PathBuf, Mistake> {
     name(node).map(PathBuf::from)
 }
 
 fn jwt(fields: Fields<'_>, owner: &str) -> Option<Jwt> {
     let algorithms = fields.required(owner, "algorithms")?.read("algorithms", algorithms);
     let secret = fields.read("secret", |node| match text(node)? {
-        secret if secret.len() < SECRET_BYTES_MIN => Err(format!(
+        secret if secret.len() < SECRET_BYTES_MIN => Err(Mistake::from(format!(
             "must have at least {SECRET_BYTES_MIN} bytes (RFC 7518 section 3.2), not {}",
             secret.len()
-        )),
+        ))),
         secret => Ok(JwtKeys::Secret(secret)),
     });
     let pem = fields.read("public_key", path).map(JwtKeys::Pem);
@@ -253,7 +259,7 @@ fn jwt(fields: Fields<'_>, owner: &str) -> Option<Jwt> {
 }
 
 /// Reads one algorithm or several.
-fn algorithms(node: &Node) -> Result<Vec<Algorithm>, String> {
+fn algorithms(node: &Node) -> Result<Vec<Algorithm>, Mistake> {
     match &node.data {
         Data::Array(items) if !items.is_empty() => {
             items.iter().map(|item| choice(&Algorithm::ALL)(item)).collect()
@@ -263,14 +269,14 @@ fn algorithms(node: &Node) -> Result<Vec<Algorithm>, String> {
 }
 
 /// The section with this name, or the message that there is none.
-pub(crate) fn find<'a>(auths: &'a [Auth], wanted: &str) -> Result<&'a Auth, String> {
+pub(crate) fn find<'a>(auths: &'a [Auth], wanted: &str) -> Result<&'a Auth, Mistake> {
     let names = || auths.iter().map(|auth| auth.name.as_str());
     auths.iter().find(|auth| auth.name == wanted).ok_or_else(|| match auths {
-        [] => format!("there is no [auth.{wanted}]"),
-        _ => format!(
+        [] => format!("there is no [auth.{wanted}]").into(),
+        _ => Mistake::from(format!(
             "there is no [auth.{wanted}]{} (there are {})",
             did_you_mean(wanted, names()),
             list(names())
-        ),
+        )),
     })
 }

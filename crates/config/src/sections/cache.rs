@@ -14,9 +14,13 @@ const LIMIT_BYTES_MIN: u64 = 1 << 20;
 pub(crate) const CACHE: Section = Section {
     name: "[cache]",
     keys: keys! {
-        "limit" | "size" | "\"256MiB\"" | "most memory for answers kept in this process; and on the shared level, where the servers evict nothing (`maxmemory-policy noeviction`, or no `maxmemory`): there also at most a quarter of the smallest `maxmemory`"
+        "limit" | "size" | "\"256MiB\"" |
+            "most memory for cached answers in this process, and on a shared level whose servers evict \
+            nothing (`maxmemory-policy noeviction`, or no `maxmemory`); there also at most a quarter of the \
+            smallest `maxmemory`"
         "shared" | "URL, or \"none\"" | "(the memory tier's, when that is Redis or Valkey)" |
-            "where answers are kept for all servers: `redis://host:6379` and the other forms of `memory.url`; with SQLite and memory in the process, [memory] must have a `name`"
+            "the Redis or Valkey that caches answers for all servers: `redis://host:6379` and the other \
+            forms of `memory.url`; with SQLite and the embedded tier, [memory] must have a `name`"
     },
 };
 

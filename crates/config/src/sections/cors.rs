@@ -1,10 +1,10 @@
 //! `cors = { … }`: which web pages may read answers. Also the other headers for browsers: `answer_headers`,
 //! `security_headers`.
 
-use crate::syntax::fields::{Cursor, Fields, flag, milliseconds_or_none, text};
+use crate::syntax::fields::{Cursor, Fields, check_header_name, flag, milliseconds_or_none, text};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
-use crate::syntax::words::check_header_name;
 
 /// Default for `max_age`.
 const MAX_AGE_MS: u64 = 600_000;
@@ -13,12 +13,15 @@ pub(crate) const CORS: Section = Section {
     name: "cors",
     keys: keys! {
         "origins" | "array of origins, or \"*\"" | "" |
-            "the web pages that may read answers: `[\"https://app.example\"]`; `*`: all"
+            "the origins whose web pages may read answers: `[\"https://app.example\"]`; `*`: all"
         "headers" | "array of header names" | "[]" |
-            "what they may send besides Content-Type and what guard and `headers` of the endpoint read"
-        "expose" | "array of header names" | "[]" | "what they may read besides what browsers always show"
-        "credentials" | "true or false" | "false" | "whether they may send cookies and passwords of the browser"
-        "max_age" | "time" | "\"10m\"" | "how long browsers may keep what they were told of a route"
+            "request headers that these pages may send, besides Content-Type and those that guard and \
+            `headers` of the endpoint read"
+        "expose" | "array of header names" | "[]" |
+            "answer headers that these pages may read, besides those that browsers always expose"
+        "credentials" | "true or false" | "false" |
+            "whether these pages may send the browser's cookies and passwords"
+        "max_age" | "time" | "\"10m\"" | "how long browsers may cache the answer to a preflight request"
     },
 };
 
@@ -89,7 +92,7 @@ fn read_cors(cursor: Cursor<'_>) -> Option<Cors> {
 }
 
 /// `None`: all.
-fn origins(node: &Node) -> Result<Option<Vec<String>>, String> {
+fn origins(node: &Node) -> Result<Option<Vec<String>>, Mistake> {
     let texts = match &node.data {
         Data::Array(items) => items.iter().map(text).collect::<Result<Vec<_>, _>>()?,
         _ => vec![text(node)?],
@@ -104,7 +107,7 @@ fn origins(node: &Node) -> Result<Option<Vec<String>>, String> {
 }
 
 /// Scheme, host and an optional port, as browsers write them (RFC 6454 section 6.2).
-fn origin(text: &str) -> Result<String, String> {
+fn origin(text: &str) -> Result<String, Mistake> {
     let host = text.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, host)| host);
     let is_host = |host: &str| {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*,\"".contains(&byte))
@@ -112,14 +115,15 @@ fn origin(text: &str) -> Result<String, String> {
     match host {
         Some(host) if is_host(host) => Ok(text.to_ascii_lowercase()),
         _ => {
-            Err(format!("`{text}` must be a scheme and a host, such as https://app.example, without a path"))
+            Err(format!("`{text}` must be a scheme and a host, such as https://app.example, without a path")
+                .into())
         }
     }
 }
 
-fn header_names(node: &Node) -> Result<Vec<String>, String> {
+fn header_names(node: &Node) -> Result<Vec<String>, Mistake> {
     let Data::Array(items) = &node.data else {
-        return Err(format!("must be an array of header names, not {}", node.kind()));
+        return Err(format!("must be an array of header names, not {}", node.kind()).into());
     };
     let name = |item: &Node| text(item).and_then(|name| check_header_name(&name).map(|()| name));
     items.iter().map(name).collect()
@@ -157,13 +161,13 @@ fn read_headers(cursor: Cursor<'_>) -> Vec<(String, String)> {
                 .bytes()
                 .all(|byte| byte == b' ' || byte.is_ascii_graphic())
             {
-                _ if is_written => Err(format!("{} is written by the server", field.key)),
+                _ if is_written => Err(format!("{} is written by the server", field.key).into()),
                 true => Ok(value),
-                false => Err(format!("{}: must be ASCII without control characters", field.key)),
+                false => Err(format!("{}: must be ASCII without control characters", field.key).into()),
             });
         match value {
             Ok(_) if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(field.key)) => {
-                field.wrong(format!("answer_headers: {} stands twice", field.key));
+                field.wrong(format!("answer_headers: {} occurs twice", field.key));
             }
             Ok(value) => headers.push((field.key.to_owned(), value)),
             Err(what) => field.wrong(format!("answer_headers: {what}")),

@@ -2,6 +2,7 @@
 
 use crate::syntax::fields::{Cursor, text};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Node;
 use crate::syntax::words::without_password;
 
@@ -71,7 +72,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Database {
     database
 }
 
-fn url(node: &Node) -> Result<String, String> {
+fn url(node: &Node) -> Result<String, Mistake> {
     let url = text(node)?;
     match url.split_once(':') {
         Some(("sqlite", path)) if !path.is_empty() => Ok(url),

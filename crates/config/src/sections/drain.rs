@@ -3,6 +3,7 @@
 use super::memory::Tier;
 use crate::syntax::fields::{Cursor, flag, milliseconds_or_none};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
 
 /// Longer than it takes to notice a failover, and short enough for any disk.
@@ -11,14 +12,16 @@ const KEEP_MS: u64 = 600_000;
 pub(crate) const DRAIN: Section = Section {
     name: "[drain]",
     keys: keys! {
-        "pace" | "\"max\", or rows a second" | "\"max\"" | "how fast rows go into the database at most"
-        "paused" | "true or false" | "false" | "true keeps everything in the log until the drain is resumed"
+        "pace" | "\"max\", or rows a second" | "\"max\"" |
+            "most rows a second that the drain writes to the database"
+        "paused" | "true or false" | "false" |
+            "true: all changes stay in the log until an operator resumes the drain"
         "window" | "HH:MM-HH:MM" | "(always)" |
-            "the time of each day, in UTC, in which rows go into the database, such as `22:00-05:30`; \
-            outside of it they wait in the log, unless that gets too long"
+            "the time of each day, in UTC, in which the drain writes to the database, such as `22:00-05:30`; \
+            at other times changes wait in the log, unless log or memory get too full"
         "keep" | "time" | "\"10m\"" |
-            "embedded: how long the log keeps what is in the database, for a database that loses its last \
-            commits; within `memory.log_limit`, and never more than what is free on the disk"
+            "embedded: how long drained changes stay in the log, for a database that loses its last commits; \
+            within `memory.log_limit`, and never more than the free space of the disk"
     },
 };
 
@@ -65,7 +68,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, tier: &Tier, is_awaited: bool) ->
     drain
 }
 
-fn pace(node: &Node) -> Result<Option<f64>, String> {
+fn pace(node: &Node) -> Result<Option<f64>, Mistake> {
     let rows = match &node.data {
         Data::Text(text) if text == "max" => return Ok(None),
         Data::Text(text) => text.trim().parse().ok(),
@@ -82,7 +85,7 @@ fn pace(node: &Node) -> Result<Option<f64>, String> {
     }
 }
 
-fn window(node: &Node) -> Result<DrainWindow, String> {
+fn window(node: &Node) -> Result<DrainWindow, Mistake> {
     let times = match &node.data {
         Data::Text(text) => {
             text.split_once('-').and_then(|(begins, ends)| Some((minute(begins)?, minute(ends)?)))

@@ -23,20 +23,20 @@ use std::path::Path;
 pub(crate) const TOP: Section = Section {
     name: "the file",
     keys: keys! {
-        "server" | "table" | "" | "where clients are served, and what they may do"
-        "database" | "table" | "" | "the database behind"
+        "server" | "table" | "" | "listeners, limits and header fields for clients"
+        "database" | "table" | "" | "the database"
         "memory" | "table" | "" | "the memory tier: hot tables and their log"
         "cache" | "table" | "" | "the response cache"
         "drain" | "table" | "" | "how writes go from the log to the database"
         "admin" | "table" | "" | "the admin listener"
-        "log" | "table" | "" | "what is written to standard error, and how"
+        "log" | "table" | "" | "which lines are written to standard error, and in which format"
         "trace" | "table" | "" | "spans of requests for an OpenTelemetry collector"
-        "auth" | "tables by name" | "" | "how clients prove who they are"
-        "upstream" | "tables by name" | "" | "upstream servers that several endpoints name"
-        "group" | "tables by name" | "" | "what several endpoints have in common"
+        "auth" | "tables by name" | "" | "how clients authenticate"
+        "upstream" | "tables by name" | "" | "upstreams that several endpoints use"
+        "group" | "tables by name" | "" | "settings that several endpoints share"
         "table" | "tables by name" | "" | "the tables that endpoints use"
         "endpoint" | "array of tables" | "" | "the routes"
-        "job" | "array of tables" | "" | "what runs by itself, every so often"
+        "job" | "array of tables" | "" | "statements that run periodically"
     },
 };
 

@@ -14,13 +14,13 @@ use crate::syntax::words::{did_you_mean, list};
 pub(crate) const GROUP: Section = Section {
     name: "[group.NAME]",
     keys: keys! {
-        "prefix" | "path" | "(nothing)" | "what stands before the path of each route: `/api`"
-        "upstream" | "name" | "" | "the `[upstream.NAME]` of endpoints that have no action"
-        "guard" | "guard" | "(that of [server])" | "as of an endpoint; so are the others"
-        "rate" | "text" | "(no limit)" | "counted for each endpoint"
-        "cache" | "table" | "(none)" | "of GET and `*` alone"
+        "prefix" | "path" | "(nothing)" | "the part before the path of each route, such as `/api`"
+        "upstream" | "name" | "" | "the `[upstream.NAME]` of endpoints without an action"
+        "guard" | "guard" | "(that of [server])" | "as in [[endpoint]], like the keys below"
+        "rate" | "text" | "(no limit)" | "each endpoint counts separately"
+        "cache" | "table" | "(none)" | "only for endpoints of GET and `*`"
         "cors" | "table, or false" | "(that of [server])" | ""
-        "answer_headers" | "table: header = text" | "{}" | "beside those of [server]"
+        "answer_headers" | "table: header = text" | "{}" | "in addition to those of [server]"
         "security_headers" | "true or false" | "(that of [server])" | ""
         "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" | ""
         "timeout" | "time" | "\"30s\"" | ""
@@ -32,7 +32,8 @@ pub(crate) const GROUP: Section = Section {
 pub(crate) const UPSTREAM: Section = Section {
     name: "[upstream.NAME]",
     keys: keys! {
-        "url" | "URL, or array of URLs" | "" | "as `proxy` of an endpoint; the others are those that go with it"
+        "url" | "URL, or array of URLs" | "" |
+            "as `proxy` of an endpoint; the keys below are those beside `proxy`"
         "connect_timeout" | "time" | "\"2s\"" | ""
         "ca" | "path" | "(those of the system)" | ""
         "silence_timeout" | "time" | "\"60s\"" | ""

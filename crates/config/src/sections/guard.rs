@@ -1,10 +1,9 @@
 //! `guard = …`, of an endpoint or of the server: who may call.
 
 use super::auth::{self, Auth};
-use crate::syntax::fields::{Cursor, Field, Fields, choice, integer, name, text};
+use crate::syntax::fields::{Cursor, Field, Fields, check_header_name, choice, integer, name, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::tree::{Data, Node};
-use crate::syntax::words::check_header_name;
 
 /// The maximum nesting depth of guards.
 const DEPTH_MAX: usize = 4;
@@ -12,18 +11,22 @@ const DEPTH_MAX: usize = 4;
 pub(crate) const GUARD: Section = Section {
     name: "guard",
     keys: keys! {
-        "auth" | "name" | "" | "who proves who they are by this `[auth.NAME]`; `guard = \"NAME\"` is short for it"
+        "auth" | "name" | "" |
+            "admits clients that authenticate by this `[auth.NAME]`; `guard = \"NAME\"` is short for it"
         "require" | "table: claim = text, or array of texts" | "{}" |
-            "with `auth`: what claims must be, or one of what they must be or hold; else 403"
-        "any" | "array of guards" | "" | "who satisfies one of them"
-        "all" | "array of guards" | "" | "who satisfies all of them"
-        "query" | "name" | "" | "the query parameter that holds the secret"
-        "header" | "name" | "" | "the header field that holds the secret; one of the two"
+            "with `auth`: claims, and the text (or one of the texts) that each must equal or contain; else \
+            403"
+        "any" | "array of guards" | "" | "admits requests that satisfy at least one of these guards"
+        "all" | "array of guards" | "" | "admits requests that satisfy all of these guards"
+        "query" | "name" | "" | "the query parameter that contains the secret"
+        "header" | "name" | "" | "instead of `query`, the header field that contains the secret"
         "secret" | "text" | "" |
-            "the secret, usually \"${VARIABLE:-}\"; an empty one admits no request that the guard stops"
+            "the secret, usually \"${VARIABLE:-}\"; an empty one rejects every request that the guard \
+            applies to"
         "from" | "\"anywhere\" or \"outside\"" | "\"anywhere\"" |
-            "which requests it stops: all, or all but those of programs on this machine that come without a proxy"
-        "status" | "404, 401 or 403" | "404" | "what those get who do not know the secret"
+            "the requests that the guard applies to: all, or all except those of programs on this machine \
+            that arrive without a proxy"
+        "status" | "404, 401 or 403" | "404" | "the status for requests without the right secret"
     },
 };
 

@@ -11,13 +11,13 @@ use crate::syntax::words::is_param_name;
 pub(crate) const JOB: Section = Section {
     name: "[[job]]",
     keys: keys! {
-        "name" | "letters, digits and _" | "" | "what it is called, on the admin listener and among servers"
-        "every" | "time" | "" | "from the beginning of a run to that of the next"
-        "jitter" | "time" | "(a tenth of `every`)" | "each run begins up to this much later, at random"
+        "name" | "letters, digits and _" | "" | "the name of the job, on the admin listener and among servers"
+        "every" | "time" | "" | "the time from the start of a run to the start of the next"
+        "jitter" | "time" | "(a tenth of `every`)" | "each run starts up to this much later, at random"
         "sql" | "text, or { postgres = …, sqlite = … }" | "" |
-            "the statement, without parameters, run on the database"
+            "the statement, without parameters, that runs on the database"
         "invalidates" | "array of texts" | "[]" |
-            "tags of kept answers that are dropped, on every server, after each run"
+            "tags of cached answers that are dropped, on every server, after each run"
     },
 };
 
@@ -61,7 +61,7 @@ fn read_job(cursor: Cursor<'_>, dialect: Dialect) -> Option<Job> {
             // The name becomes part of a key on Redis.
             match is_param_name(&name) {
                 true => Ok(name),
-                false => Err(format!("`{name}` must be letters, digits and _, as in refresh_hot")),
+                false => Err(format!("`{name}` must be letters, digits and _, as in refresh_hot").into()),
             }
         })
     });

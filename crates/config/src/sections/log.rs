@@ -1,20 +1,23 @@
 //! `[log]`: the lines on standard error and their format.
 
-use crate::syntax::fields::{Cursor, choice, milliseconds, name};
+use crate::syntax::fields::{Cursor, check_header_name, choice, milliseconds, name};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
-use crate::syntax::words::check_header_name;
 
 pub(crate) const LOG: Section = Section {
     name: "[log]",
     keys: keys! {
-        "format" | "\"text\" or \"json\"" | "\"text\"" | "how lines are written: as they are read, or one JSON object each"
+        "format" | "\"text\" or \"json\"" | "\"text\"" |
+            "the format of log lines: text for people, or one JSON object each"
         "level" | "\"error\", \"warn\" or \"info\"" | "\"info\"" |
-            "what the server says of itself: failures, what is not as it should be as well, or everything"
-        "access" | "number from 0 to 1" | "0" | "the share of requests that get a line, chosen at random; 1 is all"
-        "slow" | "time" | "(none)" | "each request that takes longer gets a line as well"
+            "which events are logged: failures only, failures and warnings, or all"
+        "access" | "number from 0 to 1" | "0" |
+            "the share of requests that are logged, chosen at random; 1: all"
+        "slow" | "time" | "(none)" | "a request that takes longer is always logged"
         "request_id" | "header name" | "(no ids)" |
-            "the field with a request's id: taken from trusted proxies, else made; on every answer and upstream"
+            "the header field of a request's id: from a trusted proxy, else generated; sent with every \
+            answer and to upstreams"
     },
 };
 
@@ -69,7 +72,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>) -> Log {
 }
 
 /// A number from 0 to 1; also as text, because a variable's value is text.
-pub(crate) fn share(node: &Node) -> Result<f64, String> {
+pub(crate) fn share(node: &Node) -> Result<f64, Mistake> {
     let number = match &node.data {
         Data::Int(number) => Some(*number as f64),
         Data::Float(number) => Some(*number),
@@ -81,11 +84,14 @@ pub(crate) fn share(node: &Node) -> Result<f64, String> {
 }
 
 /// The name of a header field that has no other meaning for proxies and servers.
-fn id_field(node: &Node) -> Result<String, String> {
+fn id_field(node: &Node) -> Result<String, Mistake> {
     let field = name(node)?;
     check_header_name(&field)?;
     match field.to_ascii_lowercase().starts_with("x-") || field.to_ascii_lowercase().ends_with("-id") {
         true => Ok(field),
-        false => Err(format!("`{field}` may mean something else: the field begins with X- or ends with -Id")),
+        false => {
+            Err(format!("`{field}` may mean something else: the field begins with X- or ends with -Id")
+                .into())
+        }
     }
 }

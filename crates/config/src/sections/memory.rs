@@ -2,6 +2,7 @@
 
 use crate::syntax::fields::{Cursor, Fields, bytes, choice, flag, integer, name, text};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::without_password;
 use std::path::PathBuf;
@@ -26,24 +27,27 @@ pub(crate) const MEMORY: Section = Section {
             `redis://host:6379`, `redis-cluster://host:7000`, `redis-sentinel://host:26379/name` (`rediss` \
             for TLS)"
         "data" | "folder" | "(that of `url`, else data)" |
-            "where this server keeps what is its own beside a tier over the network"
+            "the folder of this server's local files, unless `url` names one"
         "name" | "text" | "(from the database's identity)" |
-            "of this deployment, in every key on Redis and Valkey: several may share one server; lower-case letters, digits, `-` and `_`"
+            "the deployment's name in every key on Redis and Valkey, so that several deployments may share \
+            one; lower-case letters, digits, `-` and `_`"
         "durability" | "\"sync\", \"async\", \"database\", \"replicated(n)\" or \"replicated(all)\"" | "\"sync\"" |
-            "when a write is acknowledged: on the disk, in memory, (embedded) committed in the database, or \
-            (Redis and Valkey) on so many replicas"
+            "when a write is acknowledged: when it is on the disk, in memory, (embedded) committed in the \
+            database, or (Redis and Valkey) stored by n or all replicas"
         "limit" | "size" | "\"1GiB\"" |
-            "most memory for hot tables; then drained rows are evicted, and with none left inserts get 503"
+            "most memory for hot tables; at this limit drained rows are evicted, and when none is left, \
+            inserts get 503"
         "reserve" | "size" | "\"0B\"" |
-            "embedded: how much of that is taken from the system at the start, before rows need it"
-        "huge_pages" | "true or false" | "true" | "embedded: whether memory may come in huge pages"
+            "embedded: the part of `limit` that is allocated at the start, before rows need it"
+        "huge_pages" | "true or false" | "true" | "embedded: whether the kernel may use huge pages"
         "log_limit" | "size" | "\"8GiB\"" |
-            "embedded: longest log of writes that are not drained; then writes get 503"
-        "segment" | "size" | "\"64MiB\"" | "embedded: length of one file of the log, 1MiB to 4GiB"
+            "embedded: longest log of undrained writes; when it is full, writes get 503"
+        "segment" | "size" | "\"64MiB\"" | "embedded: length of one log file, 1MiB to 4GiB"
         "shards" | "number" | "(8, on a cluster 64)" |
-            "Redis and Valkey: how many queues tables are spread over; fixed when the tier is first used"
+            "Redis and Valkey: the number of queues that tables are spread over; fixed when the tier is \
+            first used"
         "read_from" | "\"primary\" or \"replicas\"" | "(primary)" |
-            "Redis and Valkey: who answers reads; replicas may be a moment behind"
+            "Redis and Valkey: which servers answer reads; a replica may return a slightly older state"
     },
 };
 
@@ -225,7 +229,7 @@ enum MemoryUrl {
 const REMOTE_SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel", "redis+unix"];
 
-fn url(node: &Node) -> Result<MemoryUrl, String> {
+fn url(node: &Node) -> Result<MemoryUrl, Mistake> {
     let url = text(node)?;
     match url.split_once(':') {
         Some(("embedded", dir)) if !dir.is_empty() => Ok(MemoryUrl::Embedded(PathBuf::from(dir))),
@@ -242,16 +246,16 @@ fn url(node: &Node) -> Result<MemoryUrl, String> {
 /// The longest name of a deployment: every key contains it.
 const NAME_CHARS_MAX: usize = 32;
 
-fn deployment(node: &Node) -> Result<String, String> {
+fn deployment(node: &Node) -> Result<String, Mistake> {
     let name = text(node)?;
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
-        return Err(format!("must be 1 to {NAME_CHARS_MAX} lower-case letters, digits, - and _"));
+        return Err(format!("must be 1 to {NAME_CHARS_MAX} lower-case letters, digits, - and _").into());
     }
     Ok(name)
 }
 
-fn durability(node: &Node) -> Result<Durability, String> {
+fn durability(node: &Node) -> Result<Durability, Mistake> {
     let Data::Text(text) = &node.data else {
         return Err(DURABILITIES.into());
     };
@@ -261,10 +265,13 @@ fn durability(node: &Node) -> Result<Durability, String> {
         ("async", _) => Ok(Durability::Async),
         ("database", _) => Ok(Durability::Database),
         (_, Some("all")) => Ok(Durability::Replicated(Replicas::All)),
-        (_, Some(count)) => match count.parse() {
-            Ok(count @ 1..=REPLICAS_MAX) => Ok(Durability::Replicated(Replicas::Count(count))),
-            _ => Err(format!("replicated(n): n must be a whole number from 1 to {REPLICAS_MAX}, or all")),
-        },
+        (_, Some(count)) => {
+            match count.parse() {
+                Ok(count @ 1..=REPLICAS_MAX) => Ok(Durability::Replicated(Replicas::Count(count))),
+                _ => Err(format!("replicated(n): n must be a whole number from 1 to {REPLICAS_MAX}, or all")
+                    .into()),
+            }
+        }
         _ => Err(DURABILITIES.into()),
     }
 }

@@ -7,6 +7,7 @@ use super::tls::{self, Tls};
 use crate::limits::{FIELDS_MAX, METHOD_BYTES_MAX};
 use crate::syntax::fields::{Cursor, base_url, bytes, flag, integer, milliseconds, texts};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Node;
 use crate::syntax::units::address;
 use std::net::{IpAddr, SocketAddr};
@@ -16,44 +17,49 @@ pub(crate) const SERVER: Section = Section {
     name: "[server]",
     keys: keys! {
         "listen" | "address, or array of addresses" | "\"127.0.0.1:3000\"" |
-            "where to listen; port 0 is any free one; an address that begins with `https://` speaks HTTPS"
+            "the addresses of listeners; port 0: any free port; an address that begins with `https://` \
+            speaks HTTPS"
         "workers" | "number of threads" | "(one per core)" | "threads that serve clients"
-        "public_url" | "URL" | "(the client's scheme and the Host of the request)" | "what `base_url()` gives"
+        "public_url" | "URL" | "(the client's scheme and the Host of the request)" |
+            "the value of `base_url()`"
         "trusted_proxies" | "address or network, or array of them" | "[]" |
-            "proxies in front (`10.0.0.0/8`) that are believed about a client's address and scheme: Forwarded,             X-Forwarded-For, X-Forwarded-Proto, PROXY protocol"
+            "proxies in front (`10.0.0.0/8`) that are trusted to name a client's address and scheme: by \
+            Forwarded, X-Forwarded-For, X-Forwarded-Proto or the PROXY protocol"
         "merge_slashes" | "true or false" | "true" |
-            "whether several slashes in a row in a path are one, as most servers read them"
+            "whether consecutive slashes in a path count as one, as on most servers"
         "stop_timeout" | "time" | "\"10s\"" |
-            "how long a stop takes at most; answers and the drain have until 2 s before that, or half of it"
-        "guard" | "guard" | "(none)" | "the guard of every endpoint that has none of its own"
-        "cors" | "table" | "(none)" | "which web pages may read answers, of every endpoint that does not say otherwise"
+            "longest time that a stop may take; answers and the drain have until 2 s before its end, or half \
+            of it if that is longer"
+        "guard" | "guard" | "(none)" | "the guard of every endpoint that sets no `guard`"
+        "cors" | "table" | "(none)" | "which web pages may read answers of endpoints that set no `cors`"
         "answer_headers" | "table: header = text" | "{}" | "header fields of every answer"
         "security_headers" | "true or false" | "false" | "whether answers have the usual security headers"
-        "limits" | "table" | "" | "what one client may take up"
-        "tls" | "table" | "" | "the certificates of listeners that speak HTTPS"
+        "limits" | "table" | "" | "limits for requests and connections"
+        "tls" | "table" | "" | "the certificates of HTTPS listeners"
     },
 };
 
 pub(crate) const LIMITS: Section = Section {
     name: "[server.limits]",
     keys: keys! {
-        "head" | "size" | "\"16KiB\"" | "longest request head; more is 431"
-        "target" | "size" | "\"8KiB\"" | "longest request target; more is 414"
-        "body" | "size" | "\"1MiB\"" | "longest request body; more is 413"
-        "fields" | "number" | "100" | "most header fields, 128 at most; more is 431"
-        "head_timeout" | "time" | "\"10s\"" | "from the first byte of a head to its last; then 408"
+        "head" | "size" | "\"16KiB\"" | "longest request head; a longer one gets 431"
+        "target" | "size" | "\"8KiB\"" | "longest request target; a longer one gets 414"
+        "body" | "size" | "\"1MiB\"" | "longest request body; a longer one gets 413"
+        "fields" | "number" | "100" | "most header fields, 128 at most; a request with more gets 431"
+        "head_timeout" | "time" | "\"10s\"" |
+            "longest time from the first byte of a head to its last; then 408"
         "body_pace" | "size a second" | "\"1KiB\"" |
-            "slowest pace of a body once `head_timeout` is over; slower is 408"
+            "slowest pace of a body once `head_timeout` is over; a slower one gets 408"
         "idle_timeout" | "time" | "\"75s\"" | "a connection without a request for this long is closed"
         "write_timeout" | "time" | "\"30s\"" |
-            "a connection that takes no byte of its answer for this long is closed"
-        "connections" | "number" | "16384" | "most connections at one time; one more is 503"
+            "a connection whose client takes no byte of its answer for this long is closed"
+        "connections" | "number" | "16384" | "most connections at one time; one more gets 503"
         "handshakes" | "number" | "4096" |
             "most TLS handshakes at one time, each of at most `head_timeout`; one more connection is closed"
         "pipeline_depth" | "number" | "128" |
-            "most requests of a connection that wait for their answers; then it is not read"
+            "most unanswered requests of one connection; at this limit the server stops reading from it"
         "output" | "size" | "\"256KiB\"" |
-            "most bytes of answers that a connection has not taken; then it is not read"
+            "most unsent bytes of answers of one connection; at this limit the server stops reading from it"
     },
 };
 
@@ -220,7 +226,7 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
 }
 
 /// Networks such as `10.0.0.0/8`; an address without a prefix is a network of one address.
-fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, String> {
+fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, Mistake> {
     let network = |text: &String| {
         let (address, bits) = text.split_once('/').map_or((text.as_str(), None), |(a, bits)| (a, Some(bits)));
         let address: IpAddr = address.parse().ok()?;
@@ -228,14 +234,15 @@ fn networks(node: &Node) -> Result<Vec<(IpAddr, u8)>, String> {
         let bits = bits.map_or(Some(whole), |bits| bits.parse().ok())?;
         (bits <= whole).then_some((address, bits))
     };
-    let wrong =
-        |text: &String| format!("`{text}` is not an address or a network, such as 10.0.0.1 or 10.0.0.0/8");
+    let wrong = |text: &String| {
+        format!("`{text}` is not an address or a network, such as 10.0.0.1 or 10.0.0.0/8").into()
+    };
     let texts = texts(node, "a network or an array of networks")?;
     texts.iter().map(|text| network(text).ok_or_else(|| wrong(text))).collect()
 }
 
 /// Reads addresses with ports.
-fn listens(node: &Node) -> Result<Vec<Listen>, String> {
+fn listens(node: &Node) -> Result<Vec<Listen>, Mistake> {
     let texts = texts(node, "an address or an array of addresses")?;
     if texts.is_empty() {
         return Err("must name at least one address".into());
@@ -248,7 +255,7 @@ fn listens(node: &Node) -> Result<Vec<Listen>, String> {
         };
         let address = address(at)?;
         if address.port() != 0 && listens.iter().any(|listen| listen.address == address) {
-            return Err(format!("{address} stands twice"));
+            return Err(format!("{address} occurs twice").into());
         }
         listens.push(Listen { address, scheme });
     }

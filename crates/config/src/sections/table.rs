@@ -6,6 +6,7 @@ use crate::sections::tags;
 use crate::syntax::expr::Expr;
 use crate::syntax::fields::{Cursor, Field, flag};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Data;
 use crate::syntax::words::{did_you_mean, list};
 use forebay_value::{Column, Fill, KeyKind, Schema, Type, from_text};
@@ -21,16 +22,18 @@ pub(crate) const TABLE: Section = Section {
     name: "[table.NAME]",
     keys: keys! {
         "columns" | "table of columns" | "(as the database has them)" |
-            "the columns, in order; the table is created if it is missing"
+            "the columns, in order; a missing table is created"
         "follow" | "true or false" | "(true without `columns`)" |
-            "whether memory takes over what others commit to it; false says that others write and memory does not hear of it"
+            "true: memory follows the commits of other writers; false: there are other writers, and memory \
+            does not see their changes"
         "durability" | "\"sync\" or \"database\"" | "(that of [memory])" |
-            "when a write is answered: when it is on the disk, or when it is committed in the database; then a \
-            refusal of the database is a 409 or 422"
+            "when a write is answered: when it is on the disk, or when it is committed in the database; a \
+            write that the database then refuses gets 409 or 422"
         "invalidates" | "array of texts" | "[]" |
-            "tags of kept answers that are dropped when a row changes in the database, with the values of its columns: `orders:{$customer_id}`"
+            "tags of cached answers that are dropped when a row changes in the database; a tag may contain \
+            columns of the row: `orders:{$customer_id}`"
         "hot" | "true or false" | "true" |
-            "whether it is kept in memory; false is a table for `sql` and `generate` alone"
+            "whether the table is stored in memory; false: only `sql` and `generate` may use it"
     },
 };
 
@@ -179,22 +182,22 @@ fn read_columns(table: &str, cursor: Cursor<'_>) -> Option<Schema> {
 }
 
 /// A name must be usable in SQL and JSON without quoting.
-fn identifier(what: &str, name: &str) -> Result<(), String> {
+fn identifier(what: &str, name: &str) -> Result<(), Mistake> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty()
         || name.len() > NAME_BYTES_MAX
         || !name.chars().all(letters)
         || name.starts_with(|c: char| c.is_ascii_digit())
     {
-        return Err(format!(
+        return Err(Mistake::from(format!(
             "{what} `{name}`: a name is made of up to {NAME_BYTES_MAX} letters, digits and _, and does not start with a digit"
-        ));
+        )));
     }
     Ok(())
 }
 
 /// One column: `type [key] [unique] [indexed] [null] [= default]`.
-fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
+fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), Mistake> {
     let (declaration, default) = match text.split_once('=') {
         Some((declaration, default)) => (declaration.trim(), Some(default.trim())),
         None => (text.trim(), None),
@@ -218,17 +221,17 @@ fn column(name: &str, text: &str) -> Result<(Column, Option<KeyKind>), String> {
             "null" => column.nullable = true,
             other => {
                 let near = did_you_mean(other, FLAGS);
-                return Err(format!(
+                return Err(Mistake::from(format!(
                     "column {name}: unknown word `{other}`{near} (after a type: {}, = default)",
                     list(FLAGS)
-                ));
+                )));
             }
         }
     }
     let kind = key_kind(&column, serial, is_key)?;
     if let Some(default) = default {
         if serial {
-            return Err(format!("column {name}: a serial key has no default, it is handed out"));
+            return Err(format!("column {name}: a serial key has no default, it is handed out").into());
         }
         column.fill = Some(fill(ty, default).map_err(|what| format!("column {name}: {what}"))?);
     }
@@ -251,32 +254,32 @@ pub(crate) fn split_type(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-fn key_kind(column: &Column, serial: bool, is_key: bool) -> Result<Option<KeyKind>, String> {
+fn key_kind(column: &Column, serial: bool, is_key: bool) -> Result<Option<KeyKind>, Mistake> {
     let name = &column.name;
     if !is_key {
         return if serial {
-            Err(format!("column {name}: a serial column is the key; write \"serial key\""))
+            Err(format!("column {name}: a serial column is the key; write \"serial key\"").into())
         } else {
             Ok(None)
         };
     }
     if column.nullable {
-        return Err(format!("column {name}: a key cannot be null"));
+        return Err(format!("column {name}: a key cannot be null").into());
     }
     match column.ty {
         Type::Bigint if serial => Ok(Some(KeyKind::Serial)),
         ty if ty.range().is_some() => Ok(Some(KeyKind::Bigint)),
         Type::Uuid => Ok(Some(KeyKind::Uuid)),
         Type::Text { .. } => Ok(Some(KeyKind::Text)),
-        ty => Err(format!("column {name}: a key is serial, bigint, uuid or text, not {ty}")),
+        ty => Err(format!("column {name}: a key is serial, bigint, uuid or text, not {ty}").into()),
     }
 }
 
 /// A default: a function, or a value of the column's type.
-fn fill(ty: Type, text: &str) -> Result<Fill, String> {
+fn fill(ty: Type, text: &str) -> Result<Fill, Mistake> {
     let function = |wanted: Type, fill: Fill| match ty == wanted {
         true => Ok(fill),
-        false => Err(format!("the default {text} is for a {wanted}, not for a {ty}")),
+        false => Err(format!("the default {text} is for a {wanted}, not for a {ty}").into()),
     };
     match text {
         "now()" => function(Type::Timestamp, Fill::Now),
@@ -288,13 +291,13 @@ fn fill(ty: Type, text: &str) -> Result<Fill, String> {
                 Some(inner) => from_text(ty, &inner.replace("''", "'")),
                 None if text.is_empty() => return Err("a default is missing after `=`".into()),
                 None if text.ends_with(')') && !matches!(ty, Type::Json) => {
-                    return Err(format!(
+                    return Err(Mistake::from(format!(
                         "the default {text} is not one of now(), uuid() and uuid7(); for a text write '{text}'"
-                    ));
+                    )));
                 }
                 None => from_text(ty, text),
             };
-            value.map(Fill::Value).map_err(|invalid| format!("the default {text} {invalid}"))
+            value.map(Fill::Value).map_err(|invalid| format!("the default {text} {invalid}").into())
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::syntax::expr::{self, Expr};
 use crate::syntax::fields::{Cursor, text};
+use crate::syntax::mistakes::Mistake;
 
 /// The most tags of an endpoint: every hit checks each of them.
 const TAGS_MAX: usize = 8;
@@ -22,7 +23,7 @@ pub(crate) fn read(key: &str, cursor: Cursor<'_>) -> Vec<Expr> {
         .collect()
 }
 
-fn tag(text: &str) -> Result<Expr, String> {
+fn tag(text: &str) -> Result<Expr, Mistake> {
     if text.is_empty() {
         return Err("a tag must not be empty".into());
     }
@@ -31,6 +32,8 @@ fn tag(text: &str) -> Result<Expr, String> {
     expr.each(&mut |expr| calls |= matches!(expr, Expr::Call { .. }));
     match calls {
         false => Ok(expr),
-        true => Err(format!("`{text}`: a tag is made of text and parameters alone, such as item:{{$id}}")),
+        true => {
+            Err(format!("`{text}`: a tag is made of text and parameters alone, such as item:{{$id}}").into())
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::syntax::fields::{Cursor, Fields, base_url, name, texts};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Node;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,18 +11,19 @@ pub(crate) const TLS: Section = Section {
     name: "[server.tls]",
     keys: keys! {
         "certificate" | "path" | "" |
-            "a PEM file: the server's certificate, and behind it those that lead to its authority"
+            "a PEM file: the server's certificate, followed by the chain to its authority"
         "key" | "path" | "" | "a PEM file: the private key of `certificate`"
         "certificates" | "array of tables" | "" |
-            "several instead, each `{ certificate = \"…\", key = \"…\" }`: a client gets the first that is for the \
-             name that it asks for, else the first of all"
+            "instead, several, each `{ certificate = \"…\", key = \"…\" }`: a client gets the first one for \
+            the host name that it requests, else the first of the array"
         "acme" | "URL" | "" |
-            "the directory of an ACME authority instead, such as `https://acme-v02.api.letsencrypt.org/directory`: it \
-             signs a certificate for `names`; its terms are agreed to"
+            "instead, the directory of an ACME authority, such as \
+            `https://acme-v02.api.letsencrypt.org/directory`: it issues a certificate for `names`, and the \
+            server agrees to its terms"
         "names" | "array of host names" | "" |
-            "with `acme`: the names of the certificate; their port 443 must lead to the listener"
+            "with `acme`: the host names of the certificate; port 443 of each must lead to the listener"
         "client_ca" | "path" | "(clients show none)" |
-            "a PEM file of authorities: a client must show a certificate that one of them has signed"
+            "a PEM file of authorities: a client must send a certificate that one of them has signed"
     },
 };
 
@@ -123,7 +125,7 @@ fn read_certificates(cursor: Cursor<'_>, fields: Fields<'_>) -> Option<Vec<Certi
 }
 
 /// Names that an authority can validate by connecting to a host: no wildcard, no address.
-fn host_names(node: &Node) -> Result<Vec<String>, String> {
+fn host_names(node: &Node) -> Result<Vec<String>, Mistake> {
     let names = texts(node, "a name or an array of names")?;
     let names: Vec<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
     let is_label = |label: &str| {
@@ -132,7 +134,7 @@ fn host_names(node: &Node) -> Result<Vec<String>, String> {
     };
     let is_name = |name: &String| name.split('.').all(is_label) && name.parse::<IpAddr>().is_err();
     match names.iter().find(|name| !is_name(name)) {
-        Some(name) => Err(format!("`{name}` must be the name of a host, such as shop.example")),
+        Some(name) => Err(format!("`{name}` must be the name of a host, such as shop.example").into()),
         None if names.is_empty() => Err("must have at least one name".into()),
         None => Ok(names),
     }
@@ -146,6 +148,6 @@ fn read_pair(owner: &str, fields: Fields<'_>) -> Option<CertificateFiles> {
     })
 }
 
-fn path(node: &Node) -> Result<PathBuf, String> {
+fn path(node: &Node) -> Result<PathBuf, Mistake> {
     name(node).map(PathBuf::from)
 }

@@ -8,9 +8,10 @@ pub(crate) const TRACE: Section = Section {
     name: "[trace]",
     keys: keys! {
         "otlp" | "URL" | "(no spans)" |
-            "the collector, such as `http://127.0.0.1:4318`: spans of requests go to its `/v1/traces` (OTLP over HTTP)"
+            "the collector, such as `http://127.0.0.1:4318`: spans of requests are sent to its `/v1/traces` \
+            (OTLP over HTTP)"
         "share" | "number from 0 to 1" | "1" |
-            "the share of requests that get a span, unless a trusted proxy has decided that in `traceparent`"
+            "the share of requests that get a span, unless a trusted proxy decides it by `traceparent`"
         "service" | "text" | "\"forebay\"" | "the name of the service in traces"
     },
 };

@@ -4,7 +4,7 @@
 use super::table::TableConfig;
 use crate::syntax::expr::{Expr, Literal};
 use crate::syntax::fields::{Cursor, value};
-use crate::syntax::mistakes::{At, Mistakes};
+use crate::syntax::mistakes::{At, Mistake, Mistakes};
 use crate::syntax::words::{did_you_mean, list};
 use forebay_value::{Column, KeyKind, Type, from_text};
 
@@ -34,24 +34,24 @@ pub(crate) fn read(
 }
 
 /// The column of this name, or an error when the table has none; `None`: the table's columns are not known.
-pub(crate) fn column<'t>(table: &'t TableConfig, name: &str) -> Result<Option<&'t Column>, String> {
+pub(crate) fn column<'t>(table: &'t TableConfig, name: &str) -> Result<Option<&'t Column>, Mistake> {
     let Some(schema) = &table.columns else { return Ok(None) };
     match schema.position(name) {
         Some(index) => Ok(Some(&schema.columns[index])),
         None => {
             let columns = || schema.columns.iter().map(|column| column.name.as_str());
-            Err(format!(
+            Err(Mistake::from(format!(
                 "table {} has no column `{name}`{} (it has {})",
                 table.name,
                 did_you_mean(name, columns()),
                 list(columns())
-            ))
+            )))
         }
     }
 }
 
 /// Whether a column can store a fixed value.
-fn fits(table: &TableConfig, name: &str, value: &Expr) -> Result<(), String> {
+fn fits(table: &TableConfig, name: &str, value: &Expr) -> Result<(), Mistake> {
     match (column(table, name), value) {
         (Ok(Some(column)), Expr::Literal(literal)) => literal_fits(literal, column.ty),
         _ => Ok(()),
@@ -59,9 +59,9 @@ fn fits(table: &TableConfig, name: &str, value: &Expr) -> Result<(), String> {
 }
 
 /// Whether a type can represent a fixed value.
-pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), String> {
+pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), Mistake> {
     let within = |ty: Type, text: String| {
-        from_text(ty, &text).map(drop).map_err(|invalid| format!("`{text}` {invalid}"))
+        from_text(ty, &text).map(drop).map_err(|invalid| format!("`{text}` {invalid}").into())
     };
     match (literal, ty) {
         (Literal::Text(text), ty) => within(ty, text.clone()),
@@ -71,9 +71,9 @@ pub(crate) fn literal_fits(literal: &Literal, ty: Type) -> Result<(), String> {
         (Literal::Float(number), ty) if ty.unbounded() == Type::Numeric => within(ty, number.to_string()),
         (Literal::Int(_) | Literal::Float(_), Type::Double | Type::Json)
         | (Literal::Bool(_), Type::Bool | Type::Json) => Ok(()),
-        (Literal::Int(_), ty) => Err(format!("a whole number is no {ty}")),
-        (Literal::Float(_), ty) => Err(format!("a number with a fraction is no {ty}")),
-        (Literal::Bool(_), ty) => Err(format!("true or false is no {ty}")),
+        (Literal::Int(_), ty) => Err(format!("a whole number is no {ty}").into()),
+        (Literal::Float(_), ty) => Err(format!("a number with a fraction is no {ty}").into()),
+        (Literal::Bool(_), ty) => Err(format!("true or false is no {ty}").into()),
     }
 }
 

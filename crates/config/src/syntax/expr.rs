@@ -1,12 +1,13 @@
 //! Expressions: the meaning of a text as a value. `$name`, a function call, `a ?? b`, or text with `{…}` in
 //! it; any other text is a literal.
 
+use super::mistakes::Mistake;
 use super::words::{did_you_mean, list};
 
 /// How a value is computed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
-    /// `$name`: a parameter. In [`Reply::fields`] the column of this name in the answer's row, if it has
+    /// `$name`: a parameter. In `Reply::fields` the column of this name in the answer's row, if it has
     /// one.
     Param(String),
     /// `$name` in `values`: the value of a column of the same row that precedes this one in `values`.
@@ -98,7 +99,7 @@ const DEPTH_MAX: usize = 8;
 const ALTERNATIVES_MAX: usize = 16;
 
 /// Parses a text as an expression. The error is the rest of a message about it.
-pub(crate) fn parse(text: &str) -> Result<Expr, String> {
+pub(crate) fn parse(text: &str) -> Result<Expr, Mistake> {
     let trimmed = text.trim();
     if is_expression(trimmed) {
         let mut parser = Parser { text: trimmed, at: 0, depth: 0 };
@@ -134,7 +135,7 @@ fn bare_name(text: &str) -> Option<&str> {
     (!name.is_empty() && word_length(name) == name.len()).then_some(inside)
 }
 
-fn template(text: &str) -> Result<Expr, String> {
+fn template(text: &str) -> Result<Expr, Mistake> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -150,10 +151,10 @@ fn template(text: &str) -> Result<Expr, String> {
             return Err("`}` without `{` before it; write }} for the character itself".into());
         }
         if let Some(name) = bare_name(from) {
-            return Err(format!(
+            return Err(Mistake::from(format!(
                 "`{{{name}}}` declares a part of a route; in a text, write {{${name}}} for a value (and {{{{ for the \
                  character {{ itself)"
-            ));
+            )));
         }
         let mut parser = Parser { text: from, at: 0, depth: 0 };
         let expr =
@@ -161,7 +162,7 @@ fn template(text: &str) -> Result<Expr, String> {
         let Some(after) = parser.rest().strip_prefix('}') else {
             let before = from[..parser.at].trim_end();
             return Err(match parser.rest() {
-                "" => format!("`{{{before}` must end with `}}`"),
+                "" => format!("`{{{before}` must end with `}}`").into(),
                 _ => parser.leftover(),
             });
         };
@@ -209,20 +210,20 @@ impl<'a> Parser<'a> {
         word
     }
 
-    fn leftover(&mut self) -> String {
+    fn leftover(&mut self) -> Mistake {
         let before = self.text[..self.at].trim_end().to_owned();
         let rest = self.rest();
-        format!(
+        Mistake::from(format!(
             "`{rest}` is too much after `{before}`; what may follow is ??, and text around an expression is written \
              as \"text {{{before}}}\""
-        )
+        ))
     }
 
-    fn coalesce(&mut self) -> Result<Expr, String> {
+    fn coalesce(&mut self) -> Result<Expr, Mistake> {
         let mut terms = vec![self.term(false)?];
         while self.take("??") {
             if terms.len() == ALTERNATIVES_MAX {
-                return Err(format!("at most {ALTERNATIVES_MAX} values may be joined by ??"));
+                return Err(format!("at most {ALTERNATIVES_MAX} values may be joined by ??").into());
             }
             terms.push(self.term(false)?);
         }
@@ -231,7 +232,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses one value. `bare`: a word without quotes is a text, as in an argument.
-    fn term(&mut self, bare: bool) -> Result<Expr, String> {
+    fn term(&mut self, bare: bool) -> Result<Expr, Mistake> {
         if self.take("$") {
             return match self.word() {
                 "" => Err("`$` must be followed by the name of a parameter".into()),
@@ -258,17 +259,20 @@ impl<'a> Parser<'a> {
         match self.word() {
             "true" => Ok(Expr::Literal(Literal::Bool(true))),
             "false" => Ok(Expr::Literal(Literal::Bool(false))),
-            "" => Err(format!(
+            "" => Err(Mistake::from(format!(
                 "a value is missing{}; write $name, a function such as uuid(), a number or 'a text'",
                 if rest.is_empty() { " at the end".to_owned() } else { format!(" before `{rest}`") }
-            )),
+            ))),
             name if self.text[self.at..].starts_with('(') => self.call(name),
             name if bare => Ok(Expr::Literal(Literal::Text(name.to_owned()))),
-            name => Err(format!("`{name}` is no value; write ${name} for a parameter, '{name}' for a text")),
+            name => {
+                Err(format!("`{name}` is no value; write ${name} for a parameter, '{name}' for a text")
+                    .into())
+            }
         }
     }
 
-    fn quoted(&mut self) -> Result<Expr, String> {
+    fn quoted(&mut self) -> Result<Expr, Mistake> {
         let mut text = String::new();
         self.at += 1;
         loop {
@@ -286,7 +290,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn number(&mut self) -> Result<Expr, String> {
+    fn number(&mut self) -> Result<Expr, Mistake> {
         let rest = self.rest();
         let end = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-' | '+');
         let word = &rest[..rest.find(end).unwrap_or(rest.len())];
@@ -297,34 +301,34 @@ impl<'a> Parser<'a> {
         }
         match digits.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Expr::Literal(Literal::Float(number))),
-            _ => Err(format!("`{word}` is not a number; write '{word}' for a text")),
+            _ => Err(format!("`{word}` is not a number; write '{word}' for a text").into()),
         }
     }
 
-    fn call(&mut self, name: &str) -> Result<Expr, String> {
+    fn call(&mut self, name: &str) -> Result<Expr, Mistake> {
         let signatures = || list(FUNCTIONS.iter().map(|(_, _, signature, ..)| *signature));
         let Some((_, function, signature, least, most)) = FUNCTIONS.iter().find(|known| known.0 == name)
         else {
             let near = did_you_mean(name, FUNCTIONS.iter().map(|known| known.0));
-            return Err(format!(
+            return Err(Mistake::from(format!(
                 "unknown function {name}(); there are {}; for a text write '{name}(…)'{near}",
                 signatures()
-            ));
+            )));
         };
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(format!("calls may stand {DEPTH_MAX} deep at most"));
+            return Err(format!("calls may stand {DEPTH_MAX} deep at most").into());
         }
         let args = self.args(signature)?;
         self.depth -= 1;
         if args.len() < *least || args.len() > *most {
-            return Err(format!("{name}() has {} arguments, but is called as {signature}", args.len()));
+            return Err(format!("{name}() has {} arguments, but is called as {signature}", args.len()).into());
         }
         check_args(*function, signature, &args)?;
         Ok(Expr::Call { function: *function, args })
     }
 
-    fn args(&mut self, signature: &str) -> Result<Vec<Expr>, String> {
+    fn args(&mut self, signature: &str) -> Result<Vec<Expr>, Mistake> {
         let mut args = Vec::new();
         self.take("(");
         if self.take(")") {
@@ -336,37 +340,37 @@ impl<'a> Parser<'a> {
                 return Ok(args);
             }
             if !self.take(",") {
-                return Err(format!("`,` or `)` is missing in a call of {signature}"));
+                return Err(format!("`,` or `)` is missing in a call of {signature}").into());
             }
         }
     }
 }
 
-fn check_args(function: Function, signature: &str, args: &[Expr]) -> Result<(), String> {
+fn check_args(function: Function, signature: &str, args: &[Expr]) -> Result<(), Mistake> {
     let length = |most: i64| match &args[0] {
         Expr::Literal(Literal::Int(chars)) if (1..=most).contains(chars) => Ok(()),
-        _ => Err(format!("the n of {signature} must be a number from 1 to {most}")),
+        _ => Err(format!("the n of {signature} must be a number from 1 to {most}").into()),
     };
     match function {
         Function::RandomBase64 => length(BASE64_CHARS_MAX),
         Function::RandomCode => length(CODE_CHARS_MAX),
         Function::RandomInt => match args {
             [Expr::Literal(Literal::Int(low)), Expr::Literal(Literal::Int(high))] if low > high => {
-                Err(format!("random_int({low}, {high}): the lower bound is above the upper one"))
+                Err(format!("random_int({low}, {high}): the lower bound is above the upper one").into())
             }
             args if args
                 .iter()
                 .any(|arg| matches!(arg, Expr::Literal(literal) if !matches!(literal, Literal::Int(_)))) =>
             {
-                Err(format!("the bounds of {signature} must be whole numbers"))
+                Err(format!("the bounds of {signature} must be whole numbers").into())
             }
             _ => Ok(()),
         },
         Function::Now if matches!(args, [Expr::Literal(literal)] if !matches!(literal, Literal::Int(_))) => {
-            Err(format!("the seconds of {signature} must be a whole number or a parameter"))
+            Err(format!("the seconds of {signature} must be a whole number or a parameter").into())
         }
         Function::Given if !matches!(args, [Expr::Param(_)]) => {
-            Err(format!("{signature} wants the name of a parameter, with its $"))
+            Err(format!("{signature} wants the name of a parameter, with its $").into())
         }
         _ => Ok(()),
     }

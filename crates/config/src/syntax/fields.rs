@@ -3,7 +3,7 @@
 
 use super::expr::{self, Expr, Literal};
 use super::keys::Section;
-use super::mistakes::{At, Mistakes};
+use super::mistakes::{At, Mistake, Mistakes};
 use super::tree::{Data, KeyValue, Node};
 use super::units;
 use super::words::{did_you_mean, list};
@@ -17,7 +17,7 @@ pub(crate) struct Cursor<'t> {
 
 impl<'t> Cursor<'t> {
     /// Records a mistake about this value.
-    pub fn wrong(self, what: impl Into<String>) {
+    pub fn wrong(self, what: impl Into<Mistake>) {
         self.mistakes.add(self.node.at, what);
     }
 
@@ -32,7 +32,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Converts the value by `read`; an error is recorded, preceded by the name of the value.
-    pub fn read<T>(self, name: &str, read: impl FnOnce(&Node) -> Result<T, String>) -> Option<T> {
+    pub fn read<T>(self, name: &str, read: impl FnOnce(&Node) -> Result<T, Mistake>) -> Option<T> {
         if self.is_broken() {
             return None;
         }
@@ -87,7 +87,7 @@ pub(crate) struct Field<'t> {
 
 impl Field<'_> {
     /// Records a mistake about the key.
-    pub fn wrong(self, what: impl Into<String>) {
+    pub fn wrong(self, what: impl Into<Mistake>) {
         self.value.mistakes.add(self.at, what);
     }
 
@@ -142,12 +142,12 @@ impl<'t> Fields<'t> {
     }
 
     /// Records a mistake about the table.
-    pub fn wrong(self, what: impl Into<String>) {
+    pub fn wrong(self, what: impl Into<Mistake>) {
         self.mistakes.add(self.at, what);
     }
 
     /// Records a mistake about the value of a key, or about the table when the key is missing.
-    pub fn wrong_at(self, key: &str, what: impl Into<String>) {
+    pub fn wrong_at(self, key: &str, what: impl Into<Mistake>) {
         self.mistakes.add(self.place(key), what);
     }
 
@@ -157,12 +157,12 @@ impl<'t> Fields<'t> {
     }
 
     /// Converts the value of a key by `read`; an error is recorded.
-    pub fn read<T>(self, key: &str, read: impl FnOnce(&Node) -> Result<T, String>) -> Option<T> {
+    pub fn read<T>(self, key: &str, read: impl FnOnce(&Node) -> Result<T, Mistake>) -> Option<T> {
         self.get(key)?.read(key, read)
     }
 
     /// Stores the value of a key in `place`, if the key exists and `read` accepts it.
-    pub fn set<T>(self, key: &str, place: &mut T, read: impl FnOnce(&Node) -> Result<T, String>) {
+    pub fn set<T>(self, key: &str, place: &mut T, read: impl FnOnce(&Node) -> Result<T, Mistake>) {
         if let Some(value) = self.read(key, read) {
             *place = value;
         }
@@ -170,41 +170,52 @@ impl<'t> Fields<'t> {
 }
 
 /// A text, which may be empty.
-pub(crate) fn text(node: &Node) -> Result<String, String> {
+pub(crate) fn text(node: &Node) -> Result<String, Mistake> {
     match &node.data {
         Data::Text(text) => Ok(text.clone()),
-        _ => Err(format!("must be a text, not {}", node.kind())),
+        _ => Err(format!("must be a text, not {}", node.kind()).into()),
     }
 }
 
 /// A text that is not empty.
-pub(crate) fn name(node: &Node) -> Result<String, String> {
+pub(crate) fn name(node: &Node) -> Result<String, Mistake> {
     text(node).and_then(|text| if text.is_empty() { Err("must not be empty".into()) } else { Ok(text) })
 }
 
+/// Returns an error when the text is not the name of a header field (RFC 9110 section 5.6.2: a token).
+pub(crate) fn check_header_name(name: &str) -> Result<(), Mistake> {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    match !name.is_empty() && name.bytes().all(token) {
+        true => Ok(()),
+        false => Err(format!("`{name}` is not the name of a header field").into()),
+    }
+}
+
 /// One text, several separated by commas, or an array of texts; `what` names their kind.
-pub(crate) fn texts(node: &Node, what: &str) -> Result<Vec<String>, String> {
+pub(crate) fn texts(node: &Node, what: &str) -> Result<Vec<String>, Mistake> {
     match &node.data {
         Data::Text(text) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
         Data::Array(items) => items.iter().map(text).collect(),
-        _ => Err(format!("must be {what}, not {}", node.kind())),
+        _ => Err(format!("must be {what}, not {}", node.kind()).into()),
     }
 }
 
 /// A URL to which paths are appended: without a slash at its end.
-pub(crate) fn base_url(node: &Node) -> Result<String, String> {
+pub(crate) fn base_url(node: &Node) -> Result<String, Mistake> {
     let url = text(node)?;
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let plain =
         |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
     if !rest.is_some_and(plain) || url.contains(['?', '#']) {
-        return Err(format!("`{url}` must be http:// or https:// and a host, such as https://example.com"));
+        return Err(
+            format!("`{url}` must be http:// or https:// and a host, such as https://example.com").into()
+        );
     }
     Ok(url.trim_end_matches('/').to_owned())
 }
 
 /// Accepts one of several words.
-pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Result<T, String> {
+pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Result<T, Mistake> {
     move |node| {
         let found = match &node.data {
             Data::Text(text) => choices.iter().find(|(word, _)| word == text),
@@ -212,13 +223,13 @@ pub(crate) fn choice<T: Copy>(choices: &[(&str, T)]) -> impl FnOnce(&Node) -> Re
         };
         found.map(|(_, value)| *value).ok_or_else(|| {
             let words = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>();
-            format!("must be {}", words.join(" or "))
+            format!("must be {}", words.join(" or ")).into()
         })
     }
 }
 
 /// True or false; also as text, because a variable's value is text.
-pub(crate) fn flag(node: &Node) -> Result<bool, String> {
+pub(crate) fn flag(node: &Node) -> Result<bool, Mistake> {
     match &node.data {
         Data::Bool(flag) => Ok(*flag),
         Data::Text(text) if text == "true" => Ok(true),
@@ -228,7 +239,7 @@ pub(crate) fn flag(node: &Node) -> Result<bool, String> {
 }
 
 /// A whole number in a range; also as text, because a variable's value is text.
-pub(crate) fn integer(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, String> {
+pub(crate) fn integer(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, Mistake> {
     move |node| {
         let number = match &node.data {
             Data::Int(number) => u64::try_from(*number).ok(),
@@ -237,29 +248,29 @@ pub(crate) fn integer(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, S
         };
         number.filter(|number| (min..=max).contains(number)).ok_or_else(|| {
             if max >= i64::MAX as u64 {
-                format!("must be a whole number of at least {min}")
+                format!("must be a whole number of at least {min}").into()
             } else {
-                format!("must be a whole number from {min} to {max}")
+                format!("must be a whole number from {min} to {max}").into()
             }
         })
     }
 }
 
 /// A size in bytes, in a range.
-pub(crate) fn bytes(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, String> {
+pub(crate) fn bytes(min: u64, max: u64) -> impl FnOnce(&Node) -> Result<u64, Mistake> {
     move |node| match &node.data {
         Data::Text(text) => match units::bytes(text)? {
             bytes if (min..=max).contains(&bytes) => Ok(bytes),
-            _ if max >= i64::MAX as u64 => Err(format!("must be at least {min}B")),
-            _ => Err(format!("must be between {min}B and {max}B")),
+            _ if max >= i64::MAX as u64 => Err(format!("must be at least {min}B").into()),
+            _ => Err(format!("must be between {min}B and {max}B").into()),
         },
-        Data::Int(number) => Err(format!("a size has a unit: \"{number}B\" or \"{number}KiB\"")),
-        _ => Err(format!("must be a size such as \"64KiB\", not {}", node.kind())),
+        Data::Int(number) => Err(format!("a size has a unit: \"{number}B\" or \"{number}KiB\"").into()),
+        _ => Err(format!("must be a size such as \"64KiB\", not {}", node.kind()).into()),
     }
 }
 
 /// A time in milliseconds, at least 1.
-pub(crate) fn milliseconds(node: &Node) -> Result<u64, String> {
+pub(crate) fn milliseconds(node: &Node) -> Result<u64, Mistake> {
     match milliseconds_or_none(node)? {
         0 => Err("must be longer than 0".into()),
         time_ms => Ok(time_ms),
@@ -267,16 +278,16 @@ pub(crate) fn milliseconds(node: &Node) -> Result<u64, String> {
 }
 
 /// A time in milliseconds, which may be 0.
-pub(crate) fn milliseconds_or_none(node: &Node) -> Result<u64, String> {
+pub(crate) fn milliseconds_or_none(node: &Node) -> Result<u64, Mistake> {
     match &node.data {
         Data::Text(text) => units::milliseconds(text),
-        Data::Int(number) => Err(format!("a time has a unit: \"{number}s\" or \"{number}ms\"")),
-        _ => Err(format!("must be a time such as \"2s\", not {}", node.kind())),
+        Data::Int(number) => Err(format!("a time has a unit: \"{number}s\" or \"{number}ms\"").into()),
+        _ => Err(format!("must be a time such as \"2s\", not {}", node.kind()).into()),
     }
 }
 
 /// A value that may be an expression.
-pub(crate) fn value(node: &Node) -> Result<Expr, String> {
+pub(crate) fn value(node: &Node) -> Result<Expr, Mistake> {
     match &node.data {
         Data::Text(text) => expr::parse(text),
         _ => literal(node).map(Expr::Literal),
@@ -284,14 +295,14 @@ pub(crate) fn value(node: &Node) -> Result<Expr, String> {
 }
 
 /// A value that is not an expression.
-pub(crate) fn literal(node: &Node) -> Result<Literal, String> {
+pub(crate) fn literal(node: &Node) -> Result<Literal, Mistake> {
     match &node.data {
         Data::Text(text) => Ok(Literal::Text(text.clone())),
         Data::Int(number) => Ok(Literal::Int(*number)),
         Data::Float(number) => Ok(Literal::Float(*number)),
         Data::Bool(flag) => Ok(Literal::Bool(*flag)),
         Data::Array(_) | Data::Table(_) | Data::Broken => {
-            Err(format!("must be a text, a number, true or false, not {}", node.kind()))
+            Err(format!("must be a text, a number, true or false, not {}", node.kind()).into())
         }
     }
 }

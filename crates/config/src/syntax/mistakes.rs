@@ -21,7 +21,7 @@ pub(crate) struct Mistakes<'a> {
     file: &'a str,
     source: &'a str,
     origins: RefCell<Vec<String>>,
-    found: RefCell<Vec<(At, String)>>,
+    found: RefCell<Vec<(At, Mistake)>>,
 }
 
 impl<'a> Mistakes<'a> {
@@ -35,7 +35,7 @@ impl<'a> Mistakes<'a> {
     }
 
     /// Records a mistake.
-    pub fn add(&self, at: At, what: impl Into<String>) {
+    pub fn add(&self, at: At, what: impl Into<Mistake>) {
         let mistake = (at, what.into());
         let mut found = self.found.borrow_mut();
         if !found.contains(&mistake) {
@@ -47,7 +47,7 @@ impl<'a> Mistakes<'a> {
     pub fn say_more(&self, count: usize, more: impl Fn(At) -> Option<String>) {
         for (at, what) in &mut self.found.borrow_mut()[count..] {
             if let Some(more) = more(*at) {
-                what.push_str(&more);
+                what.0.push_str(&more);
             }
         }
     }
@@ -78,7 +78,7 @@ impl<'a> Mistakes<'a> {
     pub fn into_errors(self) -> ConfigErrors {
         let mut found = self.found.take();
         found.sort_by_key(|(at, _)| *at);
-        let errors = found.into_iter().map(|(at, what)| ConfigError { place: self.place(at), what });
+        let errors = found.into_iter().map(|(at, what)| ConfigError { place: self.place(at), what: what.0 });
         ConfigErrors { errors: errors.collect() }
     }
 
@@ -107,6 +107,31 @@ impl<'a> Mistakes<'a> {
         At::File(offset)
     }
 }
+
+/// What is wrong with a value, and what would be right: the rest of a message that begins with the place and
+/// the key. Of a table in [`draft`](crate::draft): why it cannot be a hot table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake(String);
+
+impl From<String> for Mistake {
+    fn from(what: String) -> Mistake {
+        Mistake(what)
+    }
+}
+
+impl From<&str> for Mistake {
+    fn from(what: &str) -> Mistake {
+        Mistake(what.to_owned())
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Mistake {}
 
 /// All mistakes of a config; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! `${VAR}` is resolved after parsing, so that the content of a variable cannot change the structure of the
 //! file around it. The meaning of the values is left to the sections.
 
-use super::mistakes::{At, Mistakes};
+use super::mistakes::{At, Mistake, Mistakes};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -161,14 +161,14 @@ impl Reader<'_> {
         }
     }
 
-    fn broken(&self, at: At, what: String) -> Data {
+    fn broken(&self, at: At, what: impl Into<Mistake>) -> Data {
         self.mistakes.add(at, what);
         Data::Broken
     }
 }
 
 /// Substitutes environment variables: `${NAME}`, `${NAME:-default}`. `$${` is a literal `${`.
-pub(crate) fn expand(text: &str, env: Environment<'_>) -> Result<String, String> {
+pub(crate) fn expand(text: &str, env: Environment<'_>) -> Result<String, Mistake> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -188,17 +188,17 @@ pub(crate) fn expand(text: &str, env: Environment<'_>) -> Result<String, String>
             None => (inside, None),
         };
         if !is_variable(name) {
-            return Err(format!(
-                "`${{{inside}}}` names no environment variable; write ${{NAME}} or ${{NAME:-what else}}"
-            ));
+            return Err(Mistake::from(format!(
+                "`${{{inside}}}` names no environment variable; write ${{NAME}} or ${{NAME:-default}}"
+            )));
         }
         match (env(name).filter(|value| default.is_none() || !value.is_empty()), default) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(default)) => out.push_str(default),
             (None, None) => {
-                return Err(format!(
-                    "the environment variable {name} is not set; set it, or write ${{{name}:-what else}}"
-                ));
+                return Err(Mistake::from(format!(
+                    "the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
+                )));
             }
         }
         rest = &rest[start + length + 1..];

@@ -1,5 +1,6 @@
 //! Texts with units: sizes (`4GiB`), times (`500ms`, `10m`), rates (`100/s`), addresses (`127.0.0.1:80`).
 
+use super::mistakes::Mistake;
 use std::net::SocketAddr;
 
 /// Units of size, in bytes.
@@ -20,16 +21,16 @@ const MILLISECONDS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 /// A size in bytes.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, Mistake> {
     scaled(text, BYTES).ok_or_else(|| {
-        format!("`{text}` is not a size; write a number and a unit, such as 64KiB, 500MB or 4GiB")
+        format!("`{text}` is not a size; write a number and a unit, such as 64KiB, 500MB or 4GiB").into()
     })
 }
 
 /// A time in milliseconds.
-pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
+pub(crate) fn milliseconds(text: &str) -> Result<u64, Mistake> {
     scaled(text, MILLISECONDS).ok_or_else(|| {
-        format!("`{text}` is not a time; write a number and a unit, such as 500ms, 2s, 10m or 1h")
+        format!("`{text}` is not a time; write a number and a unit, such as 500ms, 2s, 10m or 1h").into()
     })
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn per_time(text: &str) -> Option<(u64, u64)> {
 }
 
 /// An address with a port; `localhost:80` and `:80` are short for 127.0.0.1 and for every address.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, Mistake> {
     let numeric = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None if text.starts_with(':') => format!("0.0.0.0{text}"),
@@ -73,6 +74,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     };
     numeric.parse().map_err(|_| {
         format!("`{text}` is not an address and a port, such as 127.0.0.1:3000, 0.0.0.0:80 or [::]:3000")
+            .into()
     })
 }
 

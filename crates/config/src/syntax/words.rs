@@ -38,12 +38,3 @@ pub(crate) fn is_param_name(name: &str) -> bool {
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
-
-/// Returns an error when the text is not the name of a header field (RFC 9110 section 5.6.2: a token).
-pub(crate) fn check_header_name(name: &str) -> Result<(), String> {
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    match !name.is_empty() && name.bytes().all(token) {
-        true => Ok(()),
-        false => Err(format!("`{name}` is not the name of a header field")),
-    }
-}

@@ -54,7 +54,7 @@ fn expressions() {
 #[test]
 fn braces_without_a_dollar_only_declare_parts_of_routes() {
     for written in ["{id}", "item:{id}", "{$a}/{rest...}"] {
-        let what = expr::parse(written).unwrap_err();
+        let what = expr::parse(written).unwrap_err().to_string();
         assert!(what.contains("declares a part of a route; in a text, write {$"), "{written}: {what}");
     }
     let tagged = "route = 'GET /{id}'\nget = 't'\ncache = { local = '1s', tags = ['item:{id}'] }";

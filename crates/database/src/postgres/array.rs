@@ -7,7 +7,7 @@
 //! Elements are in row-major order (`array_send` in PostgreSQL's `src/backend/utils/adt/arrayfuncs.c`). Lower
 //! bounds other than 1 are lost: JSON cannot express them.
 
-use super::encoded::Encoded;
+use super::encoded::{EncodeError, Encoded};
 use forebay_value::Value;
 use serde_json::value::RawValue;
 
@@ -80,8 +80,8 @@ pub(super) fn encode(
     oid: u32,
     json: &str,
     out: &mut impl Encoded,
-    element: impl Fn(&str, &mut Vec<u8>) -> Result<bool, String>,
-) -> Result<(), String> {
+    element: impl Fn(&str, &mut Vec<u8>) -> Result<bool, EncodeError>,
+) -> Result<(), EncodeError> {
     let mut lengths = Vec::new();
     let mut elements = Vec::new();
     let mut count: i32 = 0;
@@ -115,15 +115,15 @@ fn flatten(
     json: &str,
     depth: usize,
     lengths: &mut Vec<usize>,
-    element: &mut impl FnMut(&str) -> Result<(), String>,
-) -> Result<(), String> {
-    let parts: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| "must be a JSON array".to_owned())?;
-    let uneven = || Err("must be an array whose rows are of one length".to_owned());
+    element: &mut impl FnMut(&str) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    let parts: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| "must be a JSON array")?;
+    let uneven = || Err("must be an array whose rows are of one length".into());
     match lengths.get(depth) {
         Some(&length) if length != parts.len() => return uneven(),
         Some(_) => {}
         None if depth == DIMENSIONS_MAX => {
-            return Err(format!("must have at most {DIMENSIONS_MAX} dimensions"));
+            return Err(format!("must have at most {DIMENSIONS_MAX} dimensions").into());
         }
         None => lengths.push(parts.len()),
     }

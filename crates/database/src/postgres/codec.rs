@@ -18,7 +18,7 @@
 //! A value to be written may have another type where the conversion loses nothing: a text of digits for a
 //! number, a number for a text.
 
-use super::encoded::Encoded;
+use super::encoded::{EncodeError, Encoded};
 use super::{array, numeric};
 use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_json, from_text, json, jsonb};
 use std::borrow::Cow;
@@ -192,7 +192,7 @@ impl Codec {
     }
 
     /// Appends a value that is not NULL; the error states what was expected.
-    pub(super) fn encode(&self, value: ValueRef<'_>, out: &mut impl Encoded) -> Result<(), String> {
+    pub(super) fn encode(&self, value: ValueRef<'_>, out: &mut impl Encoded) -> Result<(), EncodeError> {
         match (self, value) {
             (Codec::Bool, ValueRef::Bool(v)) => out.put(&[v.into()]),
             (Codec::Int8, ValueRef::Bigint(v)) => out.put(&v.to_be_bytes()),
@@ -226,8 +226,8 @@ impl Codec {
     }
 
     /// Appends a value given as JSON; false when it is null, which has no bytes.
-    fn encode_json(&self, json: &str, out: &mut Vec<u8>) -> Result<bool, String> {
-        let value = from_json(self.value_type(), json).map_err(|invalid| invalid.to_string())?;
+    fn encode_json(&self, json: &str, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
+        let value = from_json(self.value_type(), json)?;
         if value.is_null() {
             return Ok(false);
         }
@@ -236,7 +236,7 @@ impl Codec {
     }
 
     /// Converts the value to the type that [`Codec::encode`] accepts directly.
-    fn converted(&self, value: ValueRef<'_>) -> Result<Value, String> {
+    fn converted(&self, value: ValueRef<'_>) -> Result<Value, EncodeError> {
         let wanted = self.value_type();
         let text = match value {
             ValueRef::Text(v) | ValueRef::Numeric(v) | ValueRef::Json(v) => v.into(),
@@ -247,7 +247,7 @@ impl Codec {
                 json::write_value(value, &mut text);
                 String::from_utf8(text).map_err(|error| error.to_string())?
             }
-            ValueRef::Null | ValueRef::Bytes(_) => return Err(format!("must be {wanted}")),
+            ValueRef::Null | ValueRef::Bytes(_) => return Err(format!("must be {wanted}").into()),
         };
         let numeric = matches!(
             value,
@@ -256,7 +256,7 @@ impl Codec {
         match wanted {
             // The text `1` can be a truth value, but a number cannot.
             Type::Bool | Type::Uuid | Type::Timestamp | Type::Bytes if numeric => {
-                Err(format!("must be {wanted}"))
+                Err(format!("must be {wanted}").into())
             }
             Type::Timestamp => {
                 let parsed = Timestamp::parse_stored(&text).map(Value::Timestamp);
@@ -265,7 +265,7 @@ impl Codec {
             Type::Numeric => Ok(Value::Numeric(text.into())),
             Type::Text { .. } if matches!(self, Codec::Text) => Ok(Value::Text(text.into())),
             Type::Text { .. } => Err("must be a date such as 2016-11-01, or a time such as 14:11:51".into()),
-            _ => from_text(wanted, &text).map_err(|invalid| invalid.to_string()),
+            _ => Ok(from_text(wanted, &text)?),
         }
     }
 }
@@ -279,11 +279,11 @@ fn widened(number: f32) -> f64 {
     }
 }
 
-fn narrow<T: TryFrom<i64>>(number: i64, bits: &str) -> Result<T, String> {
-    T::try_from(number).map_err(|_| format!("must be a whole number of at most {bits} bits"))
+fn narrow<T: TryFrom<i64>>(number: i64, bits: &str) -> Result<T, EncodeError> {
+    T::try_from(number).map_err(|_| format!("must be a whole number of at most {bits} bits").into())
 }
 
-fn without_nul(text: &str) -> Result<&str, String> {
+fn without_nul(text: &str) -> Result<&str, EncodeError> {
     if text.contains('\0') { Err("must be a text without NUL characters".into()) } else { Ok(text) }
 }
 
@@ -298,7 +298,7 @@ fn days(at: Timestamp) -> i32 {
     ((at.0 - EPOCH_MICROS).div_euclid(DAY_MICROS)) as i32
 }
 
-fn date(text: &str) -> Result<i32, String> {
+fn date(text: &str) -> Result<i32, EncodeError> {
     match text {
         "infinity" => return Ok(i32::MAX),
         "-infinity" => return Ok(i32::MIN),
@@ -308,7 +308,7 @@ fn date(text: &str) -> Result<i32, String> {
     at.map(days).ok_or_else(|| "must be a date such as 2016-11-01".into())
 }
 
-fn time(text: &str) -> Result<i64, String> {
+fn time(text: &str) -> Result<i64, EncodeError> {
     if text.starts_with("24:00:00") {
         return Ok(DAY_MICROS);
     }
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn encoded(codec: &Codec, value: ValueRef<'_>) -> Result<Vec<u8>, String> {
+    fn encoded(codec: &Codec, value: ValueRef<'_>) -> Result<Vec<u8>, EncodeError> {
         let mut out = Vec::new();
         codec.encode(value, &mut out).map(|()| out)
     }
@@ -361,7 +361,7 @@ mod tests {
         ] {
             let bytes = encoded(&codec, given);
             let got = bytes.map(|bytes| codec.decode(&bytes).unwrap().into_owned());
-            assert_eq!(got, expected.map_err(str::to_owned), "{codec:?} from {given:?}");
+            assert_eq!(got, expected.map_err(EncodeError::from), "{codec:?} from {given:?}");
         }
     }
 
@@ -394,7 +394,7 @@ mod tests {
             let array = Codec::Array { element: Box::new(codec), oid: 23 };
             let got = array.encode(ValueRef::Json(given), &mut bytes);
             let got = got.map(|()| array.decode(&bytes).unwrap().as_ref().to_owned());
-            let expected = expected.map(|json| Value::Json(json.into())).map_err(str::to_owned);
+            let expected = expected.map(|json| Value::Json(json.into())).map_err(EncodeError::from);
             assert_eq!(got, expected, "{given}");
         }
     }

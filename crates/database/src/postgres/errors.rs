@@ -43,7 +43,7 @@ pub(super) fn at_commit(error: tokio_postgres::Error) -> Error {
 
 /// The error when a change may or may not have been committed.
 pub(super) fn uncertain(error: &Error) -> Error {
-    let message = format!("the change may be there or not: {}", error.message());
+    let message = format!("the change may or may not be committed: {}", error.message());
     Error::new(Kind::UnknownOutcome, message).with_source(error.clone())
 }
 

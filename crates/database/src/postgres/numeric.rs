@@ -8,7 +8,7 @@
 //! and the infinities (`numeric_send` in PostgreSQL's `src/backend/utils/adt/numeric.c`). Leading and
 //! trailing zeros have no digits.
 
-use super::encoded::Encoded;
+use super::encoded::{EncodeError, Encoded};
 
 const NEGATIVE: u16 = 0x4000;
 const NAN: u16 = 0xc000;
@@ -78,7 +78,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Number> {
 
 /// Writes a decimal number given as digits with an optional sign, point and exponent, or one of PostgreSQL's
 /// three words.
-pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
+pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), EncodeError> {
     let (negative, plain) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -93,7 +93,7 @@ pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
         put(out, [0, 0, sign, 0]);
         return Ok(());
     }
-    let invalid = || format!("{text:?} is no decimal number");
+    let invalid = || EncodeError::from(format!("{text:?} is no decimal number"));
     let (mantissa, exponent) = match plain.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().map_err(|_| invalid())?),
         None => (plain, 0),
@@ -107,9 +107,9 @@ pub(super) fn encode(text: &str, out: &mut impl Encoded) -> Result<(), String> {
     let point = whole.len() as i64 + i64::from(exponent);
     let scale = (places.len() as i64 - point).max(0) as usize;
     if point > WHOLE_MAX as i64 || scale > SCALE_MAX {
-        return Err(format!(
+        return Err(EncodeError::from(format!(
             "the number has more than {WHOLE_MAX} digits before or {SCALE_MAX} behind the point"
-        ));
+        )));
     }
     // Zeros so that the point is between two digits of four places.
     let in_front = if point < 0 { point.unsigned_abs() as usize } else { 0 };

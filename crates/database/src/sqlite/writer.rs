@@ -389,7 +389,7 @@ impl Session {
                 Kind::Unavailable => {
                     // The commit may have reached the disk although the sync failed.
                     let message =
-                        format!("the commit failed, the change may be there or not: {}", error.message());
+                        format!("the commit failed; the change may be stored or not: {}", error.message());
                     Error::new(Kind::UnknownOutcome, message).with_source(error)
                 }
                 _ => error,

@@ -7,9 +7,7 @@ use crate::limits::{
     AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_AGAIN_MS,
     READ_BYTES, READ_MS,
 };
-use crate::queue::{
-    IntentOutcomes, Limit, Queue, QueuePosition, QueueRead, RowKey, Schemas, decode, op_bytes,
-};
+use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
@@ -107,7 +105,7 @@ impl Queue for LogQueue {
         opening(&self.log)
     }
 
-    async fn locate(&mut self, database: &Store) -> Result<QueuePosition, Error> {
+    async fn locate(&mut self, database: &Store) -> Result<QueuePlace, Error> {
         if !self.is_settled && self.tables.is_from_checkpoint() {
             self.check_memory(database).await?;
         }
@@ -124,7 +122,7 @@ impl Queue for LogQueue {
             };
         self.catch_up(database, &start)?;
         self.give_back(start.position()).await?;
-        Ok(QueuePosition::new(Some(start.position()), start.reached()))
+        Ok(QueuePlace::new(Some(start.position()), start.reached()))
     }
 
     async fn read_after(
@@ -153,10 +151,10 @@ impl Queue for LogQueue {
         Ok(true)
     }
 
-    async fn settle(&mut self, reached: &Reached, verdict: &IntentOutcomes) {
+    async fn settle(&mut self, reached: &Reached, verdict: &IntentResult) {
         let outcome = |position: Position| match verdict {
-            IntentOutcomes::Unknown => Outcome::Unknown,
-            IntentOutcomes::But(refused) => {
+            IntentResult::Unknown => Outcome::Unknown,
+            IntentResult::But(refused) => {
                 match refused.binary_search_by_key(&position.0, |refused| refused.position) {
                     Err(_) => Outcome::Committed,
                     Ok(index) => match &refused[index].reason {

@@ -109,7 +109,7 @@ impl FollowLoop {
         for table in self.untold.drain(..) {
             let name = &self.tables.tables()[table].schema().name;
             say!(
-                "table {name} is read again: the database does not tell any more what was changed since the checkpoint"
+                "table {name} is read again: the database can no longer report the changes since the checkpoint"
             );
             found.reload.push(table);
         }
@@ -166,7 +166,7 @@ impl FollowLoop {
         self.looked_at = Some(Instant::now());
         for slot in self.shared.idle_slots(idle) {
             warn!(
-                "no server uses replication slot {slot}; if that server is gone for good: SELECT pg_drop_replication_slot('{}')",
+                "no server uses replication slot {slot}; if that server will not return: SELECT pg_drop_replication_slot('{}')",
                 slot.split(',').next().unwrap_or_default()
             );
         }
@@ -190,7 +190,7 @@ impl FollowLoop {
         if let FollowStart::Following(follower) = &self.beginning
             && self.shared.reporting_by(follower.reporting_by())
         {
-            say!("what others commit is told by {}", follower.reporting_by());
+            say!("other writers' changes are reported by {}", follower.reporting_by());
         }
     }
 

@@ -102,7 +102,7 @@ pub(super) async fn within<T>(
 /// Records of a tier that are not in the database.
 ///
 /// # Errors
-/// [`Kind::Log`](crate::Kind::Log).
+/// [`Kind::Log`].
 pub async fn backlog_remote(queue: TierQueues, link: &Link) -> Result<u64, Error> {
     Queues { queue, link: link.clone() }.backlog().await
 }

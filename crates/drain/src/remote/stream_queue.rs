@@ -11,7 +11,7 @@ use super::limits::READ_ROWS;
 use super::queues::{CachedCascades, bounded};
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
-use crate::queue::{IntentOutcomes, Limit, Queue, QueuePosition, QueueRead, RowKey, Schemas, decode};
+use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas, decode};
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, HeldId, OnError, Op, Store};
@@ -138,7 +138,7 @@ impl Queue for ShardQueue {
         self.opening.clone()
     }
 
-    async fn locate(&mut self, database: &Store) -> Result<QueuePosition, Error> {
+    async fn locate(&mut self, database: &Store) -> Result<QueuePlace, Error> {
         let queue = self.queues.status(self.lease.shard).await?;
         let asking = self.asking.clone();
         let turn = asking.acquire().await;
@@ -167,7 +167,7 @@ impl Queue for ShardQueue {
             // A drain that lost its lease, or the tier, committed this before it could release it.
             self.release(drained).await?;
         }
-        Ok(QueuePosition::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
+        Ok(QueuePlace::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
     }
 
     async fn read_after(
@@ -228,7 +228,7 @@ impl Queue for ShardQueue {
     }
 
     /// No client waits for the database on this tier.
-    async fn settle(&mut self, _: &Reached, _: &IntentOutcomes) {}
+    async fn settle(&mut self, _: &Reached, _: &IntentResult) {}
 
     fn set_stopped(&self, _: &[StoppedTable]) {}
 
@@ -287,7 +287,7 @@ fn cut_off(shard: u16) -> Error {
     Error::new(Kind::Log, message)
 }
 
-pub(super) fn bad_record(shard: u16, position: Position, what: &str) -> Error {
+pub(super) fn bad_record(shard: u16, position: Position, what: &Error) -> Error {
     let message = format!(
         "entry {position} of shard {shard} {what}; it was written by another version, or the tier's catalogue was changed: nothing from it on is drained"
     );

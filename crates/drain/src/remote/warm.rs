@@ -42,7 +42,7 @@ pub async fn load_remote(
         match fill(load, table, link, store, None, progress).await {
             Ok(rows) => return Ok(Loaded { rows, took: began.elapsed() }),
             // The load took so long that the tier no longer records what was deleted meanwhile.
-            Err(error) if error.is_transient() => tokio::time::sleep(POLL).await,
+            Err(error) if error.may_retry() => tokio::time::sleep(POLL).await,
             Err(error) => return Err(error),
         }
     }

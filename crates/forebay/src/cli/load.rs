@@ -9,14 +9,14 @@ pub struct Load {
     /// The run itself.
     #[command(flatten)]
     pub run: LoadFlags,
-    /// Let these agents send the load (forebay agent), all from the same moment: HOST:PORT, several parted by
-    /// commas, or a file with one a line.
+    /// Let these agents (forebay agent) send the load, all from the same moment: HOST:PORT, several separated
+    /// by commas, or a file with one per line.
     #[arg(long, value_name = "ADDRESSES|FILE")]
     pub agents: Option<String>,
-    /// What the agents were started with; better in the environment, as FOREBAY_AGENT_TOKEN.
+    /// The token with which the agents were started; better in the environment, as FOREBAY_AGENT_TOKEN.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
-    /// Watch a server, for the verdict: http://HOST:PORT of its admin listener, or agent://HOST:PORT of an
+    /// Monitor a server, for the verdict: http://HOST:PORT of its admin listener, or agent://HOST:PORT of an
     /// agent beside any other server. May be repeated.
     #[arg(long, value_name = "URL")]
     pub monitor: Vec<String>,
@@ -29,8 +29,8 @@ pub struct Load {
     /// Keep the results in this folder, beside those of earlier runs; forebay runs shows them.
     #[arg(long, value_name = "FOLDER")]
     pub history: Option<PathBuf>,
-    /// Call the run something, for tables of many runs, such as size=small. May be repeated; --profile is a
-    /// label of its own.
+    /// A label of the run, for tables of many runs, such as size=small. May be repeated; --profile sets the
+    /// label profile.
     #[arg(long, value_name = "NAME=VALUE")]
     pub label: Vec<String>,
     /// Compare with the JSON of an earlier run.

@@ -1,5 +1,6 @@
 //! `forebay plan`: its arguments.
 
+use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -61,24 +62,24 @@ pub struct Plan {
     /// Bytes that a row takes on the database's disk.
     #[arg(long, value_name = "BYTES", value_parser = number)]
     pub disk_row: Option<f64>,
-    /// Another program, and what a request took there: microseconds of a core, or the report of a run. May be
-    /// repeated.
+    /// Compare with another program, by what it takes for a request: microseconds of a core, or the report of
+    /// a run. May be repeated.
     #[arg(long, value_name = "NAME=MICROSECONDS|REPORT")]
     pub beside: Vec<String>,
     /// A point of a sweep over workers: their number and the rate, or the report of that run. May be
     /// repeated.
     #[arg(long, value_name = "WORKERS=RATE|REPORT")]
     pub point: Vec<String>,
-    /// Workers that the sweep is to tell of; may be repeated.
+    /// Predict the rate of this many workers from the sweep. May be repeated.
     #[arg(long, value_name = "COUNT", value_parser = number, requires = "point")]
     pub workers: Vec<f64>,
-    /// Other prices than those that are built in.
+    /// A file of prices, instead of those that are built in.
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
 }
 
 /// `1000`, `7.5`, `20k`, `1m`.
-pub fn number(text: &str) -> Result<f64, String> {
+pub fn number(text: &str) -> Result<f64, Failure> {
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1e3),
         Some((at, 'm' | 'M')) => (&text[..at], 1e6),
@@ -90,7 +91,7 @@ pub fn number(text: &str) -> Result<f64, String> {
 }
 
 /// A number above 0.
-fn positive(text: &str) -> Result<f64, String> {
+fn positive(text: &str) -> Result<f64, Failure> {
     match number(text)? {
         number if number > 0.0 => Ok(number),
         _ => Err("must be above 0".into()),
@@ -98,7 +99,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// A percentage above 0 and at most 100.
-fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> Result<f64, Failure> {
     match number(text)? {
         share if share > 0.0 && share <= 100.0 => Ok(share),
         _ => Err("must be above 0 and at most 100".into()),

@@ -15,7 +15,7 @@ pub enum Redis {
   forebay redis up --topology sentinel --replicas 2 --server redis
   forebay redis up --topology cluster --masters 15 --replicas 1")]
     Up(Up),
-    /// Show what runs and who is who; exit code 1 when a node is missing or behind.
+    /// Show the nodes, their roles and their replication; exit code 1 when a node is missing or behind.
     #[command(after_help = "Example:
   forebay redis status --json")]
     Status(Status),
@@ -27,7 +27,7 @@ pub enum Redis {
     #[command(after_help = "Example:
   forebay redis start node-2")]
     Start(One),
-    /// Stop a node's process (SIGSTOP): connections stay, nothing is answered.
+    /// Stop a node's process (SIGSTOP): its connections stay open and get no answers.
     #[command(after_help = "Example:
   forebay redis stop node-2")]
     Stop(One),
@@ -91,7 +91,7 @@ pub enum AppendFsync {
     Always,
     /// Once a second.
     Everysec,
-    /// When the system likes.
+    /// When the kernel decides.
     No,
 }
 
@@ -155,10 +155,10 @@ pub struct One {
 
 #[derive(Debug, Args)]
 pub struct Reshard {
-    /// The primary that gives, by name or port.
+    /// The primary that gives up the slots, by name or port.
     #[arg(long, value_name = "NODE")]
     pub from: String,
-    /// The primary that takes.
+    /// The primary that receives the slots.
     #[arg(long, value_name = "NODE")]
     pub to: String,
     /// How many slots.

@@ -18,14 +18,14 @@ pub fn run(args: &Advise) -> Result<ExitCode, Failure> {
     let traffic = (!args.files.is_empty()).then(|| read(&args.files)).transpose()?;
     if traffic.as_ref().is_some_and(|traffic| traffic.requests == 0) {
         let formats = "no line is a request: the combined format of nginx and Apache, and Forebay's JSON, are understood";
-        return Err(Failure(formats.into()));
+        return Err(formats.into());
     }
     let statements = match &args.database {
         Some(url) => runtime()?.block_on(statements(url)).map_err(Failure::from)?,
         None => Vec::new(),
     };
     if traffic.is_none() && statements.is_empty() {
-        return Err(Failure("pg_stat_statements has counted nothing yet".into()));
+        return Err("pg_stat_statements has counted nothing yet".into());
     }
     answer!("{}", advise(traffic, &statements, &args.app).trim_end());
     Ok(ExitCode::SUCCESS)
@@ -35,7 +35,7 @@ pub fn run(args: &Advise) -> Result<ExitCode, Failure> {
 fn read(files: &[PathBuf]) -> Result<Traffic, Failure> {
     let mut traffic = Traffic::default();
     for path in files {
-        let failed = |error: std::io::Error| Failure(format!("cannot read {}: {error}", path.display()));
+        let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
         let mut lines: Box<dyn BufRead> = match path == Path::new("-") {
             true => Box::new(stdin().lock()),
             false => Box::new(BufReader::new(File::open(path).map_err(failed)?)),

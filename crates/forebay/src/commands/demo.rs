@@ -23,7 +23,7 @@ pub fn run(args: &Demo) -> Result<ExitCode, Failure> {
     let seconds = if args.seconds.is_finite() && args.seconds > 0.0 && args.connections > 0 {
         Duration::from_secs_f64(args.seconds)
     } else {
-        return Err(Failure("--seconds and --connections must be above zero".into()));
+        return Err("--seconds and --connections must be above zero".into());
     };
     let scratch = tempfile::Builder::new().prefix("forebay-demo-").tempdir().map_err(Failure::from)?;
     let mut demo = Demonstration::start(scratch.path(), seconds, args.connections)?;
@@ -122,7 +122,7 @@ impl<'a> Demonstration<'a> {
         let killer = crash.then(|| self.child.kill_after(self.seconds / 2));
         let report = self.drive(&mut traffic)?;
         if let Some(killer) = killer {
-            killer.join().map_err(|_| Failure("the killing thread panicked".into()))??;
+            killer.join().map_err(|_| "the killing thread panicked")??;
         }
         self.acknowledged.add(table, traffic.into_acknowledged());
         self.lines.push(Line { route, way, report, crashed: crash });
@@ -138,8 +138,8 @@ impl<'a> Demonstration<'a> {
     fn count_what_survived(&self) -> Result<DemoVerdict, Failure> {
         say!("draining, then comparing");
         let admin = self.child.admin();
-        admin.post("/drain/finish", &[]).map_err(Failure)?;
-        let check = admin.post("/verify", &[]).map_err(Failure)?;
+        admin.post("/drain/finish", &[])?;
+        let check = admin.post("/verify", &[])?;
         let tables = check["checks"].as_array().cloned().unwrap_or_default();
         let sum = |key: &str| tables.iter().filter_map(|table| table[key].as_u64()).sum::<u64>();
         let faults = sum("missing_in_database") + sum("missing_in_memory") + sum("different") + sum("dead");

@@ -36,7 +36,7 @@ pub fn run(args: &Doctor) -> Result<ExitCode, Failure> {
     }
     answer!("{}", report(&findings).trim_end());
     let bad = findings.iter().filter(|finding| finding.state >= State::Slow).count();
-    answer!("{bad} of {} to mend", findings.len());
+    answer!("{bad} of {} to fix", findings.len());
     if args.fix {
         fix(&findings)?;
     }
@@ -59,8 +59,7 @@ fn fix(findings: &[forebay_doctor::Finding]) -> Result<(), Failure> {
         answer!("no kernel setting is to be changed: nothing was written");
         return Ok(());
     };
-    std::fs::write(SYSCTL_FILE, text)
-        .map_err(|error| Failure(format!("cannot write {SYSCTL_FILE}: {error}")))?;
+    std::fs::write(SYSCTL_FILE, text).map_err(|error| format!("cannot write {SYSCTL_FILE}: {error}"))?;
     answer!("wrote {SYSCTL_FILE}; it holds from the next boot, or at once by: sysctl --system");
     Ok(())
 }

@@ -25,7 +25,7 @@ pub fn run(args: &Drain) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     let drained = match AdminClient::find(&config.memory) {
         Some(server) => {
-            let state = server.post("/drain/finish", &[]).map_err(Failure)?;
+            let state = server.post("/drain/finish", &[])?;
             answer!("drained by the running server: {} rows since its start", state["rows_total"]);
             ExitCode::SUCCESS
         }
@@ -40,7 +40,7 @@ const REFUSED_SHOWN: usize = 20;
 fn replay_letters(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let (store, schemas) =
-        runtime.block_on(open::database(config, open::WhenUnreachable::Fail)).map_err(Failure::from)?;
+        runtime.block_on(open::database(config, open::Unreachable::Fail)).map_err(Failure::from)?;
     let taken =
         runtime.block_on(import_dead_letters(&config.memory.data_dir, &store)).map_err(Failure::from)?;
     if taken > 0 {
@@ -80,16 +80,16 @@ fn refresh(
     if let Some(server) = AdminClient::find(&config.memory) {
         for (table, key) in rows {
             let query = [("table", table.as_str()), ("key", &key_text(key))];
-            server.post("/refresh", &query).map_err(Failure)?;
+            server.post("/refresh", &query)?;
         }
     } else if config.memory.tier != Tier::Embedded {
         let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
         let opened = runtime
-            .block_on(open::open(config, new_database, open::WhenUnreachable::Fail))
+            .block_on(open::open(config, new_database, open::Unreachable::Fail))
             .map_err(Failure::from)?;
         for (table, key) in rows {
             let refreshed = runtime.block_on(opened.tier.refresh(table, key.clone()));
-            refreshed.map_err(|problem| Failure(problem.detail))?;
+            refreshed.map_err(|problem| problem.detail)?;
         }
         opened.tier.close().map_err(Failure::from)?;
     }
@@ -115,9 +115,8 @@ const TICK: Duration = Duration::from_millis(200);
 fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
     let runtime = runtime()?;
-    let opened = runtime
-        .block_on(open::open(config, new_database, open::WhenUnreachable::Fail))
-        .map_err(Failure::from)?;
+    let opened =
+        runtime.block_on(open::open(config, new_database, open::Unreachable::Fail)).map_err(Failure::from)?;
     let settings = Settings {
         pace_rows_per_s: config.drain.pace_rows_per_s,
         letters: Some(config.memory.data_dir.clone()),
@@ -142,7 +141,7 @@ fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> 
     runtime.block_on(tier.stop_drain(STOP, false));
     progress.finish(tier.drained_rows());
     tier.close().map_err(Failure::from)?;
-    ended.map_err(|problem| Failure(problem.detail))?;
+    ended.map_err(|problem| problem.detail)?;
     match tier.dead_letters() {
         0 => Ok(ExitCode::SUCCESS),
         dead => {

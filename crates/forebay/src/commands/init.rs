@@ -16,9 +16,7 @@ pub fn run(args: &Init) -> Result<ExitCode, Failure> {
     let url = absolute(&args.url)?;
     let tables = runtime()?.block_on(tables(&url)).map_err(Failure::from)?;
     if tables.is_empty() {
-        return Err(Failure(
-            "the database has no tables; `forebay serve --example codes` makes its own".into(),
-        ));
+        return Err("the database has no tables; `forebay serve --example codes` makes its own".into());
     }
     let text = draft(&url, &tables);
     if args.output == Path::new("-") {
@@ -40,7 +38,7 @@ fn absolute(url: &str) -> Result<String, Failure> {
     let Some(path) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
     let path = std::path::absolute(path.strip_prefix("//").unwrap_or(path)).map_err(Failure::from)?;
     if !path.exists() {
-        return Err(Failure(format!("there is no file {}", path.display())));
+        return Err(format!("there is no file {}", path.display()).into());
     }
     Ok(format!("sqlite:{}", path.display()))
 }
@@ -54,7 +52,7 @@ async fn tables(url: &str) -> Result<Vec<DatabaseTable>, Error> {
             // The table was dropped while the others were read.
             Ok(None) => continue,
             Err(error) if error.may_retry() => return Err(error),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.to_string().into()),
         };
         tables.push(DatabaseTable { name, schema });
     }
@@ -64,10 +62,11 @@ async fn tables(url: &str) -> Result<Vec<DatabaseTable>, Error> {
 /// Writes a new file; an existing one is an error.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure(format!("{} is there already; name another file by -o, or print by -o -", path.display()))
-        }
-        _ => Failure(format!("cannot write {}: {error}", path.display())),
+        std::io::ErrorKind::AlreadyExists => Failure::from(format!(
+            "{} is there already; name another file by -o, or print by -o -",
+            path.display()
+        )),
+        _ => Failure::from(format!("cannot write {}: {error}", path.display())),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)

@@ -51,18 +51,18 @@ pub fn run(args: &Load) -> Result<ExitCode, Failure> {
     }
 }
 
-fn understand(args: &Load) -> Result<Task, String> {
-    let parse = |text: &String| Threshold::parse_all(text).map_err(|why| why.to_string());
+fn understand(args: &Load) -> Result<Task, Failure> {
+    let parse = |text: &String| Threshold::parse_all(text).map_err(Failure::from);
     let thresholds: Vec<_> = args.threshold.iter().map(parse).collect::<Result<_, _>>()?;
     let find_max = args.find_max.as_ref().map(parse).transpose();
-    let find_max = find_max.map_err(|why| why.replace("--threshold", "--find-max"))?;
+    let find_max = find_max.map_err(|why| why.to_string().replace("--threshold", "--find-max"))?;
     if find_max.is_some() && args.run.rate.is_some() {
         return Err("--find-max chooses the rate itself; leave -R out".into());
     }
     if find_max.is_some() && args.run.ramp.is_some() {
         return Err("--find-max holds each rate from the first moment; leave --ramp out".into());
     }
-    let mut planned = args.run.resolve()?;
+    let mut planned = args.run.resolve().map_err(Failure::from)?;
     if find_max.is_some() {
         let said = args.run.duration.is_some();
         planned.settings.stop = match planned.settings.stop {
@@ -79,8 +79,8 @@ fn understand(args: &Load) -> Result<Task, String> {
         let controller = Controller::parse(agents, &token)?;
         controller.parts(&planned.settings).map(|_| controller)
     };
-    let agents = args.agents.as_ref().map(controller).transpose().map_err(|why| why.to_string())?;
-    let read = |path: &String| report::read_json(Path::new(path)).map_err(|why| why.to_string());
+    let agents = args.agents.as_ref().map(controller).transpose().map_err(Failure::from)?;
+    let read = |path: &String| report::read_json(Path::new(path)).map_err(Failure::from);
     if let Some(folder) = &args.history {
         report::prepare(folder).map_err(|why| format!("--history: {why}"))?;
     }
@@ -88,7 +88,7 @@ fn understand(args: &Load) -> Result<Task, String> {
     Ok(Task { planned, agents, thresholds: thresholds.concat(), find_max, before, labels: labels(args)? })
 }
 
-fn labels(args: &Load) -> Result<BTreeMap<String, String>, String> {
+fn labels(args: &Load) -> Result<BTreeMap<String, String>, Failure> {
     let profile = args.run.profile.iter().map(|name| Ok(("profile".to_owned(), name.clone())));
     let typed = args.label.iter().map(|text| {
         let named = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
@@ -142,7 +142,7 @@ fn conclude(
     tell(args, task, &results, &checked)?;
     if results.connects.made == 0 && !is_interrupted {
         let why = results.partial_reason.unwrap_or_default();
-        return Err(Failure(why));
+        return Err(Failure::from(why));
     }
     Ok(if is_interrupted {
         ExitCode::from(INTERRUPTED)
@@ -249,14 +249,12 @@ fn search(
             return Err(io::ErrorKind::Interrupted.into());
         }
         let settings = Settings { pace: Pace::rate(rate_per_s), ..settings.clone() };
-        let results = once(task, &settings, monitor, interrupt, screen)
-            .map_err(|failure| io::Error::other(failure.to_string()))?;
+        let results = once(task, &settings, monitor, interrupt, screen).map_err(io::Error::other)?;
         let checked: Vec<Checked> = conditions.iter().map(|condition| condition.check(&results)).collect();
         let shown: Vec<_> = checked.iter().map(|one| format!("{} ({})", one.condition, one.actual)).collect();
-        let outcome = match find::reached(&results) {
-            Ok(()) if checked.iter().all(|one| one.held) => (true, shown.join(", ")),
-            Ok(()) => (false, shown.join(", ")),
-            Err(why) => (false, why),
+        let outcome = match find::shortfall(&results) {
+            None => (checked.iter().all(|one| one.held), shown.join(", ")),
+            Some(why) => (false, why),
         };
         screen.end();
         say!("{rate_per_s}/s: {}: {}", if outcome.0 { "holds" } else { "does not hold" }, outcome.1);

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub fn run(args: &Openapi) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     let schemas = runtime()?.block_on(open::known_schemas(&config)).map_err(Failure::from)?;
-    let document = openapi::document(&config, &schemas, |_| None).map_err(Failure)?;
+    let document = openapi::document(&config, &schemas, |_| None).map_err(Failure::from)?;
     answer!("{}", serde_json::to_string_pretty(&document).map_err(Failure::from)?);
     Ok(ExitCode::SUCCESS)
 }

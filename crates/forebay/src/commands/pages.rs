@@ -22,8 +22,9 @@ pub fn run(pages: &Pages) -> Result<ExitCode, Failure> {
 
 /// `forebay.1`, `forebay-serve.1`, `forebay-redis-up.1` …
 fn write_man(folder: &Path) -> Result<(), Failure> {
-    let failed =
-        |error: std::io::Error| Failure(format!("cannot write man pages to {}: {error}", folder.display()));
+    let failed = |error: std::io::Error| {
+        Failure::from(format!("cannot write man pages to {}: {error}", folder.display()))
+    };
     fs::create_dir_all(folder).map_err(failed)?;
     // The subcommands of `help` would get pages that repeat the others.
     let command = Cli::command().disable_help_subcommand(true);

@@ -26,7 +26,7 @@ pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
         );
     }
     let prices = args.prices.as_deref().map(read).transpose()?;
-    let prices = Prices::read(prices.as_deref()).map_err(Failure)?;
+    let prices = Prices::read(prices.as_deref()).map_err(Failure::from)?;
     let others = args.beside.iter().map(|text| other(text)).collect::<Result<Vec<_>, Failure>>()?;
     answer!("{}", report::plan(&wanted(args, measured.as_ref())?, &others, &prices).trim_end());
     Ok(ExitCode::SUCCESS)
@@ -34,12 +34,12 @@ pub fn run(args: &Plan) -> Result<ExitCode, Failure> {
 
 /// Flags override the measured figures.
 fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Demand, Failure> {
-    let lacks = |what: &str, flag: &str| Failure(format!("{what} is not known: give {flag}, or a report"));
+    let lacks = |what: &str, flag: &str| format!("{what} is not known: give {flag}, or a report");
     let rate = args.rate.or_else(|| args.users.map(|users| odds::requests_per_s(users, args.every)));
     let rate_per_s =
         rate.or(measured.map(|run| run.rate_per_s)).ok_or_else(|| lacks("the rate", "-R RATE"))?;
     if !(rate_per_s.is_finite() && rate_per_s > 0.0) {
-        return Err(Failure("the rate must be above 0".into()));
+        return Err("the rate must be above 0".into());
     }
     let answer_bytes = args.body.or(measured.map(|run| run.answer_bytes));
     let cpu_us = args.cpu.or(measured.and_then(|run| run.cpu_us));
@@ -68,12 +68,12 @@ fn wanted(args: &Plan, measured: Option<&Measured>) -> Result<Demand, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| Failure(format!("cannot read {}: {error}", path.display())))
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()).into())
 }
 
 fn read_report(path: &Path) -> Result<Measured, Failure> {
     let measured = Measured::read(&read(path)?)
-        .map_err(|why| Failure(format!("{} is no report of forebay load: {why}", path.display())))?;
+        .map_err(|why| format!("{} is no report of forebay load: {why}", path.display()))?;
     if let Some(unreliable_because) = &measured.unreliable_because {
         say!("note: {}: {unreliable_because}", path.display());
     }
@@ -84,12 +84,12 @@ fn read_report(path: &Path) -> Result<Measured, Failure> {
 /// taken.
 fn other(text: &str) -> Result<Other, Failure> {
     let must = "must be NAME=MICROSECONDS or NAME=REPORT, such as Express=61.1";
-    let (name, cpu) = text.split_once('=').ok_or_else(|| Failure(format!("--beside {text}: {must}")))?;
+    let (name, cpu) = text.split_once('=').ok_or_else(|| format!("--beside {text}: {must}"))?;
     let cpu_us = match number(cpu) {
         Ok(cpu_us) => cpu_us,
         Err(_) => read_report(Path::new(cpu))?
             .cpu_us
-            .ok_or_else(|| Failure(format!("--beside {text}: the report watched no server (--monitor)")))?,
+            .ok_or_else(|| format!("--beside {text}: the report watched no server (--monitor)"))?,
     };
     Ok(Other { name: name.to_owned(), cpu_us })
 }
@@ -97,10 +97,10 @@ fn other(text: &str) -> Result<Other, Failure> {
 /// Parses one `--point`: a rate, or a report, from which the rate of this number of workers is
 /// taken.
 fn point(text: &str) -> Result<(Point, Option<Tester>), Failure> {
-    let (workers, rate) = text.split_once('=').ok_or_else(|| {
-        Failure(format!("--point {text}: must be WORKERS=RATE or WORKERS=REPORT, such as 2=98k"))
-    })?;
-    let workers = number(workers).map_err(|why| Failure(format!("--point {text}: {why}")))?;
+    let (workers, rate) = text
+        .split_once('=')
+        .ok_or_else(|| format!("--point {text}: must be WORKERS=RATE or WORKERS=REPORT, such as 2=98k"))?;
+    let workers = number(workers).map_err(|why| format!("--point {text}: {why}"))?;
     if let Ok(rate_per_s) = number(rate) {
         return Ok((Point { workers, rate_per_s }, None));
     }
@@ -111,6 +111,6 @@ fn point(text: &str) -> Result<(Point, Option<Tester>), Failure> {
 fn sweep(args: &Plan) -> Result<String, Failure> {
     let points = args.point.iter().map(|text| point(text)).collect::<Result<Vec<_>, Failure>>()?;
     let (points, testers): (Vec<Point>, Vec<Option<Tester>>) = points.into_iter().unzip();
-    let law = Law::fit(&points).map_err(Failure)?;
+    let law = Law::fit(&points).map_err(Failure::from)?;
     Ok(report::scaling(&law, Tester::of_all(&testers), &args.workers))
 }

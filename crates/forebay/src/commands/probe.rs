@@ -21,7 +21,7 @@ pub fn run(args: &Probe) -> Result<ExitCode, Failure> {
         Question::Health => "/health",
         Question::Ready => "/ready",
     };
-    let (status, body) = AdminClient::at(&address).ask(path).map_err(Failure)?;
+    let (status, body) = AdminClient::at(&address).ask(path)?;
     if status == 200 {
         answer!("{body}");
         Ok(ExitCode::SUCCESS)
@@ -34,7 +34,7 @@ pub fn run(args: &Probe) -> Result<ExitCode, Failure> {
 fn admin_address(file: &std::path::Path) -> Result<String, Failure> {
     let text = fs::read_to_string(file);
     let text = text.map_err(|error| {
-        Failure(format!("no server of this machine has written its address to {}: {error}", file.display()))
+        format!("no server of this machine has written its address to {}: {error}", file.display())
     })?;
     Ok(text.trim().to_owned())
 }

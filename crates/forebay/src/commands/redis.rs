@@ -37,14 +37,12 @@ pub fn run(command: &Redis) -> Result<ExitCode, Failure> {
 
 fn topology(args: &Up) -> Result<Topology, Failure> {
     if !matches!(args.topology, Shape::Cluster) && args.masters.is_some_and(|masters| masters != 1) {
-        return Err(Failure("--masters is for a cluster: add --topology cluster, or leave it out".into()));
+        return Err("--masters is for a cluster: add --topology cluster, or leave it out".into());
     }
     let replicas = args.replicas.unwrap_or(1);
     Ok(match args.topology {
         Shape::Single if args.replicas.is_some_and(|replicas| replicas > 0) => {
-            return Err(Failure(
-                "single has no replicas: say --topology replicas, sentinel or cluster".into(),
-            ));
+            return Err("single has no replicas: say --topology replicas, sentinel or cluster".into());
         }
         Shape::Single => Topology::Single,
         Shape::Replicas => Topology::Replicas { replicas },

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 pub fn run(args: &Reload) -> Result<ExitCode, Failure> {
     let memory = load_config(&args.config)?.memory;
     let server = AdminClient::running(&memory)
-        .ok_or_else(|| Failure(format!("no server of this machine runs on {}", memory.data_dir.display())))?;
-    let answer = server.post("/reload", &[]).map_err(Failure)?;
+        .ok_or_else(|| format!("no server of this machine runs on {}", memory.data_dir.display()))?;
+    let answer = server.post("/reload", &[])?;
     answer!("reloaded: {} endpoints", answer["endpoints"]);
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub fn run(args: &Runs) -> Result<ExitCode, Failure> {
     let runs = read_runs(&args.paths).map_err(Failure::from)?;
     if runs.is_empty() {
-        return Err(Failure("there is no run; forebay load --history keeps them".into()));
+        return Err("there is no run; forebay load --history keeps them".into());
     }
     if let (Some(rows), Some(columns)) = (&args.rows, &args.columns) {
         for label in [rows, columns] {

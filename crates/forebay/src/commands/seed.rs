@@ -13,25 +13,25 @@ use std::sync::Arc;
 pub fn run(args: &Seed) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     if AdminClient::find(&config.memory).is_some() {
-        return Err(Failure("a server runs on this data folder; stop it before its table is cleared".into()));
+        return Err("a server runs on this data folder; stop it before its table is cleared".into());
     }
     let runtime = runtime()?;
     let opened = runtime
-        .block_on(open::open(&config, NewDatabase::Refuse, open::WhenUnreachable::Fail))
+        .block_on(open::open(&config, NewDatabase::Refuse, open::Unreachable::Fail))
         .map_err(Failure::from)?;
     let Some(schema) = opened.schemas.get(&args.table).cloned() else {
         let names: Vec<_> = config.tables.iter().map(|table| table.name.as_str()).collect();
-        return Err(Failure(format!("there is no table {} (there are: {})", args.table, names.join(", "))));
+        return Err(format!("there is no table {} (there are: {})", args.table, names.join(", ")).into());
     };
     let tier = opened.tier;
-    let unavailable = |problem: Problem| Failure(problem.detail);
+    let unavailable = |problem: Problem| problem.detail;
     if runtime.block_on(tier.is_behind()).map_err(unavailable)? {
-        return Err(Failure("there are rows that are not drained yet; run `forebay drain` first".into()));
+        return Err("there are rows that are not drained yet; run `forebay drain` first".into());
     }
-    let maker = RowMaker::new(&config, schema.clone()).map_err(Failure)?;
+    let maker = RowMaker::new(&config, schema.clone()).map_err(Failure::from)?;
     // A row is generated before anything is deleted, so that a table that cannot be filled stays as
     // it is.
-    maker.values(1).map_err(Failure)?;
+    maker.values(1).map_err(Failure::from)?;
     // Memory forgets the table before and after, so that a crash in between does not leave memory
     // without the new rows.
     runtime.block_on(tier.forget(&args.table)).map_err(unavailable)?;

@@ -19,7 +19,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let replaced = takeover_signal(args.config.clone())?;
     let config = load_config(&args.config)?;
     let again = args.config.clone();
-    let read = Box::new(move || load_config(&again).map_err(|failure| failure.to_string()));
+    let read = Box::new(move || load_config(&again).map_err(|failure| failure.to_string().into()));
     let new_database = accept(args.new_database);
     let options = ServeOptions {
         handlers: handlers::bundled(),
@@ -62,9 +62,9 @@ fn takeover_signal(config: ConfigArgs) -> Result<impl Future<Output = ()> + Send
     let mut take = Some(take);
     signals::at_user_signal(move || {
         let checked = takeover::check();
-        let checked = checked.and_then(|()| load_config(&config).map_err(|failure| failure.to_string()));
+        let checked = checked.and_then(|()| load_config(&config));
         if let Err(why) = checked {
-            warn!("no other process takes over, and this one goes on: {why}");
+            warn!("no takeover, this process continues to serve: {why}");
             return false;
         }
         say!("another process takes over: new connections wait for it; answering what has arrived");

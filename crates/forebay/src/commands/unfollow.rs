@@ -11,9 +11,7 @@ use std::process::ExitCode;
 pub fn run(args: &Unfollow) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     if AdminClient::find(&config.memory).is_some() {
-        return Err(Failure(
-            "a server runs on the data folder and would make it all again; stop it first".into(),
-        ));
+        return Err("a server runs on the data folder and would make it all again; stop it first".into());
     }
     let store = Store::open(&config.database.url, Options::default()).map_err(Failure::from)?;
     let removed = runtime()?.block_on(store.unfollow()).map_err(Failure::from)?;

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     let answer = match AdminClient::find(&config.memory) {
-        Some(server) => server.post("/verify", &[]).map_err(Failure)?,
+        Some(server) => server.post("/verify", &[])?,
         None => verify_here(&config)?,
     };
     if args.json {
@@ -31,12 +31,12 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
 fn verify_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let tier = open::open(config, NewDatabase::Refuse, open::WhenUnreachable::Fail)
+        let tier = open::open(config, NewDatabase::Refuse, open::Unreachable::Fail)
             .await
             .map_err(Failure::from)?
             .tier;
         tier.load().await.map_err(Failure::from)?;
-        let checks = tier.verify().await.map_err(|problem| Failure(problem.detail))?;
+        let checks = tier.verify().await.map_err(|problem| problem.detail)?;
         tier.close().map_err(Failure::from)?;
         Ok(checks_json(&checks))
     })

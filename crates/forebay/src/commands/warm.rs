@@ -19,10 +19,10 @@ pub fn run(args: &Warm) -> Result<ExitCode, Failure> {
         (Some(server), _) => by_server(&server, args)?,
         (None, Tier::Remote(_)) => warm_here(&config, args)?,
         (None, Tier::Embedded) => {
-            return Err(Failure(format!(
+            return Err(format!(
                 "no server runs on {}: embedded memory is the server's own, and `forebay serve` warms it at start",
                 config.memory.data_dir.display()
-            )));
+            ).into());
         }
     };
     for (table, rows) in warmed {
@@ -36,7 +36,7 @@ fn by_server(server: &AdminClient, args: &Warm) -> Result<Vec<(String, u64)>, Fa
         .into_iter()
         .filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
         .collect();
-    let answer = server.post("/warm", &query).map_err(Failure)?;
+    let answer = server.post("/warm", &query)?;
     let tables = answer["warmed"].as_array().into_iter().flatten();
     Ok(tables
         .map(|table| {
@@ -49,7 +49,7 @@ fn by_server(server: &AdminClient, args: &Warm) -> Result<Vec<(String, u64)>, Fa
 fn warm_here(config: &Config, args: &Warm) -> Result<Vec<(String, u64)>, Failure> {
     let runtime = runtime()?;
     let opened = runtime
-        .block_on(open::open(config, NewDatabase::Refuse, open::WhenUnreachable::Fail))
+        .block_on(open::open(config, NewDatabase::Refuse, open::Unreachable::Fail))
         .map_err(Failure::from)?;
     let tier = opened.tier;
     let progress = Arc::new(forebay_drain::Progress::default());
@@ -57,7 +57,7 @@ fn warm_here(config: &Config, args: &Warm) -> Result<Vec<(String, u64)>, Failure
     runtime.block_on(Progress::new("warm", None).watch(&progress, async {
         let (table, filter) = (args.table.as_deref(), args.r#where.as_deref());
         let rows = tier.warm(table, filter, &progress).await;
-        warmed = rows.map_err(|problem| Failure(problem.detail))?;
+        warmed = rows.map_err(|problem| problem.detail)?;
         Ok::<(), Failure>(())
     }))?;
     Ok(warmed)

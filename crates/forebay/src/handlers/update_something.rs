@@ -58,7 +58,7 @@ fn event_base(text: &str) -> Result<i64, Problem> {
 /// foo1…foo10 in order, upper-cased, each followed by a full stop and a space; missing ones add nothing.
 fn total_foo(body: &[u8]) -> Result<String, Problem> {
     let mut found = [None; FIELDS.len()];
-    extract_fields(body, &FIELDS, &mut found).map_err(|what| Problem::new(400, what))?;
+    extract_fields(body, &FIELDS, &mut found)?;
     let mut total = String::with_capacity(body.len());
     for (name, raw) in FIELDS.iter().zip(found) {
         let Some(raw) = raw else { continue };

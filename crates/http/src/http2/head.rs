@@ -15,7 +15,7 @@ use http::header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST};
 use http::request::Parts;
 use httparse::Header;
 
-/// A checked head.
+/// The head of a request that passed every check of RFC 9113.
 pub(super) struct CheckedHead {
     parts: Parts,
     /// The host of the request: `:authority`, else Host.

@@ -4,7 +4,7 @@
 //! # The protocol
 //!
 //! TCP; the controller connects. Both sides send frames: four bytes of length (big-endian), then
-//! that many bytes of JSON: one message of [`message`]. A frame above 64 MiB (4 KiB before both
+//! that many bytes of JSON: one message of `message`. A frame above 64 MiB (4 KiB before both
 //! sides have shown that they know the token) ends the connection.
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //! agent       done { results, started_unix_ns }          or failed { why }
 //! ```
 //!
-//! A login with `probe` makes the connection one stream of a measurement ([`probe`]).
+//! A login with `probe` makes the connection one stream of a measurement (`probe`).
 //!
 //! The token never travels; a nonce is never used twice. What follows the login is neither
 //! encrypted nor signed: run agents in a private network or behind a tunnel.

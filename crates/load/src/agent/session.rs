@@ -23,6 +23,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+/// Why an agent measures nothing. The controller gets its sentence alone, in [`FromAgent::Failed`].
+type RunError = Box<dyn std::error::Error + Send + Sync>;
+
 pub(super) struct Session {
     stream: TcpStream,
     shared: Arc<AgentState>,
@@ -33,7 +36,7 @@ pub(super) struct Session {
 /// A run in progress.
 struct Running {
     handle: Handle,
-    thread: JoinHandle<Result<Results, String>>,
+    thread: JoinHandle<Result<Results, RunError>>,
     monitor: Monitor,
     files: RunFiles,
     /// Why a second is missing from the files.
@@ -119,7 +122,7 @@ impl Session {
             ToAgent::Probe { place, streams } => {
                 let answer = match self.probe(&place, streams) {
                     Ok(path) => FromAgent::Probed { path },
-                    Err(why) => FromAgent::Failed { why },
+                    Err(error) => FromAgent::Failed { why: error.to_string() },
                 };
                 send(&mut self.stream, &answer)
             }
@@ -128,7 +131,7 @@ impl Session {
                     self.running = Some(running);
                     Ok(())
                 }
-                Err(why) => send(&mut self.stream, &FromAgent::Failed { why }),
+                Err(error) => send(&mut self.stream, &FromAgent::Failed { why: error.to_string() }),
             },
             ToAgent::Start { at_unix_ns } => {
                 let begins = self.clock.instant(at_unix_ns);
@@ -144,21 +147,21 @@ impl Session {
     }
 
     /// Measures the path to another agent.
-    fn probe(&self, place: &str, streams: usize) -> Result<Path, String> {
+    fn probe(&self, place: &str, streams: usize) -> Result<Path, RunError> {
         self.occupy()?;
         let measured = measure(place, &self.shared.token, streams.clamp(1, PROBE_STREAMS));
         self.shared.is_busy.store(false, Ordering::Release);
-        measured.map_err(|error| error.to_string())
+        Ok(measured?)
     }
 
     /// Marks the agent as busy; fails if it is busy already.
-    fn occupy(&self) -> Result<(), String> {
+    fn occupy(&self) -> Result<(), RunError> {
         let was_busy = self.shared.is_busy.swap(true, Ordering::AcqRel);
         if was_busy { Err("the agent is busy with another run".into()) } else { Ok(()) }
     }
 
     /// Starts a run that is held before its first request.
-    fn begin(&self, job: AgentJob) -> Result<Running, String> {
+    fn begin(&self, job: AgentJob) -> Result<Running, RunError> {
         if !job.work.is_sound() || job.settings.share.of == 0 {
             return Err("the job makes no sense".into());
         }
@@ -170,22 +173,28 @@ impl Session {
         started
     }
 
-    fn start_run(&self, job: AgentJob) -> Result<Running, String> {
-        let files = RunFiles::create(&self.shared.folder).map_err(|error| error.to_string())?;
-        let monitor = Monitor::start(&[], "").map_err(|error| error.to_string())?;
+    fn start_run(&self, job: AgentJob) -> Result<Running, RunError> {
+        let files = RunFiles::create(&self.shared.folder)?;
+        let monitor = Monitor::start(&[], "")?;
         let AgentJob { target, insecure, settings, work } = job;
         let planned = Planned { target, settings, work, insecure };
         let handle = Handle::held();
         let own = handle.clone();
         let thread = thread::Builder::new().name("run".into()).spawn(move || {
-            let settings = planned.connectable().map_err(|error| error.to_string())?;
-            let results = run_workers(&settings, &own, |worker| planned.traffic(worker, &settings));
-            let mut results = results.map_err(|error| error.to_string())?;
+            let settings = planned.connectable()?;
+            let mut results = run_workers(&settings, &own, |worker| planned.traffic(worker, &settings))?;
             results.target = planned.target.to_string();
             Ok(results)
         });
-        let thread = thread.map_err(|error| error.to_string())?;
-        Ok(Running { handle, thread, monitor, files, not_written: None, seconds: 0, is_ready_sent: false })
+        Ok(Running {
+            handle,
+            thread: thread?,
+            monitor,
+            files,
+            not_written: None,
+            seconds: 0,
+            is_ready_sent: false,
+        })
     }
 
     fn send_progress(&mut self) -> io::Result<()> {
@@ -214,7 +223,7 @@ impl Session {
         self.shared.is_busy.store(false, Ordering::Release);
         let mut results = match ended {
             Ok(results) => results,
-            Err(why) => return Ok(FromAgent::Failed { why }),
+            Err(error) => return Ok(FromAgent::Failed { why: error.to_string() }),
         };
         monitor.complete(&mut results);
         if let Some(why) = not_written {

@@ -1,5 +1,6 @@
 //! The file of a plan, as typed: every key known, every mistake with its line.
 
+use crate::mistyped::Mistyped;
 use crate::units;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -110,11 +111,11 @@ impl PlanFile<'_> {
         self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
     }
 
-    fn wrong(&self, at: usize, why: impl std::fmt::Display) -> String {
-        format!("{}:{}: {why}", self.name, self.line(at))
+    fn wrong(&self, at: usize, why: impl std::fmt::Display) -> Mistyped {
+        format!("{}:{}: {why}", self.name, self.line(at)).into()
     }
 
-    fn unknown(&self, entry: KeyValue<'_, '_>, known: &[&str]) -> String {
+    fn unknown(&self, entry: KeyValue<'_, '_>, known: &[&str]) -> Mistyped {
         let key = entry.0.get_ref();
         let help = match units::nearest(key, known) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -123,7 +124,7 @@ impl PlanFile<'_> {
         self.wrong(entry.0.span().start, format!("unknown key `{key}`; {help}"))
     }
 
-    fn text_of<'t>(&self, entry: KeyValue<'t, '_>) -> Result<&'t str, String> {
+    fn text_of<'t>(&self, entry: KeyValue<'t, '_>) -> Result<&'t str, Mistyped> {
         match entry.1.get_ref() {
             DeValue::String(text) => Ok(text),
             _ => {
@@ -133,7 +134,7 @@ impl PlanFile<'_> {
         }
     }
 
-    fn truth(&self, entry: KeyValue<'_, '_>) -> Result<bool, String> {
+    fn truth(&self, entry: KeyValue<'_, '_>) -> Result<bool, Mistyped> {
         match entry.1.get_ref() {
             DeValue::Boolean(truth) => Ok(*truth),
             _ => {
@@ -147,8 +148,8 @@ impl PlanFile<'_> {
     fn number<T>(
         &self,
         entry: KeyValue<'_, '_>,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<T, String> {
+        read: impl Fn(&str) -> Result<T, Mistyped>,
+    ) -> Result<T, Mistyped> {
         let text = match entry.1.get_ref() {
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
@@ -158,7 +159,7 @@ impl PlanFile<'_> {
         read(&text).map_err(|why| self.wrong(entry.1.span().start, format!("`{}`: {why}", entry.0.get_ref())))
     }
 
-    fn texts(&self, entry: KeyValue<'_, '_>) -> Result<Vec<(String, String)>, String> {
+    fn texts(&self, entry: KeyValue<'_, '_>) -> Result<Vec<(String, String)>, Mistyped> {
         let DeValue::Table(table) = entry.1.get_ref() else {
             let why = format!("`{}` must be a table of texts", entry.0.get_ref());
             return Err(self.wrong(entry.1.span().start, why));
@@ -169,7 +170,7 @@ impl PlanFile<'_> {
             .collect()
     }
 
-    fn tables<'t, 'i>(&self, entry: KeyValue<'t, 'i>) -> Result<Vec<(usize, &'t DeTable<'i>)>, String> {
+    fn tables<'t, 'i>(&self, entry: KeyValue<'t, 'i>) -> Result<Vec<(usize, &'t DeTable<'i>)>, Mistyped> {
         let key = entry.0.get_ref();
         let wrong = |at| self.wrong(at, format!("`{key}` must be a list of tables: [[{key}]]"));
         let DeValue::Array(items) = entry.1.get_ref() else { return Err(wrong(entry.1.span().start)) };
@@ -183,14 +184,14 @@ impl PlanFile<'_> {
 
 impl Plan {
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<Plan, String> {
+    pub fn read(path: &Path) -> Result<Plan, Mistyped> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|why| format!("{shown}: {why}"))?;
+        let text = std::fs::read_to_string(path).map_err(|why| Mistyped::unreadable(&shown, why))?;
         Plan::parse(&shown, &text, path.parent().unwrap_or(Path::new(".")))
     }
 
     /// Reads the text of a file called `name`; the files that the plan names are in `folder`.
-    pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Plan, String> {
+    pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Plan, Mistyped> {
         let source = PlanFile { name, text };
         let table = DeTable::parse(text).map_err(|why| {
             source.wrong(
@@ -203,18 +204,20 @@ impl Plan {
             plan.set(&source, entry)?;
         }
         if plan.endpoints.is_empty() {
-            return Err(format!("{name}: there is no [[endpoint]]"));
+            return Err(format!("{name}: there is no [[endpoint]]").into());
         }
         for (place, endpoint) in plan.endpoints.iter().enumerate() {
             if plan.endpoints[..place].iter().any(|before| before.name == endpoint.name) {
                 let (line, own) = (endpoint.line, &endpoint.name);
-                return Err(format!("{name}:{line}: two endpoints are called `{own}`; give one a `name`"));
+                return Err(
+                    format!("{name}:{line}: two endpoints are called `{own}`; give one a `name`").into()
+                );
             }
         }
         Ok(plan)
     }
 
-    fn set(&mut self, source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<(), String> {
+    fn set(&mut self, source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<(), Mistyped> {
         match entry.0.get_ref().as_ref() {
             "url" => self.url = Some(source.text_of(entry)?.to_owned()),
             "connections" => self.connections = Some(source.number(entry, units::count)?),
@@ -244,7 +247,7 @@ impl Plan {
     }
 }
 
-fn endpoint(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedEndpoint, String> {
+fn endpoint(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedEndpoint, Mistyped> {
     let (mut name, mut path, mut body) = (None, None, None);
     let (mut weight, mut method, mut headers, mut expect) = (1, "GET".to_owned(), Vec::new(), Vec::new());
     let mut validate = false;
@@ -270,7 +273,7 @@ fn endpoint(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<Pla
     Ok(PlannedEndpoint { name, weight, method, path, headers, body, expect, validate, line })
 }
 
-fn statuses(source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<Vec<u16>, String> {
+fn statuses(source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<Vec<u16>, Mistyped> {
     let wrong =
         || source.wrong(entry.1.span().start, "`expect` must be a list of statuses such as [200, 404]");
     let one = |value: &DeValue<'_>| match value {
@@ -285,7 +288,7 @@ fn statuses(source: &PlanFile<'_>, entry: KeyValue<'_, '_>) -> Result<Vec<u16>, 
     }
 }
 
-fn stage(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedStage, String> {
+fn stage(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<PlannedStage, Mistyped> {
     let (mut time, mut from, mut to) = (None, None, None);
     for entry in table.iter() {
         match entry.0.get_ref().as_ref() {
@@ -305,7 +308,7 @@ fn stage(source: &PlanFile<'_>, at: usize, table: &DeTable<'_>) -> Result<Planne
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Plan, String> {
+    fn parse(text: &str) -> Result<Plan, Mistyped> {
         Plan::parse("p.toml", text, Path::new("."))
     }
 
@@ -346,7 +349,7 @@ mod tests {
             ("[[stage]]\nfor = '5s'", "p.toml:1: a stage needs"),
             ("", "p.toml: there is no [[endpoint]]"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text:?}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }

@@ -5,6 +5,7 @@ use super::clients::Clients;
 use super::file::{Plan, PlannedEndpoint};
 use super::rows::Rows;
 use super::template::{Template, below};
+use crate::mistyped::Mistyped;
 use crate::recorder::Kind;
 use crate::response::Response;
 use crate::target::Target;
@@ -46,7 +47,7 @@ pub struct Requests {
 
 impl Requests {
     /// The requests of a plan, sent to `target`, whose path is prefixed to those of the endpoints.
-    pub fn of_plan(plan: &Plan, target: &Target) -> Result<Requests, String> {
+    pub fn of_plan(plan: &Plan, target: &Target) -> Result<Requests, Mistyped> {
         let seed = plan.seed.unwrap_or_else(rand::random);
         let mut requests = Requests { requests: Vec::new(), rows: Vec::new(), cycle: Vec::new(), seed };
         let before = target.path.trim_end_matches('/');
@@ -65,7 +66,7 @@ impl Requests {
         method: &str,
         headers: &[(String, String)],
         body: Option<&[u8]>,
-    ) -> Result<Requests, String> {
+    ) -> Result<Requests, Mistyped> {
         let path = &target.path;
         let mut bytes = head(method, path, &[headers], target, body.is_some())?.into_bytes();
         end_head(&mut bytes, expects_body(method), body.map(<[u8]>::len));
@@ -90,11 +91,12 @@ impl Requests {
         endpoint: &PlannedEndpoint,
         path: &str,
         target: &Target,
-    ) -> Result<(), String> {
+    ) -> Result<(), Mistyped> {
         let method = &endpoint.method;
-        let wrong = |why: String| format!("endpoint `{}` (line {}): {why}", endpoint.name, endpoint.line);
+        let wrong =
+            |why: Mistyped| why.at(format_args!("endpoint `{}` (line {})", endpoint.name, endpoint.line));
         if !path.starts_with('/') || path.contains(' ') {
-            return Err(wrong(format!("the path `{path}` must begin with / and have no spaces")));
+            return Err(wrong(format!("the path `{path}` must begin with / and have no spaces").into()));
         }
         let lists = [plan.headers.as_slice(), endpoint.headers.as_slice()];
         let text = head(method, path, &lists, target, endpoint.body.is_some()).map_err(wrong)?;
@@ -292,12 +294,12 @@ fn head(
     lists: &[&[(String, String)]],
     target: &Target,
     has_body: bool,
-) -> Result<String, String> {
+) -> Result<String, Mistyped> {
     let token = |text: &str| {
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
     };
     if !token(method) {
-        return Err(format!("`{method}` is no method"));
+        return Err(format!("`{method}` is no method").into());
     }
     let mut fields: Vec<(&str, &str)> = Vec::new();
     let authority = target.authority();
@@ -307,10 +309,10 @@ fn head(
     }
     for (name, value) in lists.iter().copied().flatten() {
         if !token(name) || value.contains(['\r', '\n']) {
-            return Err(format!("`{name}: {value}` is no header"));
+            return Err(format!("`{name}: {value}` is no header").into());
         }
         if name.eq_ignore_ascii_case("content-length") || name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err(format!("`{name}` follows from the body; leave it out"));
+            return Err(format!("`{name}` follows from the body; leave it out").into());
         }
         fields.retain(|(before, _)| !before.eq_ignore_ascii_case(name));
         fields.push((name, value));
@@ -332,12 +334,12 @@ fn end_head(out: &mut Vec<u8>, expects_body: bool, body_bytes: Option<usize>) {
 
 /// Smooth weighted round robin: in each turn every entry's credit grows by its weight; the entry
 /// with the highest credit is taken and its credit falls by the sum of the weights.
-fn cycle(weights: &[u64]) -> Result<Vec<u16>, String> {
+fn cycle(weights: &[u64]) -> Result<Vec<u16>, Mistyped> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
     let weights: Vec<i64> = weights.iter().map(|weight| (weight / divisor) as i64).collect();
     let sum: i64 = weights.iter().sum();
     if !(1..=CYCLE_MAX as i64).contains(&sum) {
-        return Err(format!("the weights must not add up to more than {CYCLE_MAX}"));
+        return Err(format!("the weights must not add up to more than {CYCLE_MAX}").into());
     }
     let mut wealth = vec![0; weights.len()];
     let turn = |_| {
@@ -365,7 +367,7 @@ mod tests {
         assert!(cycle(&[20_001, 1]).is_err());
     }
 
-    fn written(plan: &str) -> Result<Vec<String>, String> {
+    fn written(plan: &str) -> Result<Vec<String>, Mistyped> {
         let plan = Plan::parse("p.toml", plan, Path::new("."))?;
         let target = Target::parse("http://h:1/base/").unwrap();
         let mut traffic = Arc::new(Requests::of_plan(&plan, &target)?).traffic(0);
@@ -397,7 +399,7 @@ mod tests {
             ),
             ("[[endpoint]]\npath = '/{uid()}'", "did you mean `uuid`?"),
         ] {
-            let error = written(plan).unwrap_err();
+            let error = written(plan).unwrap_err().to_string();
             assert!(error.contains(why), "{plan}: {error}");
         }
     }

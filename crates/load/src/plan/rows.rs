@@ -1,5 +1,6 @@
 //! A file of values (RFC 4180: commas, quotes, a line of names first), held in memory.
 
+use crate::mistyped::Mistyped;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -13,16 +14,18 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Reads a file; it must have a row below its names.
-    pub fn read(path: &Path) -> Result<Rows, String> {
+    pub fn read(path: &Path) -> Result<Rows, Mistyped> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|why| format!("{shown}: {why}"))?;
+        let text = std::fs::read_to_string(path).map_err(|why| Mistyped::unreadable(&shown, why))?;
         let mut rows = parse(&text);
         if rows.len() < 2 {
-            return Err(format!("{shown}: must have a line of names and at least one row"));
+            return Err(format!("{shown}: must have a line of names and at least one row").into());
         }
         let names = rows.remove(0);
         if let Some(place) = rows.iter().position(|row| row.len() != names.len()) {
-            return Err(format!("{shown}: row {} has not as many values as there are names", place + 1));
+            return Err(
+                format!("{shown}: row {} has not as many values as there are names", place + 1).into()
+            );
         }
         Ok(Rows { path: path.to_owned(), names, rows })
     }
@@ -32,7 +35,7 @@ impl Rows {
     }
 
     /// The index of a column by its name, or by its number from 1.
-    pub fn find(&self, column: &str) -> Result<usize, String> {
+    pub fn find(&self, column: &str) -> Result<usize, Mistyped> {
         let by_number =
             || column.parse::<usize>().ok().filter(|number| (1..=self.names.len()).contains(number));
         let found = self
@@ -42,6 +45,7 @@ impl Rows {
             .or_else(|| by_number().map(|number| number - 1));
         found.ok_or_else(|| {
             format!("{}: no column `{column}`; there are {}", self.path.display(), self.names.join(", "))
+                .into()
         })
     }
 

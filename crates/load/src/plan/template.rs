@@ -4,6 +4,7 @@
 //! A brace that does not begin `{name(` is literal, so that JSON needs no escapes.
 
 use super::rows::Rows;
+use crate::mistyped::Mistyped;
 use crate::units::nearest;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -52,7 +53,7 @@ fn scaled(number: u64, span: u64) -> u64 {
 
 impl Template {
     /// Parses a text; the files that it names are in `folder` and are read into `rows`.
-    pub fn parse(text: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<Template, String> {
+    pub fn parse(text: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<Template, Mistyped> {
         let mut template = Template::default();
         let mut rest = text;
         while let Some(at) = rest.find('{') {
@@ -153,17 +154,17 @@ impl Template {
 
 /// Splits `name(arguments)}` at the start of `text` into name, arguments and the rest; `None` when
 /// `text` begins otherwise.
-fn call(text: &str) -> Result<Option<(&str, &str, &str)>, String> {
+fn call(text: &str) -> Result<Option<(&str, &str, &str)>, Mistyped> {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let Some(rest) = rest.strip_prefix('(').filter(|_| !name.is_empty()) else { return Ok(None) };
     match rest.split_once(")}") {
         Some((arguments, behind)) => Ok(Some((name, arguments, behind))),
-        None => Err(format!("`{{{name}(` has no `)}}` behind it")),
+        None => Err(format!("`{{{name}(` has no `)}}` behind it").into()),
     }
 }
 
-fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<TemplatePart, String> {
+fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Result<TemplatePart, Mistyped> {
     let list: Vec<&str> = arguments.split(',').map(str::trim).collect();
     match (name, list.as_slice()) {
         ("uuid", [""]) => Ok(TemplatePart::Uuid),
@@ -172,7 +173,7 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
                 |text: &str| text.parse::<i64>().map_err(|_| format!("`{text}` is not a whole number"));
             let (low, high) = (parse(low)?, parse(high)?);
             if low > high {
-                return Err(format!("{name}({low},{high}): the first must not be above the second"));
+                return Err(format!("{name}({low},{high}): the first must not be above the second").into());
             }
             let span = low.abs_diff(high).saturating_add(1);
             Ok(if name == "random_int" {
@@ -201,16 +202,19 @@ fn part(name: &str, arguments: &str, folder: &Path, rows: &mut Vec<Rows>) -> Res
                 format!(
                     "env({variable}): it is not set; write env({variable},DEFAULT) for one that may be missing"
                 )
+                .into()
             };
             value.map(|value| TemplatePart::Text(value.into_bytes())).ok_or_else(missing)
         }
         ("uuid" | "random_int" | "client_int" | "pick" | "row" | "env", _) => Err(format!(
             "{name}({arguments}): write uuid(), random_int(1,1000), client_int(1,1000), pick(a,b), row(file.csv,column) or env(NAME)"
-        )),
+        )
+        .into()),
         _ => Err(match nearest(name, &FUNCTIONS) {
             Some(near) => format!("no function `{name}`; did you mean `{near}`?"),
             None => format!("no function `{name}`; there are {}", FUNCTIONS.join(", ")),
-        }),
+        }
+        .into()),
     }
 }
 
@@ -248,7 +252,7 @@ mod tests {
             ("{uuid(", "no `)}`"),
             ("{row(nothing.csv,a)}", "nothing.csv"),
         ] {
-            let error = Template::parse(text, Path::new("."), &mut Vec::new()).unwrap_err();
+            let error = Template::parse(text, Path::new("."), &mut Vec::new()).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }
     }

@@ -4,6 +4,7 @@
 use super::cluster::{Redirect, Slots, slot_of};
 use super::reply::{ASK, FOUND, MOVED, NOTHING, parse_reply};
 use crate::limits::{DATA_BYTES_MAX, KEY_BYTES_MAX};
+use crate::mistyped::Mistyped;
 use crate::recorder::Kind;
 use crate::response::{HeadParser, Response};
 use crate::settings::Settings;
@@ -51,15 +52,15 @@ pub struct Commands {
 
 impl Commands {
     /// Checks the flags.
-    pub(crate) fn new(asked: &CommandFlags<'_>) -> Result<Commands, String> {
+    pub(crate) fn new(asked: &CommandFlags<'_>) -> Result<Commands, Mistyped> {
         let CommandFlags { ratio, data_bytes, key_maximum, .. } = *asked;
         let parts =
             ratio.split_once(':').and_then(|(sets, gets)| Some((sets.parse().ok()?, gets.parse().ok()?)));
         let Some((sets, gets)) = parts.filter(|(sets, gets): &(u32, u32)| sets | gets != 0) else {
-            return Err(format!("--ratio: `{ratio}` is not SETS:GETS such as 1:10"));
+            return Err(format!("--ratio: `{ratio}` is not SETS:GETS such as 1:10").into());
         };
         if !(1..=DATA_BYTES_MAX).contains(&data_bytes) {
-            return Err(format!("--data-size must be from 1 to {DATA_BYTES_MAX}, not {data_bytes}"));
+            return Err(format!("--data-size must be from 1 to {DATA_BYTES_MAX}, not {data_bytes}").into());
         }
         if key_maximum == 0 {
             return Err("--key-maximum must be above zero".into());
@@ -68,15 +69,18 @@ impl Commands {
         let Some((before, behind)) = key.split_once('%').filter(|(_, behind)| !behind.contains('%')) else {
             return Err(format!(
                 "--key: `{key}` must have one % in the place of the number, as in 'cart:{{%}}:items'"
-            ));
+            )
+            .into());
         };
         if key.len() > KEY_BYTES_MAX {
-            return Err(format!("--key must not be longer than {KEY_BYTES_MAX} bytes"));
+            return Err(format!("--key must not be longer than {KEY_BYTES_MAX} bytes").into());
         }
         let reads_replicas = match asked.read_from {
             None | Some("primaries" | "masters") => false,
             Some("replicas") => true,
-            Some(other) => return Err(format!("--read-from: `{other}` is neither primaries nor replicas")),
+            Some(other) => {
+                return Err(format!("--read-from: `{other}` is neither primaries nor replicas").into());
+            }
         };
         Ok(Commands {
             sets: sets.into(),
@@ -424,7 +428,7 @@ mod tests {
             (CommandFlags { key: Some("%%"), ..sound }, "`%%`"),
             (CommandFlags { read_from: Some("moon"), ..sound }, "`moon`"),
         ] {
-            let error = Commands::new(&asked).unwrap_err();
+            let error = Commands::new(&asked).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains('\n'), "{error}");
         }
     }

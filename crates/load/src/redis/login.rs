@@ -1,6 +1,7 @@
 //! The user of the load, and the commands that every connection sends first.
 
 use super::encode::command;
+use crate::mistyped::Mistyped;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -21,13 +22,13 @@ impl fmt::Debug for Login {
 
 impl Login {
     /// `user:password` or `:password` as a URL has it, per cent signs decoded.
-    pub(crate) fn parse(text: &str) -> Result<Login, String> {
+    pub(crate) fn parse(text: &str) -> Result<Login, Mistyped> {
         let Some((user, password)) = text.split_once(':').filter(|(_, password)| !password.is_empty()) else {
             return Err("write user:password@ or :password@ before the host".into());
         };
         let decode = |part: &str| {
             let decoded = percent_decode_str(part).decode_utf8();
-            decoded.map(|text| text.into_owned()).map_err(|_| "user and password must be UTF-8".to_owned())
+            decoded.map(|text| text.into_owned()).map_err(|_| "user and password must be UTF-8")
         };
         Ok(Login { user: decode(user)?, password: decode(password)? })
     }

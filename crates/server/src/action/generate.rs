@@ -4,7 +4,7 @@ use super::write::{ColumnSource, RowPlan};
 use super::{Answering, Step};
 use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::jobs::{Job, Jobs};
+use crate::jobs::{Job, JobError, Jobs};
 use crate::problem::Problem;
 use forebay_database::Store;
 use forebay_table::{Cursor, HotError, HotKind, HotResult, HotTable, completed};
@@ -75,15 +75,21 @@ impl Generate {
         }
     }
 
-    fn work(&self, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
+    fn work(&self, rows: u64, slots: &Slots, job: &Job) -> Result<(), JobError> {
         match &self.target {
             GenerateInto::Hot(table) => self.runtime.block_on(self.fill_table(table, rows, slots, job)),
             GenerateInto::Database(store, schema) => self.fill_database(store, schema, rows, slots, job),
         }
     }
 
-    async fn fill_table(&self, table: &HotTable, rows: u64, slots: &Slots, job: &Job) -> Result<(), String> {
-        table.wait_loaded().await.map_err(|error| error.to_string())?;
+    async fn fill_table(
+        &self,
+        table: &HotTable,
+        rows: u64,
+        slots: &Slots,
+        job: &Job,
+    ) -> Result<(), JobError> {
+        table.wait_loaded().await?;
         empty_table(table, job).await?;
         for (index, plan) in self.first.iter().enumerate() {
             let row = self.hot_row(table, plan, slots).await?;
@@ -98,7 +104,7 @@ impl Generate {
     }
 
     /// Adds one more row. When a generated value is taken already, a new row with new values is built.
-    async fn add(&self, table: &HotTable, slots: &Slots, job: &Job) -> Result<(), String> {
+    async fn add(&self, table: &HotTable, slots: &Slots, job: &Job) -> Result<(), JobError> {
         loop {
             if job.is_stopped() {
                 return Err("the server stopped".into());
@@ -113,13 +119,13 @@ impl Generate {
     }
 
     /// A new row, with the next serial key if the table assigns keys.
-    async fn hot_row(&self, table: &HotTable, plan: &RowPlan, slots: &Slots) -> Result<Row, String> {
+    async fn hot_row(&self, table: &HotTable, plan: &RowPlan, slots: &Slots) -> Result<Row, JobError> {
         let is_serial = plan.sources.iter().any(|source| matches!(source, ColumnSource::Serial));
         let mut key = None;
         while is_serial && key.is_none() {
             key = table.next_key();
             if key.is_none() {
-                table.wait_keys().await.map_err(|error| error.to_string())?;
+                table.wait_keys().await?;
             }
         }
         self.new_row(plan, slots, &mut || key)
@@ -130,7 +136,7 @@ impl Generate {
         plan: &RowPlan,
         slots: &Slots,
         next_key: &mut dyn FnMut() -> Option<i64>,
-    ) -> Result<Row, String> {
+    ) -> Result<Row, JobError> {
         let mut values = plan
             .values(self.schema(), &Scope::new(slots), next_key)
             .map_err(|problem| problem.detail)?
@@ -149,12 +155,12 @@ impl Generate {
         rows: u64,
         slots: &Slots,
         job: &Job,
-    ) -> Result<(), String> {
-        self.runtime.block_on(store.clear(schema)).map_err(|error| error.to_string())?;
+    ) -> Result<(), JobError> {
+        self.runtime.block_on(store.clear(schema))?;
         let mut written = 0;
         for plan in &self.first {
             let row = self.new_row(plan, slots, &mut || None)?;
-            self.runtime.block_on(store.insert_many(schema, vec![row])).map_err(|error| error.to_string())?;
+            self.runtime.block_on(store.insert_many(schema, vec![row]))?;
             written += 1;
             job.advance(1);
         }
@@ -165,22 +171,21 @@ impl Generate {
             let count = BATCH_ROWS.min(rows - written);
             let mut keys = 0..0;
             if self.row.sources.iter().any(|source| matches!(source, ColumnSource::Serial)) {
-                let block =
-                    self.runtime.block_on(store.next_keys(schema, count)).map_err(|e| e.to_string())?;
+                let block = self.runtime.block_on(store.next_keys(schema, count))?;
                 keys = *block.start()..*block.end() + 1;
             }
-            let batch: Result<Vec<Row>, String> =
+            let batch: Result<Vec<Row>, JobError> =
                 (0..count).map(|_| self.new_row(&self.row, slots, &mut || keys.next())).collect();
-            self.runtime.block_on(store.insert_many(schema, batch?)).map_err(|error| error.to_string())?;
+            self.runtime.block_on(store.insert_many(schema, batch?))?;
             written += count;
             job.advance(count);
         }
-        self.runtime.block_on(store.settle(schema)).map_err(|error| error.to_string())
+        Ok(self.runtime.block_on(store.settle(schema))?)
     }
 }
 
 /// Deletes every row, one by one, in the same way as any other deletion.
-async fn empty_table(table: &HotTable, job: &Job) -> Result<(), String> {
+async fn empty_table(table: &HotTable, job: &Job) -> Result<(), JobError> {
     let mut at = Some(Cursor::default());
     while let Some(from) = at {
         let page = retried(job, || table.keys(from)).await.map_err(|error| failed(job, &error))?;
@@ -199,9 +204,9 @@ async fn empty_table(table: &HotTable, job: &Job) -> Result<(), String> {
 
 /// Runs all of these, many at a time, until the first failure.
 async fn all(
-    work: impl Stream<Item = impl Future<Output = Result<(), String>>>,
+    work: impl Stream<Item = impl Future<Output = Result<(), JobError>>>,
     each: impl Fn(),
-) -> Result<(), String> {
+) -> Result<(), JobError> {
     let mut work = std::pin::pin!(work.buffer_unordered(AT_ONCE));
     while let Some(done) = work.next().await {
         done?;
@@ -221,9 +226,9 @@ async fn retried<T>(job: &Job, call: impl Fn() -> HotResult<T>) -> Result<T, Hot
 }
 
 /// The message of a failed job.
-fn failed(job: &Job, error: &HotError) -> String {
+fn failed(job: &Job, error: &HotError) -> JobError {
     match job.is_stopped() {
-        true => format!("the server stopped ({error})"),
-        false => format!("a row could not be written: {error}"),
+        true => format!("the server stopped ({error})").into(),
+        false => format!("a row could not be written: {error}").into(),
     }
 }

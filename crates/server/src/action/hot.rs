@@ -102,7 +102,9 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             HotKind::Missing => self.answering().not_found(),
             HotKind::MemoryFull => Problem::unavailable("the memory limit is reached until rows are drained"),
             HotKind::LogFull => Problem::unavailable("the log is full until rows are drained"),
-            HotKind::Busy => Problem::unavailable("the log's disk is behind"),
+            HotKind::Busy => {
+                Problem::unavailable("the log's disk is behind, or the row waits to be read again")
+            }
             HotKind::Poisoned => Problem::new(503, "the log failed; nothing more is written until a restart"),
             HotKind::Overflow { column } => {
                 let name = &self.table().schema().columns[column].name;
@@ -113,7 +115,7 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             HotKind::Source if error.may_retry() => Problem::unavailable(error.to_string()),
             // The row is too large for memory: a retry does not help.
             HotKind::Source => Problem::new(500, error.to_string()),
-            HotKind::Unavailable => Problem::unavailable("the memory tier does not answer"),
+            HotKind::Unavailable => Problem::unavailable("the memory tier is unavailable"),
             #[cfg(feature = "planted")]
             HotKind::UnknownOutcome if forebay_database::planted_bugs::is("unknown-told-as-undone") => {
                 Problem::unavailable("planted: it was not done")

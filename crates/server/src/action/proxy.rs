@@ -173,7 +173,7 @@ const X_FORWARDED_USER: &str = "x-forwarded-user";
 pub fn name_user(identity: &Identity, headers: &mut Fields) -> Result<(), Problem> {
     // The upstream would trim white space at the ends and so see another name.
     let user = Some(&*identity.subject).filter(|subject| subject.trim() == *subject);
-    let unfit = || Problem::new(403, "the name of who is asking cannot be passed on");
+    let unfit = || Problem::new(403, "the client's name cannot be sent in X-Forwarded-User");
     let user = user.ok_or_else(unfit)?;
     // Fields that Connection names are removed on this hop.
     let is_named = headers.all("connection").any(|value| {

@@ -135,9 +135,8 @@ pub fn sql_problem(error: &Error) -> Problem {
             Problem::unavailable("the connection broke at commit: outcome unknown")
         }
         Kind::Busy => Problem::unavailable("the database is busy"),
-        Kind::Unavailable | Kind::Full | Kind::ReadOnly => {
-            Problem::unavailable("the database does not answer")
-        }
+        Kind::Unavailable => Problem::unavailable("the database is unreachable"),
+        Kind::Full | Kind::ReadOnly => Problem::unavailable("the database takes no writes"),
         _ => {
             error!("forebay: statement failed: {error}");
             at(500, None, "the statement failed".into())

@@ -9,6 +9,7 @@ use super::identity::{Identity, Refused};
 use super::watched_file::WatchedFile;
 use crate::endpoint::eval::write_text;
 use crate::functions::sha256_hex;
+use crate::start_error::StartError;
 use forebay_http::Request;
 use forebay_table::{Called, Counters, HotError, HotKind, HotTable};
 use forebay_terminal::warn;
@@ -40,12 +41,12 @@ pub type KeyFile = HashMap<Box<str>, Owner>;
 
 /// Reads a file of keys, one on each line as `SHA-256 OWNER claim=value …`; `#` begins a comment. The result
 /// is indexed by the hash in lower-case hex.
-pub fn read_file(text: &str) -> Result<KeyFile, String> {
+pub fn read_file(text: &str) -> Result<KeyFile, StartError> {
     let mut keys = KeyFile::new();
     for (index, line) in text.lines().enumerate() {
         let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         let Some(hash) = words.next() else { continue };
-        let wrong = |what: &str| Err(format!("line {}: {what}", index + 1));
+        let wrong = |what: &str| Err(format!("line {}: {what}", index + 1).into());
         if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return wrong("a key is given by its SHA-256, in 64 hex digits");
         }
@@ -58,7 +59,7 @@ pub fn read_file(text: &str) -> Result<KeyFile, String> {
             claims.push((name.into(), value.into()));
         }
         if keys.insert(hash.to_ascii_lowercase().into(), (subject.into(), claims)).is_some() {
-            return wrong("the key stands twice");
+            return wrong("the key occurs twice");
         }
     }
     Ok(keys)
@@ -176,9 +177,9 @@ mod tests {
             (format!("{hash}\n"), "line 1: the owner"),
             (format!("\n{hash} ann pro\n"), "line 2: behind the owner"),
             ("sesame ann".to_owned(), "64 hex digits"),
-            (format!("{hash} ann\n{hash} bob"), "line 2: the key stands twice"),
+            (format!("{hash} ann\n{hash} bob"), "line 2: the key occurs twice"),
         ] {
-            assert!(read_file(&text).is_err_and(|why| why.contains(what)), "{text}");
+            assert!(read_file(&text).is_err_and(|why| why.to_string().contains(what)), "{text}");
         }
     }
 }

@@ -7,6 +7,7 @@
 use super::credentials::{CredentialVerdict, authorization};
 use super::identity::{Identity, Refused};
 use super::watched_file::WatchedFile;
+use crate::start_error::StartError;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use forebay_http::Request;
@@ -48,14 +49,14 @@ pub struct Basic {
 }
 
 /// Reads a file of passwords, one on each line as `NAME:HASH`; `#` begins a comment.
-pub fn read_file(text: &str) -> Result<Passwords, String> {
+pub fn read_file(text: &str) -> Result<Passwords, StartError> {
     let mut passwords = Passwords::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = |what: &str| Err(format!("line {}: {what}", index + 1));
+        let wrong = |what: &str| Err(format!("line {}: {what}", index + 1).into());
         let Some((name, hash)) = line.split_once(':').filter(|(name, _)| !name.is_empty()) else {
             return wrong("write NAME:HASH, as htpasswd -nB NAME prints it");
         };
@@ -64,7 +65,7 @@ pub fn read_file(text: &str) -> Result<Passwords, String> {
             return wrong("the hash is none of bcrypt ($2y$), or of more than 2^14 rounds");
         }
         if passwords.insert(name.into(), hash.into()).is_some() {
-            return wrong("the name stands twice");
+            return wrong("the name occurs twice");
         }
     }
     Ok(passwords)
@@ -167,9 +168,9 @@ mod tests {
             ("ann:secret".to_owned(), "line 1: the hash"),
             ("ann:$apr1$x$y".to_owned(), "the hash"),
             (format!("ann:{}", NOBODY.replace("$10$", "$15$")), "2^14 rounds"),
-            (format!("{file}ann:{NOBODY}"), "line 4: the name stands twice"),
+            (format!("{file}ann:{NOBODY}"), "line 4: the name occurs twice"),
         ] {
-            assert!(read_file(&text).is_err_and(|why| why.contains(what)), "{text}");
+            assert!(read_file(&text).is_err_and(|why| why.to_string().contains(what)), "{text}");
         }
     }
 }

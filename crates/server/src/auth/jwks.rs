@@ -6,6 +6,7 @@
 
 use super::key_set::{KEY_SET_BYTES_MAX, VerifyKey, read_set};
 use crate::outgoing;
+use crate::start_error::StartError;
 use forebay_terminal::warn;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -71,13 +72,13 @@ impl Jwks {
         *fetched = Some(Instant::now());
         let me = self.clone();
         let fetching = self.runtime.spawn_blocking(move || me.fetch());
-        match fetching.await.map_err(|error| error.to_string()).flatten() {
+        match fetching.await.map_err(StartError::from).flatten() {
             Ok(keys) => *self.keys.write() = Some(Arc::new(keys)),
             Err(why) => warn!("the key set {}: {why}", self.url),
         }
     }
 
-    fn fetch(&self) -> Result<Vec<VerifyKey>, String> {
+    fn fetch(&self) -> Result<Vec<VerifyKey>, StartError> {
         let mut answer = self.agent.get(&self.url).call().map_err(|error| error.to_string())?;
         let body = answer.body_mut().with_config().limit(KEY_SET_BYTES_MAX as u64).read_to_string();
         read_set(&body.map_err(|error| error.to_string())?)

@@ -237,7 +237,7 @@ impl<'de> Deserialize<'de> for Members {
                 let mut members = Members(Vec::new());
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     if members.get(&name).is_some() {
-                        return Err(A::Error::custom("a member stands twice"));
+                        return Err(A::Error::custom("a member occurs twice"));
                     }
                     members.0.push((name, value));
                 }

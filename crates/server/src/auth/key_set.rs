@@ -3,6 +3,7 @@
 //! The algorithm belongs to the key; a token cannot change it. So a public key is never used as the secret of
 //! HS256. Entries of a set that are not keys for one of the supported algorithms are ignored.
 
+use crate::start_error::StartError;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use forebay_config::model::Algorithm;
@@ -70,11 +71,11 @@ impl VerifyKey {
 }
 
 /// Reads a public key in PEM: `BEGIN PUBLIC KEY` (RFC 7468 section 13).
-pub fn read_pem(text: &str) -> Result<Vec<VerifyKey>, String> {
+pub fn read_pem(text: &str) -> Result<Vec<VerifyKey>, StartError> {
     let (label, der) =
         decode_vec(text.trim().as_bytes()).map_err(|error| format!("this is not PEM: {error}"))?;
     if label != "PUBLIC KEY" {
-        return Err(format!("must hold a PUBLIC KEY, not a {label}"));
+        return Err(format!("must hold a PUBLIC KEY, not a {label}").into());
     }
     let info =
         SubjectPublicKeyInfoRef::from_der(&der).map_err(|error| format!("this is no public key: {error}"))?;
@@ -85,7 +86,7 @@ pub fn read_pem(text: &str) -> Result<Vec<VerifyKey>, String> {
         ("1.2.840.10045.2.1", Some("1.2.840.10045.3.1.7")) => Key::P256(bytes),
         ("1.3.101.112", _) => Key::Ed25519(bytes),
         (other, _) => {
-            return Err(format!("must be an RSA, P-256 or Ed25519 key, not one of the kind {other}"));
+            return Err(format!("must be an RSA, P-256 or Ed25519 key, not one of the kind {other}").into());
         }
     };
     Ok(vec![VerifyKey { id: None, key }])
@@ -112,13 +113,13 @@ struct Jwk {
 }
 
 /// Reads a key set. Keys of other kinds and uses are left out.
-pub fn read_set(text: &str) -> Result<Vec<VerifyKey>, String> {
+pub fn read_set(text: &str) -> Result<Vec<VerifyKey>, StartError> {
     if text.len() > KEY_SET_BYTES_MAX {
         return Err("the key set is too long".into());
     }
     let set: Set = serde_json::from_str(text).map_err(|error| format!("this is no key set: {error}"))?;
     if set.keys.len() > KEYS_MAX {
-        return Err(format!("the key set has more than {KEYS_MAX} keys"));
+        return Err(format!("the key set has more than {KEYS_MAX} keys").into());
     }
     let keys: Vec<_> = set.keys.into_iter().filter_map(read_jwk).collect();
     if keys.is_empty() {

@@ -15,6 +15,7 @@ mod key_set;
 mod watched_file;
 
 use crate::problem::Problem;
+use crate::start_error::StartError;
 use api_key::{ApiKeys, Keys};
 use basic::Basic;
 use forebay_config::model::{self, AuthKind, JwtKeys};
@@ -51,7 +52,7 @@ impl Auth {
     ///
     /// # Errors
     /// A sentence for the config's author.
-    pub fn open(auth: &model::Auth, tables: &HotTables, runtime: &Handle) -> Result<Auth, String> {
+    pub fn open(auth: &model::Auth, tables: &HotTables, runtime: &Handle) -> Result<Auth, StartError> {
         let name: Arc<str> = auth.name.as_str().into();
         let (challenge, kind) = match &auth.kind {
             AuthKind::Key { header, keys } => {
@@ -109,7 +110,7 @@ impl Auth {
     /// The problem for a client without an identity.
     pub fn problem(&self, refused: &Refused) -> Problem {
         let (detail, error) = match refused {
-            Refused::Missing => ("who is asking must be proved", ""),
+            Refused::Missing => ("credentials are required", ""),
             // RFC 6750 section 3.1.
             Refused::Invalid(why) if matches!(self.kind, Kind::Jwt(_)) => (*why, ", error=\"invalid_token\""),
             Refused::Invalid(why) => (*why, ""),
@@ -122,15 +123,15 @@ impl Auth {
 
 fn watched<T: Send + Sync + 'static>(
     path: &Path,
-    read: fn(&str) -> Result<T, String>,
+    read: fn(&str) -> Result<T, StartError>,
     runtime: &Handle,
-) -> Result<Arc<WatchedFile<T>>, String> {
+) -> Result<Arc<WatchedFile<T>>, StartError> {
     let file = WatchedFile::open(path, read)?;
     runtime.spawn(file.clone().watch());
     Ok(file)
 }
 
-fn api_keys(keys: &model::KeySource, tables: &HotTables, runtime: &Handle) -> Result<Keys, String> {
+fn api_keys(keys: &model::KeySource, tables: &HotTables, runtime: &Handle) -> Result<Keys, StartError> {
     match keys {
         model::KeySource::File(path) => watched(path, api_key::read_file, runtime).map(Keys::File),
         model::KeySource::Table { table, subject } => {
@@ -141,14 +142,15 @@ fn api_keys(keys: &model::KeySource, tables: &HotTables, runtime: &Handle) -> Re
             if !matches!(schema.key_column().ty, forebay_value::Type::Text { .. }) {
                 return Err(format!(
                     "the key of table {table} must be a text: the SHA-256 of an API key in hex"
-                ));
+                )
+                .into());
             }
             Ok(Keys::Table(found, subject_at))
         }
     }
 }
 
-fn token_keys(jwt: &model::Jwt, runtime: &Handle) -> Result<KeySource, String> {
+fn token_keys(jwt: &model::Jwt, runtime: &Handle) -> Result<KeySource, StartError> {
     let keys = match &jwt.keys {
         JwtKeys::Secret(secret) => KeySource::Fixed(Arc::new(vec![VerifyKey::secret(secret)])),
         JwtKeys::Pem(path) => KeySource::File(watched(path, key_set::read_pem, runtime)?),

@@ -3,6 +3,7 @@
 //! Promises that a file which cannot be read or parsed changes nothing: the content that was read last stays
 //! in use, and one log line gives the reason. The file is checked once a second.
 
+use crate::start_error::StartError;
 use forebay_terminal::warn;
 use parking_lot::{Mutex, RwLock};
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ type Stamp = (SystemTime, u64, u64);
 /// The parsed content of a file, kept up to date.
 pub struct WatchedFile<T> {
     path: PathBuf,
-    read: fn(&str) -> Result<T, String>,
+    read: fn(&str) -> Result<T, StartError>,
     current: RwLock<Arc<T>>,
     /// The stamp of the version that was read last, valid or not.
     stamp: Mutex<Option<Stamp>>,
@@ -30,7 +31,10 @@ impl<T: Send + Sync + 'static> WatchedFile<T> {
     ///
     /// # Errors
     /// A sentence that names the file.
-    pub fn open(path: &Path, read: fn(&str) -> Result<T, String>) -> Result<Arc<WatchedFile<T>>, String> {
+    pub fn open(
+        path: &Path,
+        read: fn(&str) -> Result<T, StartError>,
+    ) -> Result<Arc<WatchedFile<T>>, StartError> {
         let stamp = stamp(path);
         let current = RwLock::new(Arc::new(load(path, read)?));
         Ok(Arc::new(WatchedFile { path: path.to_owned(), read, current, stamp: Mutex::new(stamp) }))
@@ -70,9 +74,9 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
-fn load<T>(path: &Path, read: fn(&str) -> Result<T, String>) -> Result<T, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    text.and_then(|text| read(&text)).map_err(|why| format!("{}: {why}", path.display()))
+fn load<T>(path: &Path, read: fn(&str) -> Result<T, StartError>) -> Result<T, StartError> {
+    let text = std::fs::read_to_string(path).map_err(StartError::from);
+    text.and_then(|text| read(&text)).map_err(|why| format!("{}: {why}", path.display()).into())
 }
 
 #[cfg(test)]
@@ -82,7 +86,7 @@ mod tests {
     #[test]
     fn a_change_counts_and_a_mistake_does_not() {
         let file = tempfile::NamedTempFile::new().expect("a scratch file");
-        let read = |text: &str| text.trim().parse::<i32>().map_err(|error| error.to_string());
+        let read = |text: &str| text.trim().parse::<i32>().map_err(|error| error.to_string().into());
         let write = |text: &str| std::fs::write(file.path(), text).expect("it can be written");
         write("1");
         let watched = WatchedFile::open(file.path(), read).expect("a number");
@@ -99,6 +103,8 @@ mod tests {
         std::fs::remove_file(file.path()).expect("it is there");
         watched.look();
         assert_eq!(*watched.get(), 4444, "a file that is gone takes nothing away");
-        assert!(WatchedFile::open(file.path(), read).is_err_and(|why| why.contains("os error 2")));
+        assert!(
+            WatchedFile::open(file.path(), read).is_err_and(|why| why.to_string().contains("os error 2"))
+        );
     }
 }

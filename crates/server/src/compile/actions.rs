@@ -12,6 +12,7 @@ use crate::action::sql::{Shows, SqlAction};
 use crate::action::write::{ColumnSource, Delete, Increment, Insert, OnConflict, RowPlan, Update};
 use crate::action::{Action, Answering, KeyOf};
 use crate::endpoint::shape::Shape;
+use crate::start_error::StartError;
 use forebay_config::model::{self, Expr, Literal};
 use forebay_http::Head;
 use forebay_table::HotTable;
@@ -29,7 +30,7 @@ pub async fn compile(
     endpoint: &model::Endpoint,
     params: &mut ParamTable,
     context: &Context<'_>,
-) -> Result<Action, String> {
+) -> Result<Action, StartError> {
     let mut compiler = Compiler { endpoint, params, context };
     match action {
         model::Action::AnyOf(actions) => {
@@ -50,7 +51,7 @@ struct Compiler<'a, 'c> {
 }
 
 impl Compiler<'_, '_> {
-    async fn action(&mut self, action: &model::Action) -> Result<Action, String> {
+    async fn action(&mut self, action: &model::Action) -> Result<Action, StartError> {
         use model::Action as From;
         Ok(match action {
             From::Constant(body) => {
@@ -95,7 +96,7 @@ impl Compiler<'_, '_> {
         })
     }
 
-    fn get(&mut self, table: &str, key: &Expr) -> Result<Action, String> {
+    fn get(&mut self, table: &str, key: &Expr) -> Result<Action, StartError> {
         let table = self.table(table)?;
         let key = self.key(&table, key)?;
         let answering = self.row_answer(&table, 200)?;
@@ -103,7 +104,7 @@ impl Compiler<'_, '_> {
         Ok(Action::Get(Arc::new(Get { table, key, counters, answering })))
     }
 
-    fn get_many(&mut self, table: &str, keys: &Expr) -> Result<Action, String> {
+    fn get_many(&mut self, table: &str, keys: &Expr) -> Result<Action, StartError> {
         let table = self.table(table)?;
         let text = ExpectedValue::typed(Type::Text { max_chars: None });
         let keys = (self.params.compile(keys, text, Columns::None)?, name_of(keys, "keys"));
@@ -112,7 +113,7 @@ impl Compiler<'_, '_> {
         Ok(Action::GetMany(Arc::new(GetMany { table, keys, keys_max: LIST_ROWS_MAX, counters, answering })))
     }
 
-    fn update(&mut self, table: &str, key: &Expr, values: &[(String, Expr)]) -> Result<Action, String> {
+    fn update(&mut self, table: &str, key: &Expr, values: &[(String, Expr)]) -> Result<Action, StartError> {
         let table = self.written(table)?;
         let key = self.key(&table, key)?;
         let changes = values
@@ -120,18 +121,18 @@ impl Compiler<'_, '_> {
             .map(|(column, expr)| {
                 let index = column_index(table.schema(), column)?;
                 if index == table.schema().key {
-                    return Err(format!("`{column}` is the key, which an update cannot change"));
+                    return Err(format!("`{column}` is the key, which an update cannot change").into());
                 }
                 self.check_fixed(table.schema(), column)?;
                 let wanted = ExpectedValue::typed(table.schema().columns[index].ty).or_null();
                 let eval = self.params.compile(expr, wanted, Columns::None)?;
                 Ok((index, eval, name_of(expr, column)))
             })
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<_, StartError>>()?;
         Ok(Action::Update(Arc::new(Update { answering: self.row_answer(&table, 200)?, table, key, changes })))
     }
 
-    fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, String> {
+    fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, StartError> {
         let table = self.written(table)?;
         let key = self.key(&table, key)?;
         let index = counter_index(table.schema(), column)?;
@@ -149,7 +150,7 @@ impl Compiler<'_, '_> {
         key: &Expr,
         columns: (&String, Option<&String>, Option<&String>),
         status: u16,
-    ) -> Result<Action, String> {
+    ) -> Result<Action, StartError> {
         let table = self.table(table)?;
         let schema = table.schema();
         let location = typed_index(schema, columns.0, |ty| matches!(ty, Type::Text { .. }), "a text")?;
@@ -174,7 +175,7 @@ impl Compiler<'_, '_> {
         &mut self,
         statements: &model::Statements,
         returns: model::Returns,
-    ) -> Result<Action, String> {
+    ) -> Result<Action, StartError> {
         let dialect = self.context.dialect;
         let sql =
             statements.in_dialect(dialect).ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
@@ -195,7 +196,7 @@ impl Compiler<'_, '_> {
                     self.params.compile(&expr, ExpectedValue { ty, may_be_null: false }, Columns::None)?;
                 Ok((eval, ty, name))
             })
-            .collect::<Result<Vec<_>, String>>()?;
+            .collect::<Result<Vec<_>, StartError>>()?;
         let columns: Vec<String> = statement.columns.iter().map(|column| column.name.clone()).collect();
         let (shows, columns) = match returns {
             model::Returns::One => (Shows::One, columns),
@@ -222,7 +223,7 @@ impl Compiler<'_, '_> {
         })))
     }
 
-    fn count(&mut self, table: &str, by: Option<&(String, Expr)>) -> Result<Action, String> {
+    fn count(&mut self, table: &str, by: Option<&(String, Expr)>) -> Result<Action, StartError> {
         let table = self.table(table)?;
         let mut columns = vec!["by".to_owned(), "count".to_owned()];
         let mut shown = vec!["count".to_owned()];
@@ -232,7 +233,8 @@ impl Compiler<'_, '_> {
                 if !table.schema().columns[index].indexed {
                     return Err(format!(
                         "rows are counted by indexed columns only; `{column}` is not indexed"
-                    ));
+                    )
+                    .into());
                 }
                 columns[0].clone_from(column);
                 shown.insert(0, column.clone());
@@ -246,7 +248,7 @@ impl Compiler<'_, '_> {
         Ok(Action::Count(Arc::new(Count { table, by, answering })))
     }
 
-    fn list(&mut self, table: &str, after: &Expr, limit: &Expr) -> Result<Action, String> {
+    fn list(&mut self, table: &str, after: &Expr, limit: &Expr) -> Result<Action, StartError> {
         let table = self.table(table)?;
         let ty = table.schema().key_column().ty;
         let after_eval = self.params.compile(after, ExpectedValue::typed(ty).or_null(), Columns::None)?;
@@ -266,14 +268,14 @@ impl Compiler<'_, '_> {
         values: &[(String, Expr)],
         on_conflict: OnConflict,
         status: u16,
-    ) -> Result<Action, String> {
+    ) -> Result<Action, StartError> {
         let table = self.written(table)?;
         let row = row_plan(self.params, table.schema(), values)?;
         let answering = self.row_answer(&table, status)?;
         Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering })))
     }
 
-    fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, String> {
+    fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, StartError> {
         let table = self.written(table)?;
         let (key, except) = match pick {
             model::Pick::Key(key) => (Some(self.key(&table, key)?), Vec::new()),
@@ -292,7 +294,7 @@ impl Compiler<'_, '_> {
         rows: &Expr,
         values: &[(String, Expr)],
         first: &[Vec<(String, Expr)>],
-    ) -> Result<Action, String> {
+    ) -> Result<Action, StartError> {
         let schema = self.context.schemas.get(table).ok_or_else(|| format!("there is no table `{table}`"))?;
         let target = match self.context.tables.get(table) {
             Some(table) => GenerateInto::Hot(table),
@@ -323,31 +325,32 @@ impl Compiler<'_, '_> {
     }
 
     /// A table that the endpoint writes to.
-    fn written(&self, name: &str) -> Result<HotTable, String> {
+    fn written(&self, name: &str) -> Result<HotTable, StartError> {
         let table = self.table(name)?;
         let waits = self.context.config.waits_for_database(self.endpoint, name);
         Ok(if waits { table.strict() } else { table })
     }
 
-    fn table(&self, name: &str) -> Result<HotTable, String> {
+    fn table(&self, name: &str) -> Result<HotTable, StartError> {
         self.context.tables.get(name).ok_or_else(|| match self.context.schemas.contains_key(name) {
-            true => format!("table `{name}` is not kept in memory (hot = false)"),
-            false => format!("there is no table `{name}`"),
+            true => format!("table `{name}` is not kept in memory (hot = false)").into(),
+            false => format!("there is no table `{name}`").into(),
         })
     }
 
     /// Fails for a column that the database lets no client set in an existing row.
-    fn check_fixed(&self, schema: &Schema, column: &str) -> Result<(), String> {
+    fn check_fixed(&self, schema: &Schema, column: &str) -> Result<(), StartError> {
         let index = column_index(schema, column)?;
         match self.context.enforced.fixed(&schema.name).contains(&index) {
             true => {
-                Err(format!("column `{column}` is GENERATED ALWAYS: the database lets no statement set it"))
+                Err(format!("column `{column}` is GENERATED ALWAYS: the database lets no statement set it")
+                    .into())
             }
             false => Ok(()),
         }
     }
 
-    fn key(&mut self, table: &HotTable, expr: &Expr) -> Result<KeyOf, String> {
+    fn key(&mut self, table: &HotTable, expr: &Expr) -> Result<KeyOf, StartError> {
         let column = table.schema().key_column();
         let eval = self.params.compile(expr, ExpectedValue::typed(column.ty), Columns::None)?;
         Ok(KeyOf { eval, ty: column.ty, name: name_of(expr, &column.name) })
@@ -357,13 +360,18 @@ impl Compiler<'_, '_> {
         self.context.incremented.get(&table.schema().name).map_or(&[], Vec::as_slice)
     }
 
-    fn row_answer(&mut self, table: &HotTable, status: u16) -> Result<Answering, String> {
+    fn row_answer(&mut self, table: &HotTable, status: u16) -> Result<Answering, StartError> {
         let columns: Vec<_> = table.schema().columns.iter().map(|column| column.name.clone()).collect();
         self.answering(&columns, &columns, status)
     }
 
     /// The answer built from rows with these columns; the fields are `shown` when the config names none.
-    fn answering(&mut self, columns: &[String], shown: &[String], status: u16) -> Result<Answering, String> {
+    fn answering(
+        &mut self,
+        columns: &[String],
+        shown: &[String],
+        status: u16,
+    ) -> Result<Answering, StartError> {
         let reply = &self.endpoint.reply;
         let given: Vec<(String, Expr)> = match &reply.fields {
             Some(fields) => fields.clone(),
@@ -375,7 +383,7 @@ impl Compiler<'_, '_> {
                 let wanted = ExpectedValue::ANY.or_null();
                 Ok((name.clone(), self.params.compile(expr, wanted, Columns::Answer(columns))?))
             })
-            .collect::<Result<Vec<_>, String>>()?;
+            .collect::<Result<Vec<_>, StartError>>()?;
         let head = self.head(status)?;
         let shape = (head.status() != 204).then(|| Shape::new(reply.wrap.as_deref(), fields, columns.len()));
         Ok(Answering { head, shape, missing: self.missing() })
@@ -385,7 +393,7 @@ impl Compiler<'_, '_> {
         self.endpoint.reply.not_found.clone().unwrap_or_else(|| "there is no such row".into())
     }
 
-    fn head(&self, default: u16) -> Result<Arc<Head>, String> {
+    fn head(&self, default: u16) -> Result<Arc<Head>, StartError> {
         let status = self.endpoint.reply.status.unwrap_or(default);
         Ok(Arc::new(match status {
             204 => Head::new(status),
@@ -399,7 +407,7 @@ pub fn row_plan(
     params: &mut ParamTable,
     schema: &Schema,
     values: &[(String, Expr)],
-) -> Result<RowPlan, String> {
+) -> Result<RowPlan, StartError> {
     let mut sources: Vec<ColumnSource> = schema
         .columns
         .iter()
@@ -432,7 +440,7 @@ pub fn row_plan(
     Ok(RowPlan { sources, order, draws_codes })
 }
 
-fn column_index(schema: &Schema, name: &str) -> Result<usize, String> {
+fn column_index(schema: &Schema, name: &str) -> Result<usize, StartError> {
     schema.position(name).ok_or_else(|| no_column(schema, name))
 }
 
@@ -442,21 +450,21 @@ fn typed_index(
     name: &str,
     is_right: impl Fn(Type) -> bool,
     wanted: &str,
-) -> Result<usize, String> {
+) -> Result<usize, StartError> {
     let index = column_index(schema, name)?;
     let ty = schema.columns[index].ty;
     if is_right(ty) {
         Ok(index)
     } else {
-        Err(format!("column `{name}` must be {wanted} for this; it is {ty}"))
+        Err(format!("column `{name}` must be {wanted} for this; it is {ty}").into())
     }
 }
 
 /// The index of a column that can be incremented.
-fn counter_index(schema: &Schema, name: &str) -> Result<usize, String> {
+fn counter_index(schema: &Schema, name: &str) -> Result<usize, StartError> {
     let index = typed_index(schema, name, |ty| ty == Type::Bigint, "a bigint")?;
     if index == schema.key {
-        Err(format!("`{name}` is the key, which cannot be counted up"))
+        Err(format!("`{name}` is the key, which cannot be counted up").into())
     } else {
         Ok(index)
     }

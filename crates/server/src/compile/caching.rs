@@ -8,6 +8,7 @@ use crate::endpoint::cached_proxy::{CachedProxy, PERSONAL};
 use crate::endpoint::eval::Eval;
 use crate::endpoint::invalidation::Drops;
 use crate::endpoint::proxied::PassThrough;
+use crate::start_error::StartError;
 use forebay_cache::{Consistency, Heed, Policy, Rules, fingerprint, limits};
 use forebay_config::model::{self, Expr};
 use parking_lot::Mutex;
@@ -19,7 +20,7 @@ pub fn cached(
     endpoint: &model::Endpoint,
     params: &mut ParamTable,
     context: &Context<'_>,
-) -> Result<Option<Cached>, String> {
+) -> Result<Option<Cached>, StartError> {
     let Some(caching) = &endpoint.cache else { return Ok(None) };
     let tags = Tags { own: Some(route_tag(endpoint)), given: tags(&caching.tags, params)? };
     // An upstream has its own data, independent of the database.
@@ -43,7 +44,7 @@ pub fn drops(
     endpoint: &model::Endpoint,
     params: &mut ParamTable,
     context: &Context<'_>,
-) -> Result<Option<Drops>, String> {
+) -> Result<Option<Drops>, StartError> {
     let path_tag = path_tag(endpoint);
     if endpoint.invalidates.is_empty() && path_tag.is_none() {
         return Ok(None);
@@ -137,7 +138,7 @@ pub fn life_ms_max(endpoints: &[model::Endpoint]) -> u64 {
     cached.map(life_ms).max().unwrap_or(0) + said_ms
 }
 
-fn tags(exprs: &[Expr], params: &mut ParamTable) -> Result<Vec<Eval>, String> {
+fn tags(exprs: &[Expr], params: &mut ParamTable) -> Result<Vec<Eval>, StartError> {
     exprs.iter().map(|expr| params.compile(expr, ExpectedValue::ANY, Columns::None)).collect()
 }
 

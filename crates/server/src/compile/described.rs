@@ -7,6 +7,7 @@ use super::actions::row_plan;
 use super::params::{Columns, ExpectedValue, ParamTable};
 use super::{sql_claims, sql_types};
 use crate::endpoint::params::Params;
+use crate::start_error::StartError;
 use forebay_config::model::{self, Action, ActionFacts, Expr, Shows, ValueRole};
 use forebay_value::{Schema, Type};
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ impl Described<'_> {
     ///
     /// # Errors
     /// A sentence for the config's author.
-    pub fn params(&self, endpoint: &model::Endpoint) -> Result<Params, String> {
+    pub fn params(&self, endpoint: &model::Endpoint) -> Result<Params, StartError> {
         let mut params = ParamTable::new(endpoint, None)?;
         for action in endpoint.action.each() {
             self.action(action, &mut params)?;
@@ -45,7 +46,7 @@ impl Described<'_> {
         Ok(params)
     }
 
-    fn action(&self, action: &Action, params: &mut ParamTable) -> Result<(), String> {
+    fn action(&self, action: &Action, params: &mut ParamTable) -> Result<(), StartError> {
         match action {
             Action::Sql(sql) => self.sql(sql, params),
             Action::Redirect(model::Redirect { table, key, .. }) => self.key(table, key, params),
@@ -57,7 +58,7 @@ impl Described<'_> {
         }
     }
 
-    fn hot(&self, facts: &ActionFacts<'_>, params: &mut ParamTable) -> Result<(), String> {
+    fn hot(&self, facts: &ActionFacts<'_>, params: &mut ParamTable) -> Result<(), StartError> {
         let key = self.schemas.get(facts.table).map(|schema| schema.key_column());
         let mut row = Vec::new();
         for &(wants, value) in &facts.values {
@@ -85,16 +86,16 @@ impl Described<'_> {
         }
     }
 
-    fn key(&self, table: &str, key: &Expr, params: &mut ParamTable) -> Result<(), String> {
+    fn key(&self, table: &str, key: &Expr, params: &mut ParamTable) -> Result<(), StartError> {
         let ty = self.schemas.get(table).map(|schema| schema.key_column().ty);
         params.compile(key, ExpectedValue { ty, may_be_null: false }, Columns::None).map(drop)
     }
 
-    fn row(&self, table: &str, values: &[(String, Expr)], params: &mut ParamTable) -> Result<(), String> {
+    fn row(&self, table: &str, values: &[(String, Expr)], params: &mut ParamTable) -> Result<(), StartError> {
         self.schemas.get(table).map_or(Ok(()), |schema| row_plan(params, schema, values).map(drop))
     }
 
-    fn sql(&self, sql: &model::Sql, params: &mut ParamTable) -> Result<(), String> {
+    fn sql(&self, sql: &model::Sql, params: &mut ParamTable) -> Result<(), StartError> {
         let sql = sql_claims::plain(sql.statements.in_dialect(self.dialect).unwrap_or_default());
         for name in sql_types::params(&sql) {
             let ty = sql_types::infer(&sql, name, self.schemas.values().map(Arc::as_ref));

@@ -19,6 +19,7 @@
 //! entries of the old version expire.
 
 use super::answer_headers;
+use crate::start_error::StartError;
 use forebay_config::model::{
     Access, Action, Caching, Consistency, Constraint, Endpoint, Expr, Function, Heed, Literal, Param,
     ParamKind, ParamType, Part, Proxied, Proxy, Redirect, Reply, Returns, Sql, Statements,
@@ -35,7 +36,7 @@ pub fn encode(
     caching: &Caching,
     database: &str,
     public_url: Option<&str>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, StartError> {
     // Every field is named, here and below, so that a new field does not compile until its effect is decided.
     let Endpoint {
         method,
@@ -276,7 +277,7 @@ impl Writer {
         self.number(*largest_bytes);
     }
 
-    fn action(&mut self, action: &Action) -> Result<(), String> {
+    fn action(&mut self, action: &Action) -> Result<(), StartError> {
         match action {
             Action::Sql(Sql { statements, returns }) => {
                 self.choice(0);
@@ -306,7 +307,7 @@ impl Writer {
             }
             action => {
                 let facts = action.facts().filter(|facts| facts.access != Access::Write);
-                let facts = facts.ok_or("answers of this action are not kept")?;
+                let facts = facts.ok_or("answers of this action cannot be cached")?;
                 self.choice(1);
                 // `does` names the table too.
                 self.text(&facts.does);

@@ -9,13 +9,13 @@ mod answer_headers;
 mod caching;
 mod context;
 pub mod described;
-mod environment;
 mod identity;
 mod keeping;
 mod mode;
 mod params;
 mod proxies;
 mod row_invalidation;
+mod setup;
 pub mod sql_claims;
 mod sql_types;
 mod words;
@@ -31,6 +31,7 @@ use crate::openapi;
 use crate::request_log::RequestLog;
 use crate::service::Routes;
 use crate::spans::Spans;
+use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_http::HeaderLines;
 use forebay_value::Schema;
@@ -41,11 +42,11 @@ use std::time::Duration;
 pub use actions::row_plan;
 pub use caching::{CachedRoutes, life_ms_max};
 pub use context::{CompileError, Context};
-pub use environment::{CompileEnvironment, in_file};
 pub use keeping::CacheContext;
 pub use params::ParamTable;
 pub use proxies::Proxies;
 pub use row_invalidation::changes;
+pub use setup::{CompileSetup, in_file};
 pub use words::{http_limits, listens};
 
 /// Compiles all endpoints and reports every error, not only the first.
@@ -56,7 +57,7 @@ pub async fn compile(
     let (server, workers) = (&context.config.server, context.proxies.workers());
     let spans = context.config.trace.as_ref().map(|trace| {
         let started = Spans::start(trace, context.span_counts);
-        started.map_err(|message| vec![CompileError { line: trace.line, message }])
+        started.map_err(|error| vec![CompileError { line: trace.line, message: error.to_string() }])
     });
     let spans = spans.transpose()?;
     let log = RequestLog::new(&context.config.log, spans);
@@ -88,14 +89,14 @@ async fn compile_description(
     endpoint: &model::Endpoint,
     routes: &Routes,
     context: &Context<'_>,
-) -> Result<Endpoint, String> {
+) -> Result<Endpoint, StartError> {
     let params = |of: &model::Endpoint| routes.params(words::method(of.method), &of.route);
     let document = openapi::document(context.config, context.schemas, params)?;
     let action = model::Action::Constant(document.to_string());
     compile_endpoint(&model::Endpoint { action, ..endpoint.clone() }, context).await
 }
 
-async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, String> {
+async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<Endpoint, StartError> {
     let mut params = ParamTable::new(endpoint, context.public_url())?;
     let mode = mode::compile(endpoint, &mut params, context).await?;
     let for_head = match without_count(endpoint) {
@@ -106,12 +107,12 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     // The body of a passed-on request is not parsed here.
     params.skips_body = matches!(mode, Mode::PassThrough(_) | Mode::CachedProxy(_));
     if params.plans.len() > SLOTS_MAX {
-        return Err(format!("has more than {SLOTS_MAX} parameters"));
+        return Err(format!("has more than {SLOTS_MAX} parameters").into());
     }
     let asks_who = params.plans.iter().any(|plan| matches!(plan.source, ParamSource::Claim(_)))
         || matches!(&endpoint.rate, Some(model::Rate { per: model::Per::Claim(_), .. }));
     if asks_who && endpoint.guard.as_ref().is_none_or(|guard| guard.identified().is_empty()) {
-        return Err("uses a claim of who is asking, but no guard with `auth` finds out who that is".into());
+        return Err("uses a claim of the client, but no guard with `auth` identifies the client".into());
     }
     let guard = endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?;
     Ok(Endpoint {
@@ -153,8 +154,8 @@ fn compile_rate(rate: &model::Rate, endpoint: &model::Endpoint, context: &Contex
     }
 }
 
-fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, String> {
-    let several = |guards: &[model::Guard]| -> Result<Vec<Guard>, String> {
+fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, StartError> {
+    let several = |guards: &[model::Guard]| -> Result<Vec<Guard>, StartError> {
         guards.iter().map(|guard| compile_guard(guard, auths)).collect()
     };
     Ok(match guard {

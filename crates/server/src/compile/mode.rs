@@ -10,6 +10,7 @@ use crate::endpoint::cached::CachedAction;
 use crate::endpoint::files::Files;
 use crate::endpoint::proxied::PassThrough;
 use crate::endpoint::validated::Form;
+use crate::start_error::StartError;
 use forebay_config::model::{self, Method};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub async fn compile(
     endpoint: &model::Endpoint,
     params: &mut ParamTable,
     context: &Context<'_>,
-) -> Result<Mode, String> {
+) -> Result<Mode, StartError> {
     match &endpoint.action {
         model::Action::Handler(name) => handler(name, context),
         model::Action::Files(files) => Ok(Mode::Files(Arc::new(Files::new(files, context.runtime)?))),
@@ -44,10 +45,10 @@ pub async fn compile(
     }
 }
 
-fn handler(name: &str, context: &Context<'_>) -> Result<Mode, String> {
+fn handler(name: &str, context: &Context<'_>) -> Result<Mode, StartError> {
     context.handlers.get(name).map(Mode::Handler).ok_or_else(|| {
         let names = context.handlers.names().join(", ");
-        format!("this binary has no handler `{name}` (it has: {names})")
+        format!("this binary has no handler `{name}` (it has: {names})").into()
     })
 }
 
@@ -56,7 +57,7 @@ fn proxied(
     proxy: &model::Proxy,
     params: &mut ParamTable,
     context: &Context<'_>,
-) -> Result<Mode, String> {
+) -> Result<Mode, StartError> {
     let (timeout, set_here) =
         (Duration::from_millis(endpoint.timeout_ms), answer_headers::names(&endpoint.answer_headers));
     let action = context.proxies.action(proxy, timeout, &context.config.log, set_here)?;

@@ -2,6 +2,7 @@
 
 use crate::endpoint::eval::{Eval, coerce};
 use crate::endpoint::params::{Check, Missing, ParamPlan, ParamSource, Params};
+use crate::start_error::StartError;
 use forebay_config::model::{self, Constraint, Expr, Function, Literal, Part};
 use forebay_value::{Schema, Type, Value};
 
@@ -62,7 +63,7 @@ const BASE_URL: &str = "base url";
 
 impl ParamTable {
     /// The declared parameters of an endpoint.
-    pub fn new(endpoint: &model::Endpoint, public_url: Option<&str>) -> Result<ParamTable, String> {
+    pub fn new(endpoint: &model::Endpoint, public_url: Option<&str>) -> Result<ParamTable, StartError> {
         let mut table = ParamTable {
             entries: Vec::new(),
             fields: Vec::new(),
@@ -92,7 +93,7 @@ impl ParamTable {
         self.entries.is_empty()
     }
 
-    fn declare(&mut self, param: &model::Param) -> Result<(), String> {
+    fn declare(&mut self, param: &model::Param) -> Result<(), StartError> {
         let (source, given, missing) = match &param.kind {
             model::ParamKind::Computed(expr) => {
                 let eval = self.compile(expr, ExpectedValue::ANY.or_null(), Columns::None)?;
@@ -200,7 +201,7 @@ impl ParamTable {
         expr: &Expr,
         wanted: ExpectedValue,
         columns: Columns<'_>,
-    ) -> Result<Eval, String> {
+    ) -> Result<Eval, StartError> {
         Ok(match expr {
             Expr::Param(name) => match columns {
                 Columns::Answer(names) if names.contains(name) => {
@@ -220,7 +221,7 @@ impl ParamTable {
                 Columns::Own(schema) => {
                     Eval::Column(schema.position(name).ok_or_else(|| no_column(schema, name))?)
                 }
-                _ => return Err(format!("`${name}` means a column where there is no row")),
+                _ => return Err(format!("`${name}` means a column where there is no row").into()),
             },
             Expr::Literal(literal) => Eval::Const(literal_value(literal, wanted.ty)?),
             Expr::Call { function, args } => self.compile_call(*function, args, columns)?,
@@ -243,7 +244,7 @@ impl ParamTable {
         function: Function,
         args: &[Expr],
         columns: Columns<'_>,
-    ) -> Result<Eval, String> {
+    ) -> Result<Eval, StartError> {
         let count = |index: usize| match args.get(index) {
             Some(Expr::Literal(Literal::Int(count))) => {
                 usize::try_from(*count).map_err(|_| "a length below 0".into())
@@ -292,13 +293,13 @@ impl ParamTable {
 }
 
 /// Says that a table has no such column, and which it has.
-pub fn no_column(schema: &Schema, name: &str) -> String {
+pub fn no_column(schema: &Schema, name: &str) -> StartError {
     let names: Vec<_> = schema.columns.iter().map(|column| column.name.as_str()).collect();
-    format!("table {} has no column `{name}` (it has {})", schema.name, names.join(", "))
+    format!("table {} has no column `{name}` (it has {})", schema.name, names.join(", ")).into()
 }
 
 /// A literal as a value of the wanted type.
-pub fn literal_value(literal: &Literal, ty: Option<Type>) -> Result<Value, String> {
+pub fn literal_value(literal: &Literal, ty: Option<Type>) -> Result<Value, StartError> {
     let value = match literal {
         Literal::Text(text) => Value::Text(text.as_str().into()),
         Literal::Int(number) => Value::Bigint(*number),
@@ -309,7 +310,7 @@ pub fn literal_value(literal: &Literal, ty: Option<Type>) -> Result<Value, Strin
         Literal::Bool(truth) => Value::Bool(*truth),
     };
     match ty {
-        Some(ty) => coerce(value, ty).map_err(|what| format!("the value {literal:?} {what}")),
+        Some(ty) => coerce(value, ty).map_err(|what| format!("the value {literal:?} {what}").into()),
         None => Ok(value),
     }
 }

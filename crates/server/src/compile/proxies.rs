@@ -2,6 +2,7 @@
 //! state of the upstreams.
 
 use crate::action::proxy::{Failures, ProxyAction};
+use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_proxy::{Proxy, Roots, Settings, Trust, Upstream};
 use http::header::HeaderName;
@@ -50,7 +51,7 @@ impl Proxies {
         answer_timeout: Duration,
         log: &model::Log,
         set_here: Vec<HeaderName>,
-    ) -> Result<Arc<ProxyAction>, String> {
+    ) -> Result<Arc<ProxyAction>, StartError> {
         let upstream = |text: &String| {
             text.parse::<Upstream>().map_err(|error| format!("the upstream `{text}`: {error}"))
         };
@@ -97,7 +98,7 @@ impl Proxies {
 
 /// The certificate authorities that may sign the upstreams' certificates. The file is read at the start and
 /// at each reload.
-fn roots(proxy: &model::Proxy) -> Result<Roots, String> {
+fn roots(proxy: &model::Proxy) -> Result<Roots, StartError> {
     let Some(path) = &proxy.ca else { return Ok(Roots::System) };
     let pem =
         std::fs::read(path).map_err(|error| format!("ca: {} cannot be read: {error}", path.display()))?;

@@ -151,7 +151,7 @@ impl Identified {
                 Checked::Passed(Some(identity))
             }
             CredentialVerdict::Known(_) => {
-                Checked::Refused(Problem::new(403, "who is asking may not do this"))
+                Checked::Refused(Problem::new(403, "the client is not allowed to do this"))
             }
             CredentialVerdict::Refused(refused) => Checked::Refused(self.auth.problem(&refused)),
             CredentialVerdict::Later(judging) => Checked::Wait(self.auth.clone(), judging),

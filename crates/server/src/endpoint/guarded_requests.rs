@@ -72,7 +72,7 @@ impl<E: Enter> Guards<E> {
         Ok(Outcome::Streamed(Box::pin(async move {
             let _place = place;
             // Nothing was executed: the client may retry.
-            let late = |_| Problem::unavailable("who is asking was not found out in time");
+            let late = |_| Problem::unavailable("the credentials could not be verified in time");
             match within(timeout, self.judge(request, first)).await.map_err(late).flatten() {
                 Ok((request, identity)) => {
                     let answering = self.answer(&request, &path, identity.as_deref());

@@ -17,8 +17,8 @@ impl<'a> Matched<'a> {
     /// A claim of the client's identity: 401 without an identity, 403 when the identity lacks the claim.
     pub fn claim(&self, name: &str) -> Result<&'a str, Problem> {
         let Some(identity) = self.identity else {
-            return Err(Problem::new(401, "who is asking must be proved"));
+            return Err(Problem::new(401, "credentials are required"));
         };
-        identity.claim(name).ok_or_else(|| Problem::new(403, format!("who is asking has no claim `{name}`")))
+        identity.claim(name).ok_or_else(|| Problem::new(403, format!("the client has no claim `{name}`")))
     }
 }

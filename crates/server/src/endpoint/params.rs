@@ -113,8 +113,7 @@ impl Params {
             && !request.body().is_empty()
             && takes_body(request.method())
         {
-            body::extract(request.body(), &self.fields, &mut in_body)
-                .map_err(|what| Problem::new(400, what))?;
+            body::extract(request.body(), &self.fields, &mut in_body)?;
         }
         for plan in &self.plans {
             let found = plan.find(request, matched, &in_body, slots)?;
@@ -166,7 +165,7 @@ impl ParamPlan {
                 None => Ok(None),
             },
             ParamSource::Claim(name) => from_text(self.ty, matched.claim(name)?).map(Some).map_err(|_| {
-                Problem::new(403, format!("the claim `{name}` of who is asking is no {}", self.ty))
+                Problem::new(403, format!("the client's claim `{name}` is not of type {}", self.ty))
             }),
             ParamSource::Computed(eval) => eval.evaluate(&Scope::new(slots)).map(Some),
             ParamSource::BaseUrl(Some(url)) => Ok(Some(Value::Text(url.as_str().into()))),

@@ -43,9 +43,9 @@ impl SharedBudgets {
         let unanswered = Mutex::new(root.clone().into_bytes());
         let (client, is_away) = (OnceLock::new(), AtomicBool::new(false));
         let budgets = SharedBudgets { url: url.to_owned(), root, client, is_away, unanswered, notices };
-        if let Err(why) = budgets.connect().await {
+        if let Err(error) = budgets.connect().await {
             let key = budgets.root.clone().into_bytes();
-            budgets.leave(key, &why);
+            budgets.leave(key, &error.to_string());
         }
         let budgets = Arc::new(budgets);
         runtime.spawn(return_when_answered(Arc::downgrade(&budgets)));
@@ -57,14 +57,14 @@ impl SharedBudgets {
         &self.root
     }
 
-    async fn connect(&self) -> Result<(), String> {
+    async fn connect(&self) -> Result<(), forebay_redis::Error> {
         let options = Options {
             connect_timeout_ms: PROBE_TIMEOUT_MS,
             response_timeout_ms: PROBE_TIMEOUT_MS,
             wait_timeout_ms: PROBE_TIMEOUT_MS / 2,
             ..Options::default()
         };
-        let client = Client::connect(&self.url, options).await.map_err(|error| error.to_string())?;
+        let client = Client::connect(&self.url, options).await?;
         // A client that was set meanwhile serves as well.
         let _there = self.client.set(client);
         Ok(())

@@ -118,8 +118,7 @@ impl DatabaseKnowledge {
             return Ok(known.clone());
         }
         let doing = format!("what is enforced on {}", schema.name);
-        let enforced = retry_while_unavailable(&self.trouble, &doing, || store.enforced(schema)).await;
-        let enforced = enforced.map_err(StartError::from)?;
+        let enforced = retry_while_unavailable(&self.trouble, &doing, || store.enforced(schema)).await?;
         self.now.lock().enforced.insert(schema.name.clone(), enforced.clone());
         Ok(enforced)
     }
@@ -132,7 +131,7 @@ impl DatabaseKnowledge {
         let identity =
             retry_while_unavailable(&self.trouble, "asking which database it is", || store.identity()).await;
         let identity = identity.map_err(|error| {
-            StartError(format!(
+            StartError::from(format!(
                 "the shared cache: what this deployment is called there follows from its database, unless memory.name says it: {error}"
             ))
         })?;
@@ -143,14 +142,14 @@ impl DatabaseKnowledge {
     /// A statement, prepared by the database or read from the file.
     ///
     /// # Errors
-    /// Why the statement cannot be prepared, as a sentence.
-    pub(crate) async fn statement(&self, store: &Store, sql: &str) -> Result<Statement, String> {
+    /// When the database cannot prepare the statement.
+    pub(crate) async fn statement(&self, store: &Store, sql: &str) -> Result<Statement, Error> {
         let known = self.earlier.as_ref().and_then(|said| said.statements.get(sql)?.statement(sql));
         if let Some(known) = known {
             return Ok(known);
         }
-        let prepared = retry_while_unavailable(&self.trouble, "preparing SQL", || store.prepare(sql)).await;
-        let statement = prepared.map_err(|error: Error| error.to_string())?;
+        let statement =
+            retry_while_unavailable(&self.trouble, "preparing SQL", || store.prepare(sql)).await?;
         self.now.lock().statements.insert(sql.to_owned(), StoredStatement::of(&statement));
         Ok(statement)
     }

@@ -40,7 +40,7 @@ pub struct OpenStores {
 
 /// What to do when the database is unreachable at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenUnreachable {
+pub enum Unreachable {
     /// Retry until it responds: for a server that is started before its database.
     Wait,
     /// Fail: for a command that a person has typed.
@@ -50,7 +50,7 @@ pub enum WhenUnreachable {
 /// Opens only the database, and reads every table of the config.
 pub async fn database(
     config: &Config,
-    away: WhenUnreachable,
+    away: Unreachable,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
     let trouble = RetryReason::default();
     let store = open_store(config, away, &StoreOptions::default(), &trouble).await?;
@@ -60,14 +60,14 @@ pub async fn database(
 
 async fn open_store(
     config: &Config,
-    away: WhenUnreachable,
+    away: Unreachable,
     options: &StoreOptions,
     trouble: &RetryReason,
 ) -> Result<Store, StartError> {
     let open = || Store::open(&config.database.url, options.clone());
     // A file that cannot be opened needs a person; a server that is unreachable may return by itself.
     let is_server = config.database.dialect() == model::Dialect::Postgres;
-    let opened = if is_server && away == WhenUnreachable::Wait {
+    let opened = if is_server && away == Unreachable::Wait {
         retry_while_unavailable(trouble, "opening the database", || async { open() }).await
     } else {
         open()
@@ -80,10 +80,10 @@ async fn open_store(
 async fn database_or_known(
     config: &Config,
     new_database: NewDatabase,
-    away: WhenUnreachable,
+    away: Unreachable,
     trouble: &RetryReason,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>, DatabaseKnowledge), StartError> {
-    let may_do_without = away == WhenUnreachable::Wait && new_database == NewDatabase::Refuse;
+    let may_do_without = away == Unreachable::Wait && new_database == NewDatabase::Refuse;
     let mut known = if may_do_without {
         DatabaseKnowledge::read(config, trouble)
     } else {
@@ -116,7 +116,7 @@ pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
     if file.is_some_and(|path| !std::path::Path::new(path).exists()) {
         return Ok(Vec::new());
     }
-    let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
+    let store = Store::open(&config.database.url, StoreOptions::default())?;
     let schemas = schemas::tables_there(config, &store).await?;
     let mut specs = schemas::hot_specs(config, &schemas);
     let mut lines =
@@ -151,10 +151,10 @@ async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Resul
     let mut lines = Vec::new();
     if !follows.is_empty() {
         let names: Vec<_> = follows.iter().map(|follow| follow.schema.name.clone()).collect();
-        let reporting_by = store.could_follow(follows).await.map_err(StartError::from)?;
-        lines.push(format!("{}: what others commit is told by {reporting_by}", names.join(", ")));
+        let reporting_by = store.could_follow(follows).await?;
+        lines.push(format!("{}: other writers' changes are reported by {reporting_by}", names.join(", ")));
     }
-    for slot in store.idle_slots().await.map_err(StartError::from)? {
+    for slot in store.idle_slots().await? {
         lines.push(format!("no server uses replication slot {slot}"));
     }
     Ok(lines)
@@ -172,7 +172,7 @@ pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema
     });
     let mut schemas: HashMap<_, _> = declared.collect();
     if config.tables.iter().any(|table| table.columns.is_none()) {
-        let store = Store::open(&config.database.url, StoreOptions::default()).map_err(StartError::from)?;
+        let store = Store::open(&config.database.url, StoreOptions::default())?;
         schemas.extend(schemas::tables_there(config, &store).await?);
     }
     Ok(schemas)
@@ -182,7 +182,7 @@ pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema
 pub async fn open(
     config: &Config,
     new_database: NewDatabase,
-    away: WhenUnreachable,
+    away: Unreachable,
 ) -> Result<OpenStores, StartError> {
     open_telling(config, new_database, away, RetryReason::default()).await
 }
@@ -191,7 +191,7 @@ pub async fn open(
 pub(crate) async fn open_telling(
     config: &Config,
     new_database: NewDatabase,
-    away: WhenUnreachable,
+    away: Unreachable,
     trouble: RetryReason,
 ) -> Result<OpenStores, StartError> {
     let (store, schemas, known) = database_or_known(config, new_database, away, &trouble).await?;

@@ -17,10 +17,10 @@ pub(super) async fn tables_there(
 ) -> Result<HashMap<String, Arc<Schema>>, StartError> {
     let mut schemas = HashMap::new();
     for table in config.tables.iter().filter(|table| table.hot) {
-        let at = |what: String| {
-            StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
+        let at = |what: StartError| {
+            StartError::from(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
         };
-        let Some(stored) = store.describe(&table.name).await.map_err(|error| at(error.to_string()))? else {
+        let Some(stored) = store.describe(&table.name).await.map_err(|error| at(error.into()))? else {
             continue;
         };
         if let Some(wanted) = &table.columns {
@@ -40,8 +40,8 @@ pub(super) async fn prepare_tables(
 ) -> Result<HashMap<String, Arc<Schema>>, StartError> {
     let mut schemas = HashMap::new();
     for table in &config.tables {
-        let at = |what: String| {
-            StartError(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
+        let at = |what: StartError| {
+            StartError::from(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
         };
         let doing = format!("table {}", table.name);
         let found = retry_while_unavailable(trouble, &doing, || async {
@@ -51,7 +51,7 @@ pub(super) async fn prepare_tables(
             }
             Ok::<_, Error>(stored)
         });
-        let stored = found.await.map_err(|error| at(error.to_string()))?;
+        let stored = found.await.map_err(|error| at(error.into()))?;
         let schema = match (&table.columns, stored) {
             (Some(wanted), None) => wanted.clone(),
             (Some(wanted), Some(stored)) => {
@@ -63,7 +63,8 @@ pub(super) async fn prepare_tables(
                 return Err(at(format!(
                     "is not in {}; give its columns here to have it made",
                     store.describe_url()
-                )));
+                )
+                .into()));
             }
         };
         schemas.insert(table.name.clone(), Arc::new(schema));
@@ -72,10 +73,10 @@ pub(super) async fn prepare_tables(
 }
 
 /// Compares a table in the database with the config's declaration.
-fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
+fn compare(wanted: &Schema, stored: &Schema) -> Result<(), StartError> {
     for column in &wanted.columns {
         let Some(found) = stored.columns.iter().find(|found| found.name == column.name) else {
-            return Err(format!("the database's table has no column `{}`", column.name));
+            return Err(format!("the database's table has no column `{}`", column.name).into());
         };
         // Bounds are checked on input; the database need not enforce them.
         let same_type = found.ty.unbounded() == column.ty.unbounded();
@@ -83,12 +84,13 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
             return Err(format!(
                 "column `{}` is {} in the database, {} here",
                 column.name, found.ty, column.ty
-            ));
+            )
+            .into());
         }
     }
     let key = &wanted.key_column().name;
     if stored.key_column().name != *key {
-        return Err(format!("the key is `{}` in the database, `{key}` here", stored.key_column().name));
+        return Err(format!("the key is `{}` in the database, `{key}` here", stored.key_column().name).into());
     }
     match stored
         .columns
@@ -96,7 +98,8 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), String> {
         .find(|found| wanted.position(&found.name).is_none() && !found.nullable && found.fill.is_none())
     {
         Some(column) => {
-            Err(format!("the database's column `{}` is missing here and must not be null", column.name))
+            Err(format!("the database's column `{}` is missing here and must not be null", column.name)
+                .into())
         }
         None => Ok(()),
     }

@@ -24,7 +24,7 @@ pub fn responses(
         }
     }
     if endpoint.etag && endpoint.method == Method::Get {
-        responses.insert("304".into(), json!({ "description": "The client has it already." }));
+        responses.insert("304".into(), json!({ "description": "The client's copy is current." }));
     }
     for (status, what) in problems(endpoint, has_params) {
         responses.insert(status.to_string(), problem(what));
@@ -69,37 +69,35 @@ fn problems(endpoint: &model::Endpoint, has_params: bool) -> Vec<(u16, &'static 
         problems.push((404, "There is no such row."));
     }
     if any(|action| matches!(action, Action::Redirect(redirect) if redirect.expires.is_some())) {
-        problems.push((410, "It has expired."));
+        problems.push((410, "The redirect has expired."));
     }
     if writes {
-        problems.push((409, "It conflicts with a row that is there."));
+        problems.push((409, "The values conflict with an existing row."));
     }
     if writes || has_params {
         problems.push((422, "A value is beyond what its column takes."));
     }
     if endpoint.method != Method::Get {
         problems.push((413, "The body is too large."));
-        problems.push((415, "The body has a content coding that is not read here."));
+        problems.push((415, "The body's content coding is not supported."));
     }
     if matches!(endpoint.action, Action::Files(_)) {
-        problems.push((416, "There is no such range."));
+        problems.push((416, "The file has no such range."));
     }
     if endpoint.rate.is_some() {
-        problems.push((429, "Too many requests; Retry-After says when to come again."));
+        problems.push((429, "Too many requests; Retry-After says when to retry."));
     }
-    problems.push((503, "It cannot be served now; Retry-After says when to come again."));
+    problems.push((503, "Unavailable now; Retry-After says when to retry."));
     problems.push((504, "The answer was not ready in time."));
     problems
 }
 
 fn refusals(guard: &model::Guard, problems: &mut Vec<(u16, &'static str)>) {
     match guard {
-        model::Guard::Secret(secret) => {
-            problems.push((secret.status, "The guard lets this request not pass."))
-        }
+        model::Guard::Secret(secret) => problems.push((secret.status, "The guard refuses this request.")),
         model::Guard::Auth(_) => {
-            problems.push((401, "Who is asking must be proved."));
-            problems.push((403, "Who is asking may not do this."));
+            problems.push((401, "Credentials are required."));
+            problems.push((403, "The client is not allowed to do this."));
         }
         model::Guard::Any(guards) | model::Guard::All(guards) => {
             guards.iter().for_each(|guard| refusals(guard, problems));
@@ -116,8 +114,8 @@ fn success(endpoint: &model::Endpoint, action: &Action, described: Described<'_>
     };
     let status = endpoint.reply.status.unwrap_or(default);
     let description = match action {
-        Action::Redirect(_) => "Where to go on.",
-        Action::Generate(_) => "The job that has begun.",
+        Action::Redirect(_) => "The redirect.",
+        Action::Generate(_) => "The job that was started.",
         Action::OpenApi => "The description of this API.",
         _ if default == 201 => "The new row.",
         _ => "The answer.",

@@ -9,6 +9,7 @@ mod types;
 
 use crate::compile::described::Described;
 use crate::endpoint::params::{Missing, ParamPlan, ParamSource, Params};
+use crate::start_error::StartError;
 use forebay_config::Config;
 use forebay_config::model::{self, Action, AuthKind, Guard, Method, SecretPlace};
 use forebay_value::{Schema, Type};
@@ -28,7 +29,7 @@ pub fn document(
     config: &Config,
     schemas: &HashMap<String, Arc<Schema>>,
     compiled: impl Fn(&model::Endpoint) -> Option<Params>,
-) -> Result<Value, String> {
+) -> Result<Value, StartError> {
     let described = Described { schemas, dialect: config.database.dialect() };
     let mut paths = Map::new();
     for endpoint in &config.endpoints {

@@ -8,9 +8,11 @@
 mod lease;
 
 use crate::compile::CompileError;
+use crate::jobs::JobError;
 use crate::open::DatabaseKnowledge;
 use crate::problem::Problem;
 use crate::read_your_writes::WriteVisibility;
+use crate::start_error::StartError;
 use forebay_cache::Cache;
 use forebay_config::model;
 use forebay_database::{Kind, Statement, Store};
@@ -75,7 +77,7 @@ enum Phase {
 struct Ended {
     began: Timestamp,
     took: Duration,
-    outcome: Result<u64, String>,
+    outcome: Result<u64, JobError>,
 }
 
 impl Schedule {
@@ -136,12 +138,12 @@ async fn prepare(
     dialect: model::Dialect,
     cache: &Cache<Problem>,
     following: Option<&Following>,
-) -> Result<ScheduledStatement, String> {
+) -> Result<ScheduledStatement, StartError> {
     let sql = job.statements.in_dialect(dialect);
     let sql = sql.ok_or_else(|| format!("has no SQL for {}", dialect.key()))?;
     let statement = known.statement(store, sql).await?;
     if let Some(name) = statement.params.first() {
-        return Err(format!("`${name}`: a job has no parameters, since no request asks for it"));
+        return Err(format!("`${name}`: a job has no parameters, since no request asks for it").into());
     }
     Ok(ScheduledStatement {
         name: job.name.clone(),
@@ -199,10 +201,10 @@ impl ScheduledStatement {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let (outcome, has_ended) = tokio::select! {
             biased;
-            why = lost => (Err(why), false),
+            why = lost => (Err(why.into()), false),
             rows = self.store.run(&self.statement, Vec::new()) => {
                 let has_ended = !matches!(&rows, Err(error) if *error.kind() == Kind::UnknownOutcome);
-                (rows.map(|rows| rows.changed).map_err(|error| error.to_string()), has_ended)
+                (rows.map(|rows| rows.changed).map_err(JobError::from), has_ended)
             }
         };
         self.seen.wait().await;
@@ -211,7 +213,7 @@ impl ScheduledStatement {
         }
         // After a failure too, because the statement may have had an effect.
         if let Err(error) = self.cache.drop_tags(&self.invalidates).await {
-            warn!("job {}: other servers will hear of it later: {error}", self.name);
+            warn!("job {}: other servers will drop its tags later: {error}", self.name);
         }
         let mut state = self.state.lock();
         state.runs += 1;
@@ -250,7 +252,7 @@ impl Ended {
             "began": String::from_utf8_lossy(&began),
             "took_ms": self.took.as_millis() as u64,
             "changed": self.outcome.as_ref().ok(),
-            "error": self.outcome.as_ref().err(),
+            "error": self.outcome.as_ref().err().map(JobError::to_string),
         })
     }
 }

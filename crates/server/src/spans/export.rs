@@ -6,6 +6,7 @@
 //! dropped.
 
 use crate::outgoing;
+use crate::start_error::StartError;
 use forebay_terminal::{say, warn};
 use opentelemetry_http::{Bytes, HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -58,7 +59,7 @@ impl SpanQueue {
         otlp: &str,
         resource: &Resource,
         counts: Arc<SpanCounts>,
-    ) -> Result<SpanQueue, String> {
+    ) -> Result<SpanQueue, StartError> {
         let endpoint = format!("{otlp}/v1/traces");
         let trouble = LastSendError::default();
         let exporter = SpanExporter::builder()

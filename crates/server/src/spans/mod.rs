@@ -11,6 +11,7 @@ mod export;
 pub use export::SpanCounts;
 
 use crate::counters::RouteCounters;
+use crate::start_error::StartError;
 use export::SpanQueue;
 use forebay_config::model;
 use forebay_http::{Method, Request};
@@ -54,7 +55,7 @@ impl Spans {
     ///
     /// # Errors
     /// A sentence when the URL or an OpenTelemetry environment variable cannot be used.
-    pub fn start(trace: &model::Trace, counts: &Arc<SpanCounts>) -> Result<Spans, String> {
+    pub fn start(trace: &model::Trace, counts: &Arc<SpanCounts>) -> Result<Spans, StartError> {
         let resource = Resource::builder().with_service_name(trace.service.clone()).build();
         let queue = SpanQueue::start(&trace.otlp, &resource, counts.clone())?;
         let provider = SdkTracerProvider::builder()

@@ -7,6 +7,7 @@
 //! valid.
 
 use crate::condition::{Condition, State};
+use crate::problem::Problem;
 use forebay_log::{Log, Position};
 use forebay_table::{Error, Saved, Tables};
 use forebay_terminal::warn;
@@ -53,7 +54,7 @@ struct CheckpointStatus {
 /// A request to the thread.
 enum CheckpointRequest {
     /// Write a checkpoint now.
-    Take(oneshot::Sender<Result<Saved, String>>),
+    Take(oneshot::Sender<Result<Saved, Problem>>),
     /// Write a checkpoint if it is worthwhile, and end.
     Finish(oneshot::Sender<()>),
 }
@@ -73,11 +74,11 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint now.
-    pub async fn take(&self) -> Result<Saved, String> {
+    pub async fn take(&self) -> Result<Saved, Problem> {
         let (answer, answered) = oneshot::channel();
         // Without a thread the answer is dropped.
         let _ = self.requests.lock().send(CheckpointRequest::Take(answer));
-        answered.await.unwrap_or_else(|_| Err("the server is stopping".into()))
+        answered.await.unwrap_or_else(|_| Err(Problem::unavailable("the server is stopping")))
     }
 
     /// Ends the thread: it writes a last checkpoint if that is worthwhile and done within this time.
@@ -157,9 +158,10 @@ impl CheckpointWriter {
         self.last.is_none_or(|last| grown_bytes > 0 && is_enough(last))
     }
 
-    fn take(&mut self) -> Result<Saved, String> {
+    fn take(&mut self) -> Result<Saved, Problem> {
         if !self.tables.has_checkpoints() {
-            return Err("no table is one that only this server writes to, or that it follows".into());
+            let why = "no table is one that only this server writes to, or that it follows";
+            return Err(Problem::unavailable(why));
         }
         let taken_at = self.log.end();
         let shared = self.shared.clone();
@@ -171,12 +173,13 @@ impl CheckpointWriter {
                 Ok(saved)
             }
             Ok(None) if goes_on() => {
-                Err("a table is not loaded or not followed yet, or the outcome of a write is unknown".into())
+                let why = "a table is not loaded or not followed yet, or the outcome of a write is unknown";
+                Err(Problem::unavailable(why))
             }
-            Ok(None) => Err("the server is stopping".into()),
+            Ok(None) => Err(Problem::unavailable("the server is stopping")),
             Err(error) => {
                 self.failed(&error);
-                Err(error.to_string())
+                Err(Problem::unavailable(error.to_string()))
             }
         }
     }

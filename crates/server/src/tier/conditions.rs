@@ -57,7 +57,7 @@ pub(super) fn of_drain(state: &DrainState) -> Vec<Condition> {
         );
         if unwritten > 0 {
             why += &format!(
-                ", {unwritten} of them in {DEAD_LETTER_FILE} of the data folder: the table takes no letters"
+                ", {unwritten} of them in {DEAD_LETTER_FILE} of the data folder, because the table could not be written"
             );
         }
         found.push(Condition::new(State::DeadLetters, why));

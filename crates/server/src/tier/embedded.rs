@@ -69,7 +69,7 @@ impl Embedded {
         if !store.was_away() && !has_exclusive_history(&log, store, trouble).await? {
             // Removed before the tables are claimed: after a crash from here on nothing else would show that
             // it is stale.
-            Tables::remove_checkpoint(&memory.data_dir).map_err(StartError::from)?;
+            Tables::remove_checkpoint(&memory.data_dir)?;
         }
         let start = match store.was_away() {
             true => SetOnce::new(),
@@ -78,8 +78,7 @@ impl Embedded {
             }
         };
         let source = Arc::new(DatabaseSource(store.clone()));
-        let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)
-            .map_err(StartError::from)?;
+        let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)?;
         let (trouble, loaded, checkpoints) = (trouble.clone(), SetOnce::new(), SetOnce::new());
         let data_dir = memory.data_dir.clone();
         let highest_keys = Mutex::default();
@@ -144,10 +143,9 @@ impl Embedded {
                 return self.load_without_database(loaded, started).await;
             }
             if !has_exclusive_history(&self.log, store, &self.trouble).await? {
-                Tables::remove_checkpoint(&self.data_dir).map_err(StartError::from)?;
-                let message =
-                    "another server had tables of this one meanwhile: start again, which reads them";
-                return Err(StartError(message.into()));
+                Tables::remove_checkpoint(&self.data_dir)?;
+                let message = "another server has served these tables meanwhile: start again to read them from the database";
+                return Err(message.into());
             }
             let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
             let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
@@ -161,8 +159,8 @@ impl Embedded {
                     &trouble,
                 ))
             };
-            let start = tokio::task::spawn_blocking(find_drain_start).await.map_err(StartError::from)??;
-            self.start.set(start).map_err(|_| StartError("the tables are loaded already".into()))?;
+            let start = tokio::task::spawn_blocking(find_drain_start).await??;
+            self.start.set(start).map_err(|_| "the tables are loaded already")?;
         }
         let reached = self.reached();
         let rows = tokio::select! {
@@ -171,8 +169,7 @@ impl Embedded {
         };
         // The position has not moved, so the rows that were read agree with it.
         let stands = || heartbeat(&self.log, store, &reached);
-        let stands = retry_while_unavailable(&self.trouble, "the drain's position", stands);
-        stands.await.map_err(StartError::from)?;
+        retry_while_unavailable(&self.trouble, "the drain's position", stands).await?;
         let doubted = self.restore_unconfirmed(store, &reached).await?;
         let replayed = self.replay(&reached).await?;
         for (table, key) in doubted {
@@ -182,7 +179,7 @@ impl Embedded {
             let doing = loading(table);
             let raised =
                 retry_while_unavailable(&self.trouble, &doing, || store.raise_keys(table.schema(), *highest));
-            raised.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
+            raised.await.map_err(|error| format!("{doing}: {error}"))?;
         }
         // Followed tables from a checkpoint have not received the changes since the checkpoint yet.
         for table in self.tables.all() {
@@ -200,13 +197,13 @@ impl Embedded {
         }
         self.tables.drained(reached.all());
         self.tables.settled(reached.all());
-        self.loaded.set(loaded.saved).map_err(|_| StartError("the tables are loaded already".into()))
+        self.loaded.set(loaded.saved).map_err(|_| "the tables are loaded already".into())
     }
 
     async fn replay(&self, reached: &Reached) -> Result<Replayed, StartError> {
         let (tables, reached) = (self.tables.clone(), reached.clone());
         let replay = move || tables.replay_uneven(reached.all(), |table| reached.of(table));
-        tokio::task::spawn_blocking(replay).await.map_err(StartError::from)?.map_err(StartError::from)
+        tokio::task::spawn_blocking(replay).await?.map_err(StartError::from)
     }
 
     /// The rest of a start while the database is unreachable: the rows of the checkpoint, and the log.
@@ -220,11 +217,11 @@ impl Embedded {
         let (seconds, rows) = (started.elapsed().as_secs_f64(), loaded.rows);
         let records = replayed.records;
         say!(
-            "the database is away; loaded {rows} rows from the checkpoint and {records} records from the log in {seconds:.1} s"
+            "the database is unreachable; loaded {rows} rows from the checkpoint and {records} records from the log in {seconds:.1} s"
         );
         self.tables.drained(reached.all());
         *self.highest_keys.lock() = replayed.highest_keys;
-        self.loaded.set(loaded.saved).map_err(|_| StartError("the tables are loaded already".into()))
+        self.loaded.set(loaded.saved).map_err(|_| "the tables are loaded already".into())
     }
 
     /// Raises the sequences of a database that is reachable again after a start without it.
@@ -241,9 +238,8 @@ impl Embedded {
     /// Starts writing checkpoints, once memory is loaded.
     pub fn start_checkpoints(&self) -> Result<(), StartError> {
         let last = self.loaded.get().copied().flatten();
-        let checkpoints = Checkpoints::start(self.log.clone(), self.tables.clone(), last);
-        let running = self.checkpoints.set(checkpoints.map_err(StartError::from)?);
-        running.map_err(|_| StartError("checkpoints are taken already".into()))
+        let checkpoints = Checkpoints::start(self.log.clone(), self.tables.clone(), last)?;
+        self.checkpoints.set(checkpoints).map_err(|_| "checkpoints are taken already".into())
     }
 
     /// Loads the checkpoint, unless it belongs to another database.
@@ -257,8 +253,7 @@ impl Embedded {
             followed.filter(|name| begun.is_some_and(|begun| begun.is_continuous(name))).collect();
         let alone = self.starts_without_database();
         let load = move || tables.load_checkpoint_of(|name| goes_on.iter().any(|other| other == name), alone);
-        let loaded = tokio::task::spawn_blocking(load).await;
-        let loaded = loaded.map_err(StartError::from)?;
+        let loaded = tokio::task::spawn_blocking(load).await?;
         loaded.notes.iter().for_each(|note| say!("note: {note}"));
         Ok(loaded)
     }
@@ -270,7 +265,7 @@ impl Embedded {
         store: &Store,
         reached: &Reached,
     ) -> Result<Vec<(Arc<Table>, forebay_value::Value)>, StartError> {
-        let unheard = self.tables.unsettled_rows(|table| reached.of(table)).map_err(StartError::from)?;
+        let unheard = self.tables.unsettled_rows(|table| reached.of(table))?;
         let (followed, own): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|(table, _)| table.followed());
         for rows in own.chunks(READS_AT_ONCE) {
             let read = rows.iter().map(async |(table, key)| {
@@ -278,7 +273,7 @@ impl Embedded {
                 retry_while_unavailable(&self.trouble, &loading(table), fetch).await
             });
             for ((table, key), row) in rows.iter().zip(join_all(read).await) {
-                let row = row.map_err(|error| StartError(format!("{}: {error}", loading(table))))?;
+                let row = row.map_err(|error| format!("{}: {error}", loading(table)))?;
                 let at = reached.of(&table.schema().name);
                 self.tables.restore(table, key.as_ref(), row.as_ref(), at);
             }
@@ -293,13 +288,13 @@ impl Embedded {
             let (doing, progress) = (loading(table), Arc::default());
             let estimate =
                 retry_while_unavailable(&self.trouble, &doing, || store.rows_estimated(table.schema()));
-            match estimate.await.map_err(|error| StartError(format!("{doing}: {error}")))? {
+            match estimate.await.map_err(|error| format!("{doing}: {error}"))? {
                 Some(about) if about >= ROWS_SAID => say!("{doing}: about {about} rows of the database"),
                 _ => {}
             }
             let warmed =
                 retry_while_unavailable(&self.trouble, &doing, || warm(table, store, None, &progress));
-            rows += warmed.await.map_err(|error| StartError(format!("{doing}: {error}")))?.rows;
+            rows += warmed.await.map_err(|error| format!("{doing}: {error}"))?.rows;
         }
         Ok(rows)
     }
@@ -405,8 +400,7 @@ fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), S
 
 /// Whether no other server took over this log's tables since this server last drained into the database.
 async fn has_exclusive_history(log: &Log, store: &Store, trouble: &RetryReason) -> Result<bool, StartError> {
-    let positions = retry_while_unavailable(trouble, "the drain's position", || store.positions()).await;
-    let positions = positions.map_err(StartError::from)?;
+    let positions = retry_while_unavailable(trouble, "the drain's position", || store.positions()).await?;
     let own = positions.iter().find(|stored| stored.log == log.id().0);
     Ok(own.is_some_and(|stored| stored.taken_by.is_empty()))
 }
@@ -433,7 +427,7 @@ async fn stay_alive(log: &Log, store: &Store, reached: &Reached) -> StartError {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         match heartbeat(log, store, reached).await {
-            Err(error) if !error.is_transient() => return StartError::from(error),
+            Err(error) if !error.may_retry() => return StartError::from(error),
             // The next round, or the load itself, tries again.
             Ok(()) | Err(_) => {}
         }

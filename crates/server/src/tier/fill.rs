@@ -6,11 +6,11 @@ use forebay_drain::Settings;
 
 impl Tier {
     /// Takes over tables in memory whose columns have changed, so that they have the columns to be served.
-    pub(crate) async fn take_over_tables(&self) -> Result<(), StartError> {
+    pub(crate) async fn inherit(&self) -> Result<(), StartError> {
         match &self.memory {
             // The tables of a log are identified by their columns.
             Memory::Embedded(_) => Ok(()),
-            Memory::Remote(remote) => remote.take_over_tables().await,
+            Memory::Remote(remote) => remote.inherit().await,
         }
     }
 

@@ -43,7 +43,7 @@ impl Embedded {
         }
         let follow = || store.follow_from(log, tables.clone(), place.as_deref());
         let begun = retry_while_unavailable(&self.trouble, "following", follow).await;
-        let (follower, are_continuous) = begun.map_err(|error| StartError(format!("following: {error}")))?;
+        let (follower, are_continuous) = begun.map_err(|error| format!("following: {error}"))?;
         let continued_tables =
             names().zip(are_continuous).filter_map(|(name, is)| is.then_some(name)).collect();
         Ok(Some(EarlyFollowing { start: FollowStart::Following(Box::new(follower)), continued_tables }))

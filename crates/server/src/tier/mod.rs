@@ -166,7 +166,7 @@ impl Tier {
     ) -> Result<(), StartError> {
         let Memory::Embedded(embedded) = &self.memory else { return Ok(()) };
         match embedded.start_following(begun, self.store.clone(), listener)? {
-            Some(follow) => self.follow.set(follow).map_err(|_| StartError("a follower runs already".into())),
+            Some(follow) => self.follow.set(follow).map_err(|_| "a follower runs already".into()),
             None => Ok(()),
         }
     }
@@ -212,8 +212,7 @@ impl Tier {
     /// Starts writing queued changes to the database.
     pub fn start_drain(&self, settings: Settings) -> Result<(), StartError> {
         let drain = either!(&self.memory, memory => memory.start_drain(self.store.clone(), settings));
-        let drain = drain.map_err(StartError::from)?;
-        self.drain.set(drain).map_err(|_| StartError("the drain runs already".into()))
+        self.drain.set(drain?).map_err(|_| "the drain runs already".into())
     }
 
     /// The conditions of memory, the drain and the database. Takes no longer than a remote tier may take to
@@ -292,7 +291,7 @@ impl Tier {
         let Memory::Embedded(embedded) = &self.memory else {
             return Err(Problem::new(409, "a tier over the network keeps its rows itself"));
         };
-        let saved = embedded.checkpoints.wait().await.take().await.map_err(Problem::unavailable)?;
+        let saved = embedded.checkpoints.wait().await.take().await?;
         Ok(json!({ "rows": saved.rows, "bytes": saved.bytes, "begin": saved.begin.0 }))
     }
 

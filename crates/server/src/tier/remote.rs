@@ -52,8 +52,8 @@ impl Remote {
     ) -> Result<Remote, StartError> {
         if let Some(spec) = specs.iter().find(|spec| spec.others == Others::Followed) {
             let name = &spec.schema.name;
-            return Err(StartError(format!(
-                "table {name}: what others commit is followed by rows in this process alone; write `follow = false`"
+            return Err(StartError::from(format!(
+                "table {name}: only memory in this process can follow other writers' changes; write `follow = false`"
             )));
         }
         let options = forebay_redis::Options {
@@ -75,7 +75,7 @@ impl Remote {
             ..forebay_redis::Options::default()
         };
         let shown = memory.describe();
-        let failed = |error: &dyn std::fmt::Display| StartError(format!("the memory tier {shown}: {error}"));
+        let failed = |error: &dyn std::fmt::Display| format!("the memory tier {shown}: {error}");
         let client = Client::connect(&at.url, options).await.map_err(|error| failed(&error))?;
         let link = client.link();
         let source = Arc::new(DatabaseSource(store.clone()));
@@ -84,7 +84,7 @@ impl Remote {
             retry_while_unavailable(&trouble, "opening the memory tier", || store.identity()).await;
         let options = RemoteOptions {
             name: memory.name.clone(),
-            database: database.map_err(StartError::from)?,
+            database: database?,
             shards: at.shards,
             undeclared,
             limit_bytes: memory.limit_bytes,
@@ -103,12 +103,12 @@ impl Remote {
     }
 
     /// Takes over tables that other servers have used with other columns.
-    pub async fn take_over_tables(&self) -> Result<(), StartError> {
+    pub async fn inherit(&self) -> Result<(), StartError> {
         let succeeded = retry_while_unavailable(&self.trouble, "taking the tables over", || {
-            self.tables.take_over_tables(&self.link)
+            self.tables.inherit(&self.link)
         })
         .await;
-        succeeded.map_err(|error| StartError(format!("taking the tables over: {error}")))
+        succeeded.map_err(|error| format!("taking the tables over: {error}").into())
     }
 
     /// Fills the tier with the database's rows, unless another server has done so.
@@ -124,7 +124,7 @@ impl Remote {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
             match claim_remote(&self.tables, store).await {
-                Err(error) if !error.is_transient() => return StartError::from(error),
+                Err(error) if !error.may_retry() => return StartError::from(error),
                 // An unreachable database is tried again.
                 Ok(()) | Err(_) => {}
             }
@@ -145,7 +145,7 @@ impl Remote {
             let loaded = retry_while_unavailable(&self.trouble, &doing, || {
                 load_remote(table, &self.link, store, &progress)
             });
-            let loaded = loaded.await.map_err(|error| StartError(format!("{doing}: {error}")))?;
+            let loaded = loaded.await.map_err(|error| format!("{doing}: {error}"))?;
             if loaded.rows > 0 {
                 let (rows, seconds) = (loaded.rows, loaded.took.as_secs_f64());
                 say!("loaded {rows} rows of {name} from the database in {seconds:.1} s");
@@ -178,7 +178,7 @@ impl Remote {
         tokio::join!(self.watch_rows(store), async {
             // The drain of each shard detects the loss by itself.
             let lost = self.stay_alive(store).await;
-            warn!("the tables of the memory tier are no longer its own: {}", lost.0);
+            warn!("the tables of the memory tier are no longer its own: {lost}");
         });
     }
 
@@ -270,10 +270,10 @@ async fn refuse_update_actions(
 ) -> Result<(), StartError> {
     let cascades =
         retry_while_unavailable(trouble, "opening the memory tier", || store.cascades(schemas)).await;
-    let Some(action) = cascades.map_err(StartError::from)?.updates().first().cloned() else { return Ok(()) };
+    let Some(action) = cascades?.updates().first().cloned() else { return Ok(()) };
     let UpdateAction { from, columns, to } = action;
     let columns = columns.join(", ");
-    Err(StartError(format!(
+    Err(StartError::from(format!(
         "table {to}: its rows follow {columns} of {from} by ON UPDATE, which memory on Redis or Valkey is not told of; \
          make the foreign key ON UPDATE NO ACTION, let it refer to the key of {from}, or keep memory in the process"
     )))
@@ -295,5 +295,5 @@ fn repair(repairing: Repairing) -> Condition {
 }
 
 fn unavailable(error: &HotError) -> Problem {
-    Problem::unavailable(format!("the memory tier does not answer: {error}"))
+    Problem::unavailable(format!("the memory tier cannot be read or written: {error}"))
 }

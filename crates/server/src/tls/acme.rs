@@ -5,12 +5,13 @@
 //! replaced atomically; it and the account's key are readable by this user only. No start waits for the
 //! directory: without a certificate on disk the server uses a self-signed one.
 //!
-//! [`super::watch`] puts a changed file in use.
+//! `super::watch` puts a changed file in use.
 
 use super::{certified_key, validity_of};
 use crate::condition::State;
 use crate::conditions::Notices;
 use crate::outgoing;
+use crate::start_error::StartError;
 use forebay_config::model::{Acme, CertificateFiles};
 use forebay_terminal::say;
 use http_body_util::BodyExt;
@@ -68,7 +69,7 @@ struct AccountFile {
 ///
 /// # Errors
 /// A sentence: the file cannot be written.
-pub fn prepare(acme: &Acme) -> Result<(), String> {
+pub fn prepare(acme: &Acme) -> Result<(), StartError> {
     if certified_key(&files(acme), &ring::default_provider()).is_ok() {
         return Ok(());
     }
@@ -82,7 +83,7 @@ fn files(acme: &Acme) -> CertificateFiles {
 }
 
 /// Replaces a file that only this user may read.
-fn write(file: &Path, text: &str) -> Result<(), String> {
+fn write(file: &Path, text: &str) -> Result<(), StartError> {
     let folder = file.parent().expect("it is in a folder");
     let written = std::fs::create_dir_all(folder).and_then(|()| {
         // Created with mode 0600.
@@ -91,7 +92,7 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
         new.as_file().sync_all()?;
         new.persist(file).map(drop).map_err(std::io::Error::from)
     });
-    written.map_err(|error| format!("server.tls.acme: {} cannot be written: {error}", file.display()))
+    written.map_err(|error| format!("server.tls.acme: {} cannot be written: {error}", file.display()).into())
 }
 
 /// How long until the certificate on disk must be renewed; zero: now.
@@ -219,7 +220,7 @@ async fn why_invalid(order: &mut Order) -> Error {
 }
 
 /// The certificate that answers a challenge (RFC 8737 section 3).
-fn answer_for(name: &str, digest: &[u8]) -> Result<CertifiedKey, String> {
+fn answer_for(name: &str, digest: &[u8]) -> Result<CertifiedKey, StartError> {
     let make = || {
         let mut params = CertificateParams::new([name.to_owned()])?;
         params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
@@ -235,13 +236,13 @@ fn answer_for(name: &str, digest: &[u8]) -> Result<CertifiedKey, String> {
 }
 
 /// Whether key and chain fit together; only then do they replace the file on disk.
-fn judge(key: &str, chain: &str) -> Result<(), String> {
+fn judge(key: &str, chain: &str) -> Result<(), StartError> {
     let unusable = |error: &dyn std::fmt::Display| format!("what it gave cannot be used: {error}");
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| unusable(&error))?;
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| unusable(&error))?;
     let judged = CertifiedKey::from_der(chain, key, &ring::default_provider());
-    judged.map(drop).map_err(|error| unusable(&error))
+    judged.map(drop).map_err(|error| unusable(&error).into())
 }
 
 /// The HTTP client of the directory.

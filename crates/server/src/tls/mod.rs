@@ -41,7 +41,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// A sentence that names the key and the file.
-pub fn load(tls: &model::Tls, challenges: &Challenges) -> Result<Loaded, String> {
+pub fn load(tls: &model::Tls, challenges: &Challenges) -> Result<Loaded, StartError> {
     let provider = Arc::new(ring::default_provider());
     let (mut certificates, mut warnings) = (Vec::new(), Vec::new());
     for files in &tls.certificates {
@@ -89,36 +89,39 @@ pub fn load_at_start(
     tls: &model::Tls,
     challenges: &Challenges,
 ) -> Result<Arc<ServerConfig>, StartError> {
-    let loaded =
-        load(tls, challenges).map_err(|what| StartError(format!("{source}:{}: {what}", tls.line)))?;
+    let loaded = load(tls, challenges).map_err(|what| format!("{source}:{}: {what}", tls.line))?;
     for warning in &loaded.warnings {
         forebay_terminal::warn!("warning: {warning}");
     }
     Ok(loaded.config)
 }
 
-fn certified_key(files: &model::CertificateFiles, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+fn certified_key(
+    files: &model::CertificateFiles,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, StartError> {
     let chain = read_certificates("certificate", &files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| format!("server.tls.key: {} cannot be read: {error}", files.key.display()))?;
-    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => format!(
             "server.tls.key: {} is not the key of {}",
             files.key.display(),
             files.certificate.display()
         ),
         error => format!("server.tls: {} cannot be used: {error}", files.certificate.display()),
-    })
+    });
+    Ok(certified?)
 }
 
-fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
         Ok(chain) if chain.is_empty() => {
-            Err(format!("server.tls.{key}: {} holds no certificate", path.display()))
+            Err(format!("server.tls.{key}: {} holds no certificate", path.display()).into())
         }
         Ok(chain) => Ok(chain),
-        Err(error) => Err(format!("server.tls.{key}: {} cannot be read: {error}", path.display())),
+        Err(error) => Err(format!("server.tls.{key}: {} cannot be read: {error}", path.display()).into()),
     }
 }
 
@@ -129,7 +132,7 @@ struct Validity {
     is_self_signed: bool,
 }
 
-fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
+fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, StartError> {
     let parsed =
         x509_cert::Certificate::from_der(certificate).map_err(|error| format!("is malformed: {error}"))?;
     let signed = parsed.tbs_certificate;
@@ -141,13 +144,13 @@ fn validity_of(certificate: &CertificateDer<'_>) -> Result<Validity, String> {
 }
 
 /// Whether a certificate is valid now; the error says what is wrong with its period.
-fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), String> {
+fn check_time(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), StartError> {
     let validity = validity_of(certificate)?;
     if now > validity.until.to_system_time() {
-        return Err(format!("has expired on {}", validity.until));
+        return Err(format!("has expired on {}", validity.until).into());
     }
     if now < validity.from.to_system_time() {
-        return Err(format!("is not valid before {}", validity.from));
+        return Err(format!("is not valid before {}", validity.from).into());
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ pub async fn watch<F: Future<Output = ()>>(
                 say!("server.tls: the certificates have changed and are in use");
             }
             Ok(loaded) => refuse(&loaded.warnings.join("; ")),
-            Err(what) => refuse(&what),
+            Err(error) => refuse(&error.to_string()),
         }
     }
 }

@@ -6,6 +6,9 @@ use forebay_value::Value;
 use std::fmt;
 use std::sync::Arc;
 
+/// The message of [`WriteError::Busy`].
+const BUSY: &str = "the log's disk is behind, or the row waits to be read again";
+
 /// Why a write was not done. Nothing has changed, in memory or in the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WriteError {
@@ -69,7 +72,7 @@ impl From<WriteError> for HotError {
             WriteError::MemoryFull => HotError::new(HotKind::MemoryFull, "the memory limit is reached"),
             WriteError::LogFull => HotError::new(HotKind::LogFull, "the log is full"),
             WriteError::TooLarge => HotError::too_large(),
-            WriteError::Busy => HotError::new(HotKind::Busy, "the log's disk is behind"),
+            WriteError::Busy => HotError::new(HotKind::Busy, BUSY),
             WriteError::Poisoned => HotError::new(HotKind::Poisoned, "the log has failed"),
             WriteError::Pending(_) => HotError::unavailable("a write to the same row waits for the database"),
             WriteError::Stopped { table, reason } => HotError::stopped(&table, &reason),
@@ -87,7 +90,7 @@ impl fmt::Display for WriteError {
             WriteError::MemoryFull => "the memory limit is reached and nothing can be evicted",
             WriteError::LogFull => "the log is full",
             WriteError::TooLarge => "the row is larger than the log's buffer",
-            WriteError::Busy => "the log's disk is behind",
+            WriteError::Busy => BUSY,
             WriteError::Poisoned => "the log has failed",
             WriteError::Pending(_) => "a write to the same row waits for the database",
             WriteError::Stopped { .. } => "the database takes none of the table's changes",

@@ -121,7 +121,8 @@ impl Table {
     }
 
     /// Puts a row that was read into memory, unless memory knows a newer change, or the drain has passed an
-    /// intent without an outcome since the count `unknown_outcomes` was taken: the read may be older than that intent.
+    /// intent without an outcome since the count `unknown_outcomes` was taken: the read may be older than
+    /// that intent.
     fn install(
         &self,
         key: KeyRef<'_>,

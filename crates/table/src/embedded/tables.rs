@@ -1,6 +1,6 @@
 //! All hot tables of a data folder: opening them, finding them, and what concerns them together.
 
-use super::checkpoint::{CheckpointFile as Checkpoint, CheckpointHead};
+use super::checkpoint::{CheckpointFile as Checkpoint, CheckpointHead, UnusableCheckpoint};
 use super::core::Core;
 use super::follow::Following;
 use super::table::Table;
@@ -30,7 +30,7 @@ pub(crate) struct Inner {
     /// The data folder.
     pub dir: PathBuf,
     /// The checkpoint that was found, until it is loaded; or why the one in the folder cannot be used.
-    pub found: Mutex<Option<Result<Checkpoint, String>>>,
+    pub found: Mutex<Option<Result<Checkpoint, UnusableCheckpoint>>>,
     /// Whether the start asked the database for the outcomes of all changes before the replay.
     pub is_asked: AtomicBool,
     /// Rows that a start dropped, and that are to be read again.

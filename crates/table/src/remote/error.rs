@@ -37,8 +37,8 @@ impl From<forebay_redis::Error> for HotError {
     fn from(error: forebay_redis::Error) -> HotError {
         use forebay_redis::Kind;
         let (kind, what) = match error.kind() {
-            Kind::NotSent | Kind::Connect => (HotKind::Unavailable, "the memory tier is away"),
-            Kind::UnknownOutcome => (HotKind::UnknownOutcome, "what became of the write is not known"),
+            Kind::NotSent | Kind::Connect => (HotKind::Unavailable, "the memory tier is unreachable"),
+            Kind::UnknownOutcome => (HotKind::UnknownOutcome, "the outcome of the write is unknown"),
             Kind::Server { code } => match code.as_str() {
                 "OOM" => (HotKind::MemoryFull, "the memory tier's server is full"),
                 "SUCCEEDED" => {

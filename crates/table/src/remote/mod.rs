@@ -1,12 +1,12 @@
 //! Hot tables on Redis or Valkey: rows in memory that several Forebay servers share; one script writes a
 //! change together with its queue entry.
 //!
-//! **What lives here.** [`RemoteTables`] are the tables of one tier, [`RemoteTable`] one of them, [`TierQueues`]
-//! the queues that the drain reads. A tier is divided into shards by the hash of the key. All keys of a shard
-//! have one hash tag and so one slot (`names`); the scripts are the only ones that write there (`scripts/`).
-//! The path of a write: `write` (`unique`) → script → queue → `queue`. `table` and `list` read; `load` and
-//! `fetch` bring rows into memory; `evict` drops the bodies of rows; `repair` repairs a shard whose server
-//! has changed over. The byte format of fields is at the top of `encode`.
+//! **What lives here.** [`RemoteTables`] are the tables of one tier, [`RemoteTable`] one of them,
+//! [`TierQueues`] the queues that the drain reads. A tier is divided into shards by the hash of the key. All
+//! keys of a shard have one hash tag and so one slot (`names`); the scripts are the only ones that write
+//! there (`scripts/`). The path of a write: `write` (`unique`) → script → queue → `queue`. `table` and `list`
+//! read; `load` and `fetch` bring rows into memory; `evict` drops the bodies of rows; `repair` repairs a
+//! shard whose server has changed over. The byte format of fields is at the top of `encode`.
 //!
 //! **What must stay true.**
 //! - A row, its counters, its order and its queue entry are written by one script or not at all; the queue's

@@ -5,9 +5,9 @@
 //! position advances by compare-and-set with every batch, and a release without the lease does nothing.
 //!
 //! The calls of a drainer: [`TierQueues::lease`], the database's position for [`TierQueues::log_id`], then
-//! [`TierQueues::read`] behind that position, apply with compare-and-set, [`TierQueues::release`], and [`TierQueues::renew`]
-//! well before the lease expires. After an unknown outcome it reads the database's position and continues
-//! from there.
+//! [`TierQueues::read`] behind that position, apply with compare-and-set, [`TierQueues::release`], and
+//! [`TierQueues::renew`] well before the lease expires. After an unknown outcome it reads the database's
+//! position and continues from there.
 
 use super::encode::queued_record;
 use super::repair::token;
@@ -83,8 +83,8 @@ pub struct QueueStatus {
 
 impl TierQueues {
     pub(crate) fn new(tier: Arc<Tier>, tables: Arc<Vec<Arc<RemoteTable>>>) -> TierQueues {
-        // A server that is gone may have marked a shard full: the first call of [`TierQueues::maintain`] corrects
-        // that.
+        // A server that is gone may have marked a shard full: the first call of [`TierQueues::maintain`]
+        // corrects that.
         let unknown = Eviction { is_full: true, ..Eviction::default() };
         let eviction = Arc::new(Mutex::new(vec![unknown; tier.shards.len()]));
         TierQueues { tier, tables, eviction }

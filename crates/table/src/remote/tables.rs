@@ -74,7 +74,7 @@ impl RemoteTables {
     ///
     /// # Errors
     /// [`HotKind::Unavailable`](crate::HotKind::Unavailable).
-    pub async fn take_over_tables(&self, link: &Link) -> Result<(), HotError> {
+    pub async fn inherit(&self, link: &Link) -> Result<(), HotError> {
         for table in self.all() {
             self.tier.succeed(link, table.id(), table.schema()).await?;
             table.check_loaded(link).await?;

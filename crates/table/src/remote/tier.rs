@@ -435,9 +435,9 @@ pub(crate) async fn make(
     }
     let id = wire::text("the tier's id", id)?;
     let id = u128::from_str_radix(&id, 16)
-        .map_err(|_| HotError::foreign(format!("the tier in memory has the id {id:?}, which is none")))?;
+        .map_err(|_| HotError::foreign(format!("the memory tier has the invalid id {id:?}")))?;
     match u16::try_from(wire::number("the tier's shards", &stored)?) {
         Ok(stored) if (1..=forebay_redis::SLOTS).contains(&stored) => Ok((id, stored)),
-        _ => Err(HotError::foreign("the tier in memory has a number of shards that cannot be")),
+        _ => Err(HotError::foreign("the memory tier has an invalid number of shards")),
     }
 }

@@ -2,19 +2,20 @@
 
 use crate::syntax::fields::text;
 use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
 use forebay_value::json::{write_integer, write_string};
 
 pub(crate) const CONSTANT: ActionKeys = action! {
-    "constant" | "table, or JSON text" | "answers the same every time" => {}
+    "constant" | "table, or JSON text" | "always gives the same answer" => {}
 };
 
 /// The JSON text of a constant: from a TOML table or from a text with JSON.
-pub(crate) fn json(node: &Node) -> Result<String, String> {
+pub(crate) fn json(node: &Node) -> Result<String, Mistake> {
     if let Ok(text) = text(node) {
         return match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
             Ok(_) => Ok(text),
-            Err(error) => Err(format!("a text here must be JSON: {error}")),
+            Err(error) => Err(format!("a text here must be JSON: {error}").into()),
         };
     }
     let mut out = Vec::new();

@@ -6,8 +6,8 @@ use crate::syntax::keys::{ActionKeys, action};
 use std::path::PathBuf;
 
 pub(crate) const FILES: ActionKeys = action! {
-    "files" | "path" | "answers with files of this folder; the route is a GET that ends in `{path...}`" => {
-        "index" | "file name" | "\"index.html\"" | "the file that stands for a folder"
+    "files" | "path" | "serves files from this folder; the route is a GET that ends in `{path...}`" => {
+        "index" | "file name" | "\"index.html\"" | "the file that is served for a folder"
     }
 };
 
@@ -25,7 +25,7 @@ pub(crate) fn files(typed: Typed<'_>) -> Option<Files> {
     let dir = typed.own.value.read("files", name).map(PathBuf::from)?;
     let index = typed.fields.read("index", |node| match name(node)? {
         name if name.contains('/') || name.starts_with('.') => {
-            Err(format!("`{name}` is not the name of a file"))
+            Err(format!("`{name}` is not the name of a file").into())
         }
         name => Ok(name),
     });

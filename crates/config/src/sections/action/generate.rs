@@ -6,11 +6,11 @@ use crate::syntax::expr::{Expr, Literal};
 use crate::syntax::keys::{ActionKeys, action};
 
 pub(crate) const GENERATE: ActionKeys = action! {
-    "generate" | "table" | "a background job that clears the table and fills it; answers 202 at once" => {
-        "count" | "value" | "" | "how many rows, the first ones among them"
-        "values" | "table: column = value" | "{}" | "the values of every row"
+    "generate" | "table" | "clears the table and fills it in a background job; answers 202 at once" => {
+        "count" | "value" | "" | "the number of rows, including those of `first`"
+        "values" | "table: column = value" | "{}" | "the values of each row"
         "first" | "array of tables: column = value" | "[]" |
-            "the first rows; what they do not say comes from `values`"
+            "the first rows; their missing columns come from `values`"
     }
 };
 

@@ -13,6 +13,7 @@ pub(crate) mod write;
 use crate::syntax::expr::Expr;
 use crate::syntax::fields::{Cursor, Fields, flag, name};
 use crate::syntax::keys::{ActionKeys, Key, action};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Node;
 use crate::syntax::words::list;
 use facts::{Access, ActionFacts};
@@ -42,11 +43,11 @@ pub(crate) const ACTIONS: &[&ActionKeys] = &[
 ];
 
 pub(crate) const ANY_OF: ActionKeys = action! {
-    "any_of" | "array of actions" | "does one of several, each as likely" => {}
+    "any_of" | "array of actions" | "runs one of several actions, each with the same probability" => {}
 };
 
 pub(crate) const OPENAPI: ActionKeys = action! {
-    "openapi" | "true" | "answers the description of all routes, as OpenAPI 3.1" => {}
+    "openapi" | "true" | "returns the description of all routes, as OpenAPI 3.1" => {}
 };
 
 pub(crate) const HANDLER: ActionKeys =
@@ -164,7 +165,7 @@ pub(crate) fn read(fields: Fields<'_>, common: &'static [Key], scope: &Scope<'_>
 }
 
 /// An action without settings: `openapi = true`.
-fn wanted(node: &Node) -> Result<(), String> {
+fn wanted(node: &Node) -> Result<(), Mistake> {
     if flag(node)? { Ok(()) } else { Err("must be true; without it nothing is described".into()) }
 }
 
@@ -243,10 +244,10 @@ impl Action {
 
     /// Why answers of this action cannot be cached; `None`: they can.
     pub(crate) fn why_not_kept(&self) -> Option<&'static str> {
-        const NOT_KEPT: &str = "answers of this action are not kept; what can be: sql, get, get_many, random, count, list, redirect, constant, proxy";
+        const NOT_KEPT: &str = "answers of this action cannot be cached, only those of sql, get, get_many, random, count, list, redirect, constant, proxy";
         match self {
             Action::Sql(sql) if sql.statements.iter().any(sql::begins_writing) => {
-                Some("the statement writes, and would not be run for a kept answer")
+                Some("the statement writes, and would not run when the answer is cached")
             }
             Action::Redirect(redirect) if redirect.increment.is_some() => {
                 Some("a redirect that counts would not count what is answered from the cache")

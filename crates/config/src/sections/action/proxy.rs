@@ -2,6 +2,7 @@
 
 use crate::syntax::fields::{Cursor, Fields, bytes, choice, integer, milliseconds, name, text};
 use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
 use fluent_uri::Uri;
 use std::path::PathBuf;
@@ -17,22 +18,24 @@ const UPSTREAMS_MAX: usize = 64;
 pub(crate) const PROXY: ActionKeys = action! {
     "proxy" | "URL, or array of URLs" |
         "passes requests on to `http://host:port` or `https://host:port`, to the least busy of several; \
-        `timeout` is that of its answer" => {
-        "connect_timeout" | "time" | "\"2s\"" |
-            "longest that connecting may take, with the handshake of TLS"
+        `timeout` limits the wait for the answer" => {
+        "connect_timeout" | "time" | "\"2s\"" | "longest time to connect, TLS handshake included"
         "ca" | "path" | "(those of the system)" |
-            "a PEM file of authorities: the certificate of an https upstream must be from one of them"
+            "a PEM file of authorities: the certificate of an https upstream is checked against these"
         "silence_timeout" | "time" | "\"60s\"" |
-            "longest silence in the middle of an answer; then it is broken off"
+            "longest time without a byte in the middle of an answer; then the answer is cut off"
         "tunnel_timeout" | "time" | "\"10m\"" |
-            "longest time in which neither side of an upgraded connection (WebSocket) sends; then it is closed"
-        "retries" | "number" | "1" | "how often a request is sent again that may be"
+            "longest time in which neither side of an upgraded connection (WebSocket) sends; then it is \
+            closed"
+        "retries" | "number" | "1" | "how often a failed request is sent again, if it is safe to repeat"
         "health" | "path" | "(no checks)" |
-            "what is asked every 5 s: without an answer below 400 an upstream is out"
-        "host" | "\"client\" or \"upstream\"" | "\"client\"" | "whose Host the upstream sees"
+            "the path of a health check, sent every 5 s: an upstream that does not answer below 400 gets no \
+            requests"
+        "host" | "\"client\" or \"upstream\"" | "\"client\"" |
+            "which Host the upstream gets: the client's or its own"
         "forwarded" | "\"replace\" or \"append\"" | "\"replace\"" |
-            "whether X-Forwarded-* and Forwarded of the request are replaced, or believed and added to"
-        "body" | "size" | "\"1GiB\"" | "longest body of a request; more is 413"
+            "whether X-Forwarded-* and Forwarded of the request are replaced, or trusted and extended"
+        "body" | "size" | "\"1GiB\"" | "longest body of a request; a longer one gets 413"
     }
 };
 
@@ -103,12 +106,12 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
 }
 
 /// Parses `http://host:port` or `https://host:port`; returns this form.
-fn upstream(node: &Node) -> Result<String, String> {
+fn upstream(node: &Node) -> Result<String, Mistake> {
     let url = text(node)?;
     let wrong = || {
-        format!(
+        Mistake::from(format!(
             "`{url}` must be http:// or https:// with a host and perhaps a port, such as http://127.0.0.1:8080"
-        )
+        ))
     };
     let uri = Uri::parse(url.as_str()).map_err(|_| wrong())?;
     let authority = uri
@@ -122,15 +125,15 @@ fn upstream(node: &Node) -> Result<String, String> {
     let is_bare =
         matches!(uri.path().as_str(), "" | "/") && uri.query().is_none() && uri.fragment().is_none();
     if !is_bare {
-        return Err(format!("`{url}` must have no path: requests keep theirs"));
+        return Err(format!("`{url}` must have no path: requests keep theirs").into());
     }
     Ok(format!("{scheme}://{}", authority.as_str()))
 }
 
-fn health(node: &Node) -> Result<String, String> {
+fn health(node: &Node) -> Result<String, Mistake> {
     let path = text(node)?;
     match path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         true => Ok(path),
-        false => Err(format!("`{path}` must be a path, such as \"/healthz\"")),
+        false => Err(format!("`{path}` must be a path, such as \"/healthz\"").into()),
     }
 }

@@ -11,7 +11,7 @@ use crate::syntax::tree::Data;
 use forebay_value::Type;
 
 pub(crate) const GET: ActionKeys = action! {
-    "get" | "table" | "answers the row with this key" => {
+    "get" | "table" | "returns the row with this key" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
     }
 };
@@ -46,8 +46,10 @@ impl Get {
 }
 
 pub(crate) const GET_MANY: ActionKeys = action! {
-    "get_many" | "table" | "answers the rows with these keys, in this order, without those that are not there" => {
-        "keys" | "value" | "\"$keys\"" | "the keys, 1000 at most: an array (`params = { keys = \"bigint[]\" }`), or a text with commas between them (`?keys=1,2,3`)"
+    "get_many" | "table" | "returns the rows with these keys, in this order; missing rows are left out" => {
+        "keys" | "value" | "\"$keys\"" |
+            "the keys, 1000 at most: an array (`params = { keys = \"bigint[]\" }`), or a text with commas \
+            between the keys (`?keys=1,2,3`)"
     }
 };
 
@@ -82,7 +84,7 @@ impl GetMany {
     }
 }
 
-pub(crate) const RANDOM: ActionKeys = action! { "random" | "table" | "answers a random row" => {} };
+pub(crate) const RANDOM: ActionKeys = action! { "random" | "table" | "returns a random row" => {} };
 
 /// A random row. Answers with the row.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,8 +113,9 @@ impl Random {
 }
 
 pub(crate) const COUNT: ActionKeys = action! {
-    "count" | "table" | "answers the number of rows" => {
-        "by" | "{ column = value }" | "(all rows)" | "counts only those; the column must be indexed"
+    "count" | "table" | "returns the number of rows" => {
+        "by" | "{ column = value }" | "(all rows)" |
+            "counts only rows with this value; the column must be indexed"
     }
 };
 
@@ -167,10 +170,10 @@ fn counted(by: Cursor<'_>, typed: Typed<'_>, table: &TableConfig) -> Option<(Str
 }
 
 pub(crate) const LIST: ActionKeys = action! {
-    "list" | "table" | "answers rows in the order of their keys" => {
+    "list" | "table" | "returns rows in the order of their keys" => {
         "after" | "value" | "\"$after\"" | "only rows after this key"
         "limit" | "value" | "\"$limit\"" |
-            "at most so many rows; unless declared, `limit` is `bigint 1..1000 = 100`"
+            "most rows of an answer; unless declared, `limit` is `bigint 1..1000 = 100`"
     }
 };
 
@@ -209,11 +212,12 @@ impl List {
 }
 
 pub(crate) const REDIRECT: ActionKeys = action! {
-    "redirect" | "table" | "sends the client to where the row with this key says" => {
+    "redirect" | "table" | "redirects the client to the target that the row with this key stores" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
-        "location" | "column" | "" | "the text column that holds the target"
-        "counter" | "column" | "(none)" | "the bigint column that counts; the answer does not wait for it"
-        "expires" | "column" | "(none)" | "the timestamp column after which the answer is 410"
+        "location" | "column" | "" | "the text column with the target"
+        "counter" | "column" | "(none)" |
+            "the bigint column that counts redirects; the answer does not wait for the count"
+        "expires" | "column" | "(none)" | "the timestamp column with the time after which the answer is 410"
     }
 };
 

@@ -4,13 +4,14 @@
 use crate::sections::database::Dialect;
 use crate::syntax::fields::{Cursor, Fields, choice, text};
 use crate::syntax::keys::{ActionKeys, action};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Data;
 
 pub(crate) const SQL: ActionKeys = action! {
     "sql" | "text, or { postgres = …, sqlite = … }" |
         "runs a statement on the database; `$name` binds a parameter" => {
         "returns" | "\"one\", \"many\" or \"none\"" | "(one for what gives rows, else none)" |
-            "which rows are answered; with \"one\", no row is 404"
+            "which rows the answer contains; with \"one\", no row gives 404"
     }
 };
 
@@ -59,13 +60,13 @@ impl Statements {
     }
 
     /// Returns an error when the configured database has no statement.
-    pub(crate) fn check_dialect(&self, dialect: Dialect) -> Result<(), String> {
+    pub(crate) fn check_dialect(&self, dialect: Dialect) -> Result<(), Mistake> {
         match self.in_dialect(dialect) {
             Some(_) => Ok(()),
-            None => Err(format!(
+            None => Err(Mistake::from(format!(
                 "sql: there is no statement for {}, the database that [database] names",
                 dialect.key()
-            )),
+            ))),
         }
     }
 

@@ -14,10 +14,10 @@ use forebay_value::KeyKind;
 const RETRY: u32 = 8;
 
 pub(crate) const INSERT: ActionKeys = action! {
-    "insert" | "table" | "adds a row and answers it; 409 when a key or unique value is taken" => {
+    "insert" | "table" | "adds a row and returns it; 409 when a key or unique value is taken" => {
         "values" | "table: column = value" | "{}" | "the values of the row"
         "retry" | "number" | "8" |
-            "how often a key or unique value that was drawn here is drawn again when it is taken"
+            "how often Forebay draws a generated key or unique value again when it is taken"
     }
 };
 
@@ -61,7 +61,7 @@ fn new_row(values: &[(String, Expr)]) -> impl Iterator<Item = (ValueRole<'_>, &E
 }
 
 pub(crate) const UPSERT: ActionKeys = action! {
-    "upsert" | "table" | "adds or replaces the row with this key and answers it" => {
+    "upsert" | "table" | "adds or replaces the row with this key and returns it" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
         "values" | "table: column = value" | "{}" | "the values of the row"
     }
@@ -116,7 +116,7 @@ impl Upsert {
 }
 
 pub(crate) const UPDATE: ActionKeys = action! {
-    "update" | "table" | "changes the row with this key and answers it" => {
+    "update" | "table" | "changes the row with this key and returns it" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
         "values" | "table: column = value" | "" |
             "the new values; an optional parameter that is not given changes nothing"
@@ -169,10 +169,10 @@ impl Update {
 }
 
 pub(crate) const INCREMENT: ActionKeys = action! {
-    "increment" | "table" | "adds to a bigint column of the row with this key and answers the row" => {
+    "increment" | "table" | "adds to a bigint column of the row with this key and returns the row" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
         "column" | "column" | "" | "the column"
-        "by" | "value" | "1" | "how much"
+        "by" | "value" | "1" | "the amount"
     }
 };
 
@@ -217,10 +217,10 @@ impl Increment {
 }
 
 pub(crate) const DELETE: ActionKeys = action! {
-    "delete" | "table" | "removes a row and answers it as it was" => {
+    "delete" | "table" | "removes a row and returns it as it was" => {
         "key" | "value" | "(the parameter of the route)" | "the key of the row"
-        "row" | "\"random\"" | "" | "removes any row, instead of one by its key"
-        "except" | "array of keys" | "[]" | "rows that `row = \"random\"` spares"
+        "row" | "\"random\"" | "" | "removes a random row, instead of one by its key"
+        "except" | "array of keys" | "[]" | "keys of rows that `row = \"random\"` never removes"
     }
 };
 

@@ -5,10 +5,12 @@ use crate::limits::KEPT_BODY_BYTES_MAX;
 use crate::sections::action::Action;
 use crate::sections::tags;
 use crate::syntax::expr::Expr;
-use crate::syntax::fields::{Cursor, Fields, bytes, choice, flag, milliseconds, milliseconds_or_none, text};
+use crate::syntax::fields::{
+    Cursor, Fields, bytes, check_header_name, choice, flag, milliseconds, milliseconds_or_none, text,
+};
 use crate::syntax::keys::{Section, keys};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
-use crate::syntax::words::check_header_name;
 
 /// How long a 404 is cached by default.
 const MISSING_MS: u64 = 1_000;
@@ -20,35 +22,43 @@ const LIFE_MS_MAX: u64 = 30 * 86_400_000;
 pub(crate) const CACHING: Section = Section {
     name: "cache",
     keys: keys! {
-        "local" | "time" | "(not in this process)" | "how long an answer is good in this process"
+        "local" | "time" | "(not in this process)" | "how long an answer is fresh in this process"
         "shared" | "time" | "(not shared)" |
-            "how long it is good for all servers; without a shared cache, in this process"
-        "missing" | "time" | "\"1s\"" | "how long a 404 is kept; \"0s\": not"
-        "tags" | "array of texts" | "[]" | "what it depends on: `\"item:{$id}\"`; `invalidates` names the same"
+            "how long an answer is fresh on the level that all servers share; without one, in this process"
+        "missing" | "time" | "\"1s\"" | "how long a 404 is cached; \"0s\": not at all"
+        "tags" | "array of texts" | "[]" |
+            "the tags of an answer, such as `\"item:{$id}\"`: a write that lists one of them in \
+            `invalidates` drops it"
         "consistency" | "\"eventual\" or \"strict\"" | "\"eventual\"" |
-            "other servers show the older answer for `local` at most after a write; or never"
+            "whether other servers may serve the older answer after a write: for `local` (and \
+            `stale_while_revalidate`) at most, or never"
         "per" | "\"identity\" or \"route\"" | "\"identity\"" |
-            "behind a guard with `auth`: an answer is for who asked, or for all who may ask"
+            "behind a guard with `auth`: whether an answer is cached for one identity, or for all clients \
+            that the guard admits"
         "vary" | "array of header names" | "[]" |
-            "headers that make another answer, besides those in `headers`"
+            "request headers whose values distinguish answers, besides those in `headers`"
         "stale_while_revalidate" | "time" | "(none)" |
-            "how much longer it is answered while a new one is fetched"
-        "stale_if_error" | "time" | "(none)" | "how much longer it is answered while no new one can be had"
-        "refresh" | "time" | "(none)" | "a request in this last part of its life has a new one fetched"
+            "how much longer a stale answer is served while a new one is fetched"
+        "stale_if_error" | "time" | "(none)" |
+            "how much longer a stale answer is served while no new one can be fetched"
+        "refresh" | "time" | "(none)" |
+            "a request in this last part of an answer's life triggers the fetch of a new one"
         "max_age" | "time" | "(clients ask every time: no-cache)" |
-            "how long browsers and proxies may keep it without asking"
+            "how long browsers and proxies may use an answer without revalidation"
         "upstream" | "\"heed\", \"explicit\" or \"ignore\"" | "\"heed\"" |
-            "`proxy`: Cache-Control and Expires of the upstream shorten `local` and `shared`, or \
-            forbid; `explicit`: without them nothing is kept"
+            "`proxy`: Cache-Control and Expires of the upstream shorten `local` and `shared`, or forbid \
+            caching; `explicit`: in addition, an answer without them is not cached; `ignore`: they are \
+            ignored, except `private`"
         "private" | "true or false" | "false" |
-            "`proxy`: keeps what the server calls private, for whom `vary` tells apart"
+            "`proxy`: caches answers that the upstream marks private, one for each value of the headers in \
+            `vary`"
         "ignore" | "array of header names" | "[]" |
-            "`proxy`: headers of requests that are left out of what is asked, so that requests with them are \
-            answered from the cache: `[\"Cookie\"]`"
+            "`proxy`: request headers that are neither part of the cache key nor sent when the cache is \
+            filled, so that requests with them are answered from the cache: `[\"Cookie\"]`"
         "strip" | "array of header names" | "[]" |
-            "`proxy`: headers that are taken out of kept answers, so that answers with them can be kept: \
+            "`proxy`: headers that are removed from cached answers, so that answers with them can be cached: \
             `[\"Set-Cookie\"]`"
-        "largest" | "size" | "\"1MiB\"" | "`proxy`: longest body that is kept, 8MiB at most"
+        "largest" | "size" | "\"1MiB\"" | "`proxy`: longest body that is cached, 8MiB at most"
     },
 };
 
@@ -174,21 +184,21 @@ fn read_proxied(fields: Fields<'_>, is_proxy: bool) -> Proxied {
     }
 }
 
-fn life(node: &Node) -> Result<u64, String> {
+fn life(node: &Node) -> Result<u64, Mistake> {
     at_most_life_max(milliseconds(node)?)
 }
 
-fn life_or_none(node: &Node) -> Result<u64, String> {
+fn life_or_none(node: &Node) -> Result<u64, Mistake> {
     at_most_life_max(milliseconds_or_none(node)?)
 }
 
-fn at_most_life_max(life_ms: u64) -> Result<u64, String> {
+fn at_most_life_max(life_ms: u64) -> Result<u64, Mistake> {
     if life_ms <= LIFE_MS_MAX { Ok(life_ms) } else { Err("must be at most 30d".into()) }
 }
 
-fn header_names(node: &Node) -> Result<Vec<String>, String> {
+fn header_names(node: &Node) -> Result<Vec<String>, Mistake> {
     let Data::Array(items) = &node.data else {
-        return Err(format!("must be an array of header names, not {}", node.kind()));
+        return Err(format!("must be an array of header names, not {}", node.kind()).into());
     };
     let mut names = Vec::new();
     for item in items {

@@ -22,11 +22,11 @@ use super::memory::Memory;
 use super::table::TableConfig;
 use super::tags;
 use crate::syntax::expr::{Expr, Literal};
-use crate::syntax::fields::{Cursor, Fields, flag, integer, milliseconds, text};
+use crate::syntax::fields::{Cursor, Fields, check_header_name, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
-use crate::syntax::mistakes::At;
+use crate::syntax::mistakes::{At, Mistake};
 use crate::syntax::tree::Node;
-use crate::syntax::words::{check_header_name, is_param_name};
+use crate::syntax::words::is_param_name;
 use forebay_value::Type;
 
 const TIMEOUT_MS: u64 = 30_000;
@@ -38,35 +38,39 @@ pub(crate) const ENDPOINT: Section = Section {
     name: "[[endpoint]]",
     keys: keys! {
         "route" | "\"METHOD /path\"" | "" |
-            "method (`*`: all, with `proxy`) and path; `{name}` is a parameter, `{name...}` the rest of the \
-            path"
-        "group" | "name" | "(none)" | "the `[group.NAME]` that it belongs to"
-        "upstream" | "name" | "(none)" | "the `[upstream.NAME]` that requests are passed on to, instead of `proxy`"
+            "method (`*`: all, only with `proxy`) and path; `{name}` is a parameter, `{name...}` the rest of \
+            the path"
+        "group" | "name" | "(none)" | "the `[group.NAME]` from which the endpoint inherits"
+        "upstream" | "name" | "(none)" |
+            "the `[upstream.NAME]` to which requests are passed on, instead of `proxy`"
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
-        "guard" | "guard" | "(that of [server])" | "who may call it"
+        "guard" | "guard" | "(that of [server])" | "which requests are admitted"
         "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" |
-            "what becomes of a path with an encoded slash or backslash, which servers read differently: 400, or it \
-            is taken as it is"
-        "cors" | "table, or false" | "(that of [server])" | "which web pages may read its answers"
-        "answer_headers" | "table: header = text" | "{}" | "header fields of every answer, beside those of [server]"
+            "what happens to a path with an encoded slash or backslash, which servers interpret differently: \
+            it gets 400, or it is accepted unchanged"
+        "cors" | "table, or false" | "(that of [server])" | "which web pages may read the answers"
+        "answer_headers" | "table: header = text" | "{}" |
+            "header fields of every answer, in addition to those of [server]"
         "security_headers" | "true or false" | "(that of [server])" | "whether answers have the usual security headers"
-        "timeout" | "time" | "\"30s\"" | "longest that a request may take; then 504"
+        "timeout" | "time" | "\"30s\"" | "longest time that a request may take; then 504"
         "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per auth.sub\", \" per header NAME\" or \" per path\", and \" shared\"" | "(no limit)" |
-            "how many requests are taken in a time, by each server or (`shared`) by all together; one more is 429 \
-            with Retry-After"
+            "how many requests are accepted in a period, by each server or (`shared`) by all together; one \
+            more gets 429 with Retry-After"
         "concurrency" | "number" | "1000" |
-            "most requests that wait for this endpoint at one time; one more is 503"
+            "most requests that wait for this endpoint at one time; one more gets 503"
         "durability" | "\"sync\" or \"database\"" | "(that of the table)" |
             "when a write to a hot table is answered: when it is on the disk, or when it is committed in the \
-            database; then a refusal of the database is a 409 or 422, and a time-out a 503"
-        "batch" | "true or false" | "true" | "whether plain inserts that arrive together share a transaction"
-        "cache" | "table" | "(none)" | "keeps answers; GET only, or `*` with `proxy`"
+            database; a write that the database then refuses gets 409 or 422, and a timeout gives 503"
+        "batch" | "true or false" | "true" | "whether concurrent plain inserts share a transaction"
+        "cache" | "table" | "(none)" | "caches answers; only with GET, or with `*` and `proxy`"
         "invalidates" | "array of texts" | "[]" |
-            "tags of kept answers that are dropped, on every server, before this write is answered; with \
-            `*`, what is not GET, HEAD or OPTIONS writes"
-        "etag" | "true or false" | "(true with cache)" | "whether answers have an ETag, and 304 is answered"
-        "compress" | "true or false" | "false" | "whether longer answers are compressed for who takes that"
+            "tags of cached answers that are dropped, on every server, before this write is answered; with \
+            `*`, every method except GET, HEAD and OPTIONS is a write"
+        "etag" | "true or false" | "(true with cache)" |
+            "whether answers have an ETag; a client that sends it back gets 304"
+        "compress" | "true or false" | "false" |
+            "whether longer answers are compressed for clients that accept it"
         "reply" | "table" | "{}" | "the shape of the answer"
     },
 };
@@ -257,11 +261,11 @@ fn read_guard(fields: Fields<'_>, known: EndpointContext<'_>) -> Option<Guard> {
     }
 }
 
-fn encoded_slash(node: &Node) -> Result<bool, String> {
+fn encoded_slash(node: &Node) -> Result<bool, Mistake> {
     match text(node)?.as_str() {
         "refuse" => Ok(false),
         "pass" => Ok(true),
-        other => Err(format!("`{other}` must be \"refuse\" or \"pass\"")),
+        other => Err(format!("`{other}` must be \"refuse\" or \"pass\"").into()),
     }
 }
 
@@ -273,7 +277,9 @@ fn read_headers(fields: Fields<'_>) -> Vec<(String, String)> {
             let param = param.strip_prefix('$').unwrap_or(&param).to_owned();
             match is_param_name(&param) {
                 true => Ok(param),
-                false => Err(format!("{}: must be the name of a parameter, such as \"user\"", field.key)),
+                false => {
+                    Err(format!("{}: must be the name of a parameter, such as \"user\"", field.key).into())
+                }
             }
         });
         match read {

@@ -4,6 +4,7 @@ use crate::sections::table::{split_type, type_names};
 use crate::sections::values::literal_fits;
 use crate::syntax::expr::{self, Expr, Literal};
 use crate::syntax::fields::{Cursor, literal};
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
 use crate::syntax::words::{did_you_mean, is_param_name, list};
 use forebay_value::Type;
@@ -115,7 +116,7 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, path: &[String]) -> Vec<Param> {
 }
 
 /// Reads `type[?] [= default]`, or an expression.
-fn kind(node: &Node) -> Result<ParamKind, String> {
+fn kind(node: &Node) -> Result<ParamKind, Mistake> {
     let Data::Text(text) = &node.data else {
         return literal(node).map(|literal| ParamKind::Computed(Expr::Literal(literal)));
     };
@@ -147,7 +148,7 @@ fn kind(node: &Node) -> Result<ParamKind, String> {
     Ok(ParamKind::Given { ty, default, optional })
 }
 
-fn param_type(text: &str) -> Result<ParamType, String> {
+fn param_type(text: &str) -> Result<ParamType, Mistake> {
     let (word, range) = split_type(text);
     let (word, range, is_array) = match (word.strip_suffix("[]"), range.strip_prefix("[]")) {
         (Some(element), _) => (element, range, true),
@@ -167,17 +168,17 @@ fn param_type(text: &str) -> Result<ParamType, String> {
             Some(ty) => (ty, Constraint::None),
             None => {
                 let names = || type_names(OWN_TYPES);
-                return Err(format!(
+                return Err(Mistake::from(format!(
                     "`{text}` is neither an expression nor a type{} (types: {}; a fixed text is written \"'{text}'\")",
                     did_you_mean(word, names()),
                     list(names())
-                ));
+                )));
             }
         },
     };
     let Some(range) = range else { return Ok(ParamType { ty, constraint, is_array }) };
     let Some((least, greatest)) = ty.range() else {
-        return Err(format!("`{range}`: only a whole number (bigint, integer, smallint) has a range"));
+        return Err(format!("`{range}`: only a whole number (bigint, integer, smallint) has a range").into());
     };
     let bounds = range.split_once("..").and_then(|(low, high)| {
         let bound = |text: &str, open: i64| match text.trim().replace('_', "") {
@@ -190,12 +191,12 @@ fn param_type(text: &str) -> Result<ParamType, String> {
         Some((min, max)) if min <= max => {
             Ok(ParamType { ty, constraint: Constraint::Range { min, max }, is_array })
         }
-        _ => Err(format!("`{range}` is not a range; write 1..100, 1.. or ..100")),
+        _ => Err(format!("`{range}` is not a range; write 1..100, 1.. or ..100").into()),
     }
 }
 
 /// Reads a default: an expression, or a literal value.
-fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, String> {
+fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, Mistake> {
     if text.is_empty() {
         return Err("a default is missing after `=`".into());
     }
@@ -215,7 +216,7 @@ fn default(text: &str, ty: Option<ParamType>) -> Result<Expr, String> {
         if let (Constraint::Range { min, max }, Literal::Int(number)) = (constraint, &literal)
             && !(min..=max).contains(number)
         {
-            return Err(format!("the default {number} is not in {min}..{max}"));
+            return Err(format!("the default {number} is not in {min}..{max}").into());
         }
     }
     Ok(Expr::Literal(literal))

@@ -1,8 +1,10 @@
 //! `rate`: how often an endpoint may be called.
 
 use crate::limits::RATE_COUNT_MAX;
+use crate::syntax::fields::check_header_name;
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::units::per_time;
-use crate::syntax::words::{check_header_name, is_param_name};
+use crate::syntax::words::is_param_name;
 
 /// How often an endpoint may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +35,12 @@ pub enum Per {
 }
 
 /// `100/s`, `6000/m per ip`, `10/10s per header X-Api-Key`, `5/h per path`, `100/s per auth.sub shared`
-pub(crate) fn parse(text: &str) -> Result<Rate, String> {
+pub(crate) fn parse(text: &str) -> Result<Rate, Mistake> {
     let malformed = || {
-        format!(
+        Mistake::from(format!(
             "`{text}` must be a number of requests and a time, such as \"100/s\", \"10/30s per ip\", \
              \"1000/m per auth.sub\", \"1000/m per header X-Api-Key\", \"5/s per path\" or \"100/s shared\""
-        )
+        ))
     };
     let alone = text.strip_suffix(" shared");
     let (amount, per) = match alone.unwrap_or(text).split_once(" per ") {
@@ -47,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Rate, String> {
     };
     let (count, period_ms) = per_time(amount).ok_or_else(malformed)?;
     if !(1..=RATE_COUNT_MAX).contains(&count) {
-        return Err(format!("`{text}`: the number of requests must be from 1 to {RATE_COUNT_MAX}"));
+        return Err(format!("`{text}`: the number of requests must be from 1 to {RATE_COUNT_MAX}").into());
     }
     let per = match per.map(|per| (per, per.strip_prefix("header "))) {
         None => Per::Endpoint,

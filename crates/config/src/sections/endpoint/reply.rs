@@ -10,10 +10,11 @@ pub(crate) const REPLY: Section = Section {
     name: "reply",
     keys: keys! {
         "status" | "number" | "(201 for insert, 202 for generate, 302 for redirect, else 200)" |
-            "the status of success"
+            "the status of a successful answer"
         "wrap" | "name" | "(none)" | "puts the answer into an object under this key"
-        "fields" | "array of columns, or table: JSON name = value" | "(all columns)" | "what the answer holds"
-        "not_found" | "text" | "(a plain sentence)" | "what a 404 says"
+        "fields" | "array of columns, or table: JSON name = value" | "(all columns)" |
+            "the columns or values that the answer contains"
+        "not_found" | "text" | "(a plain sentence)" | "the message of a 404"
     },
 };
 

@@ -1,6 +1,7 @@
 //! `route = "METHOD /path"`. A path declares parameters: `{name}`, and `{name...}` for the rest of the path.
 
 use crate::syntax::fields::text;
+use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::Node;
 use crate::syntax::words::{is_param_name, list};
 
@@ -54,23 +55,23 @@ pub(crate) fn params(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads `METHOD /path`.
-pub(crate) fn read(node: &Node) -> Result<Route, String> {
+pub(crate) fn read(node: &Node) -> Result<Route, Mistake> {
     let text = text(node)?;
     let Some((method, path)) = text.trim().split_once(char::is_whitespace) else {
-        return Err(format!("`{text}` must be a method and a path, such as \"GET /codes/{{id}}\""));
+        return Err(format!("`{text}` must be a method and a path, such as \"GET /codes/{{id}}\"").into());
     };
     let path = path.trim();
     let Some(method) = Method::ALL.iter().find(|known| known.name() == method) else {
         return Err(match method {
             "HEAD" => "HEAD is served where GET is; write GET".into(),
-            method => format!(
+            method => Mistake::from(format!(
                 "{method} is not a method that a route can have ({})",
                 list(Method::ALL.iter().map(|method| method.name()))
-            ),
+            )),
         });
     };
     let Some(segments) = path.strip_prefix('/') else {
-        return Err(format!("the path `{path}` must start with /"));
+        return Err(format!("the path `{path}` must start with /").into());
     };
     let segments = segments.split('/').collect::<Vec<_>>();
     for (index, segment) in segments.iter().enumerate() {
@@ -80,17 +81,17 @@ pub(crate) fn read(node: &Node) -> Result<Route, String> {
     let mut names = params(path).collect::<Vec<_>>();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(format!("the path `{path}` has two parameters named {}", pair[0]));
+        return Err(format!("the path `{path}` has two parameters named {}", pair[0]).into());
     }
     Ok(Route { method: *method, path: path.to_owned() })
 }
 
-fn check_segment(segment: &str, last: bool) -> Result<(), String> {
+fn check_segment(segment: &str, last: bool) -> Result<(), Mistake> {
     let Some(inside) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
         if segment.contains(['{', '}']) {
-            return Err(format!(
+            return Err(Mistake::from(format!(
                 "a parameter is a whole part between slashes, as in /{{id}}, not `{segment}`"
-            ));
+            )));
         }
         if segment.contains(['?', '#']) {
             return Err("the query is no part of a route; its parameters are used by name".into());
@@ -99,11 +100,11 @@ fn check_segment(segment: &str, last: bool) -> Result<(), String> {
             return Err("two slashes in a row".into());
         }
         if segment == "." || segment == ".." {
-            return Err(format!("a part `{segment}` never reaches a server"));
+            return Err(format!("a part `{segment}` never reaches a server").into());
         }
         return match segment.bytes().all(|byte| byte.is_ascii_graphic()) {
             true => Ok(()),
-            false => Err(format!("`{segment}` must be percent-encoded")),
+            false => Err(format!("`{segment}` must be percent-encoded").into()),
         };
     };
     let (name, tail) = match inside.strip_suffix("...") {
@@ -111,10 +112,12 @@ fn check_segment(segment: &str, last: bool) -> Result<(), String> {
         None => (inside, false),
     };
     if !is_param_name(name) {
-        return Err(format!("`{{{inside}}}`: a parameter is named with letters, digits and _, as in {{id}}"));
+        return Err(
+            format!("`{{{inside}}}`: a parameter is named with letters, digits and _, as in {{id}}").into()
+        );
     }
     if tail && !last {
-        return Err(format!("`{{{inside}}}` takes the rest of the path and must be its end"));
+        return Err(format!("`{{{inside}}}` takes the rest of the path and must be its end").into());
     }
     Ok(())
 }

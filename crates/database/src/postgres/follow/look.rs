@@ -117,7 +117,7 @@ pub(super) fn refused(look: &Look, follow: &Follow) -> Option<String> {
 /// Why a table cannot be followed, and what to do.
 pub(super) fn sentence(look: &Look, follow: &Follow, why: &str) -> String {
     format!(
-        "table {} cannot be followed: {} {why}; with `follow = false` it is served, but not told what others write",
+        "table {} cannot be followed: {} {why}; with `follow = false` it is served without other writers' changes",
         follow.schema.name,
         look.table()
     )

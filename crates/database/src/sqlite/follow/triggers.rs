@@ -98,7 +98,7 @@ fn stored(connection: &Connection, name: &str, follow: &Follow) -> Result<Option
 fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
     let refused = |why: String| {
         let message = format!(
-            "table {} cannot be followed: it {why}; with `follow = false` it is served, but not told what others write",
+            "table {} cannot be followed: it {why}; with `follow = false` it is served without other writers' changes",
             schema.name
         );
         Err(Error::new(Kind::Schema, message))

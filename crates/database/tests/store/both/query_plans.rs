@@ -97,8 +97,8 @@ async fn the_index_mends_it(scratch: &Scratch) {
     assert_eq!(mended, 3, "the others are served by the same indexes");
 }
 
-/// Prints the measurements behind [`TableWork::estimated_ms`]; only asserts that the statements do the expected
-/// work.
+/// Prints the measurements behind [`TableWork::estimated_ms`]; only asserts that the statements do the
+/// expected work.
 async fn work_takes_what_is_estimated(scratch: &Scratch) {
     const ROWS: u64 = 100_000;
     scratch.execute("CREATE TABLE many (id bigint PRIMARY KEY, name text, place bigint)").await;

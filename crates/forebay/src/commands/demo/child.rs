@@ -42,7 +42,7 @@ impl Child {
             let Some(Ok(line)) = lines.next() else {
                 // The process has ended; its output is the reason.
                 let _ = process.wait();
-                return Err(Failure(format!("the server did not start: {}", said.join(" "))));
+                return Err(format!("the server did not start: {}", said.join(" ")).into());
             };
             // More text may follow the address.
             let told = line.split_once(" on http://").map(|(who, at)| (who, at.split(' ').next()));
@@ -54,7 +54,7 @@ impl Child {
         }
         // A process that writes into a pipe without a reader blocks once the pipe is full.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        let unreadable = || Failure("the server said where it listens in a way that is no address".into());
+        let unreadable = || "the server said where it listens in a way that is no address";
         let child = Child {
             address: address.ok_or_else(unreadable)?,
             admin: admin.ok_or_else(unreadable)?,
@@ -72,7 +72,7 @@ impl Child {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        Err(Failure("the server was not ready within 30 s".into()))
+        Err("the server was not ready within 30 s".into())
     }
 
     /// Its admin listener.
@@ -93,7 +93,7 @@ impl Child {
     pub fn stop(&mut self) -> Result<(), Failure> {
         kill_process(self.pid, Signal::TERM).map_err(Failure::from)?;
         let status = self.process.wait().map_err(Failure::from)?;
-        if status.success() { Ok(()) } else { Err(Failure(format!("the server ended with {status}"))) }
+        if status.success() { Ok(()) } else { Err(format!("the server ended with {status}").into()) }
     }
 }
 

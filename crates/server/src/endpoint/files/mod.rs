@@ -12,6 +12,7 @@ use super::intake::Intake;
 use super::matched_request::Matched;
 use super::waiting_requests::{WaitingPlace, reply_of, within};
 use crate::problem::Problem;
+use crate::start_error::StartError;
 use body::FileBody;
 use forebay_cache::{Coding, Conditions};
 use forebay_config::model;
@@ -76,12 +77,12 @@ impl Files {
     ///
     /// # Errors
     /// A sentence when the folder does not exist or is not a folder.
-    pub fn new(model: &model::Files, runtime: &Handle) -> Result<Files, String> {
+    pub fn new(model: &model::Files, runtime: &Handle) -> Result<Files, StartError> {
         let model::Files { dir, index } = model;
         match std::fs::metadata(dir) {
             Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => return Err(format!("files: {} is not a folder", dir.display())),
-            Err(error) => return Err(format!("files: {}: {error}", dir.display())),
+            Ok(_) => return Err(format!("files: {} is not a folder", dir.display()).into()),
+            Err(error) => return Err(format!("files: {}: {error}", dir.display()).into()),
         }
         Ok(Files { dir: dir.clone(), index: index.clone(), runtime: runtime.clone() })
     }

@@ -19,6 +19,7 @@
 //! key the later one counts. `secret` is the hasher's: stubs contain fingerprints that were computed with it.
 //! So only the file's owner may read it.
 
+use super::unusable::UnusableCheckpoint;
 use crate::embedded::table::Table;
 use crate::hash::{Hasher, SECRET_BYTES};
 use forebay_log::{LogId, Position};
@@ -193,7 +194,7 @@ pub(crate) fn encode_end(offset: u64, blocks: &[Block]) -> Vec<u8> {
 
 /// Reads head and index, and returns them with the length of the file. An error is the rest of a sentence
 /// that begins with the file's path.
-pub(crate) fn read(file: &File) -> Result<(CheckpointHead, Vec<Block>, u64), String> {
+pub(crate) fn read(file: &File) -> Result<(CheckpointHead, Vec<Block>, u64), UnusableCheckpoint> {
     let failed = |error: io::Error| format!("cannot be read: {error}");
     let length = file.metadata().map_err(failed)?.len();
     let mut start = [0; HEAD_BYTES];
@@ -245,12 +246,12 @@ pub(crate) fn read_block<'b>(
     file: &File,
     block: &Block,
     buffer: &'b mut Vec<u8>,
-) -> Result<&'b [u8], String> {
+) -> Result<&'b [u8], UnusableCheckpoint> {
     buffer.resize(block.length as usize, 0);
     file.read_exact_at(buffer, block.offset).map_err(|error| format!("cannot be read: {error}"))?;
     let (crc, content) = buffer.split_at(4);
     if crc32c::crc32c(content) != u32_at(crc, 0) || entries(content).count() != block.entries as usize {
-        return Err(format!("is damaged at byte {}", block.offset));
+        return Err(format!("is damaged at byte {}", block.offset).into());
     }
     Ok(content)
 }

@@ -3,6 +3,7 @@
 use super::format::{Block, FILE, Kind, entries, read_block};
 use super::save::Saved;
 use super::source::CheckpointFile;
+use super::unusable::UnusableCheckpoint;
 use crate::embedded::budget::allocated_bytes;
 use crate::embedded::shard::{Shard, key_of};
 use crate::embedded::slab::{EVICTED, Slot};
@@ -108,7 +109,11 @@ impl Tables {
 }
 
 /// Loads these tables, of which the database has everything up to `drained`; returns the number of rows.
-fn load_all(source: &CheckpointFile, tables: &[Arc<Table>], drained: Position) -> Result<u64, String> {
+fn load_all(
+    source: &CheckpointFile,
+    tables: &[Arc<Table>],
+    drained: Position,
+) -> Result<u64, UnusableCheckpoint> {
     let mut jobs: Vec<Vec<&Block>> = vec![Vec::new(); tables.len() * SHARDS];
     for block in &source.blocks {
         let place = tables.iter().position(|table| table.id().0 == block.table);
@@ -153,7 +158,7 @@ struct Loading<'a> {
 
 impl Loading<'_> {
     /// Loads the shard's blocks; returns the number of rows.
-    fn load(&self, file: &File, blocks: &[&Block], buffer: &mut Vec<u8>) -> Result<u64, String> {
+    fn load(&self, file: &File, blocks: &[&Block], buffer: &mut Vec<u8>) -> Result<u64, UnusableCheckpoint> {
         let rows = &*self.table.rows;
         let mut shard = rows.lock(self.number);
         let count = blocks.iter().filter(|block| block.kind == Kind::Rows);

@@ -45,11 +45,13 @@ mod outcomes;
 mod save;
 mod settled;
 mod source;
+mod unusable;
 
 pub(crate) use format::CheckpointHead;
 pub use load::Loaded;
 pub use save::Saved;
 pub(crate) use source::CheckpointFile;
+pub(crate) use unusable::UnusableCheckpoint;
 
 use self::format::FILE;
 use super::table::Table;

@@ -102,9 +102,9 @@ impl Tables {
         }
     }
 
-    /// Drops, while serving, the rows that [`Tables::unsettled_rows`] would have returned, after a start that could
-    /// not ask the database. They are to be read again ([`Tables::take_rereads`]). After a start that asked the
-    /// database it does nothing.
+    /// Drops, while serving, the rows that [`Tables::unsettled_rows`] would have returned, after a start that
+    /// could not ask the database. They are to be read again ([`Tables::take_rereads`]). After a start that
+    /// asked the database it does nothing.
     ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].

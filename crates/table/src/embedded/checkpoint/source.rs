@@ -2,6 +2,7 @@
 
 use super::format::{self, Block, CheckpointHead, FILE, NEW};
 use super::settled;
+use super::unusable::UnusableCheckpoint;
 use crate::embedded::table::Table;
 use forebay_log::{Log, Position};
 use std::fs::{self, File};
@@ -21,15 +22,16 @@ impl CheckpointFile {
     ///
     /// # Errors
     /// Why the existing checkpoint cannot be used, as a sentence.
-    pub fn find(dir: &Path, log: &Log) -> Result<Option<CheckpointFile>, String> {
+    pub fn find(dir: &Path, log: &Log) -> Result<Option<CheckpointFile>, UnusableCheckpoint> {
         // Removes the file that an earlier process did not finish.
         let _ = fs::remove_file(dir.join(NEW));
         let path = dir.join(FILE);
-        let unusable = |why: String| format!("{} {why}", path.display());
+        let unusable =
+            |why: UnusableCheckpoint| UnusableCheckpoint::from(format!("{} {why}", path.display()));
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unusable(format!("cannot be opened: {error}"))),
+            Err(error) => return Err(unusable(format!("cannot be opened: {error}").into())),
         };
         let (mut head, blocks, bytes) = format::read(&file).map_err(unusable)?;
         check(&head, log).map_err(unusable)?;
@@ -55,7 +57,7 @@ impl CheckpointFile {
 
 /// Checks that the checkpoint was written beside this log, and that the log still contains the records that
 /// it needs.
-fn check(head: &CheckpointHead, log: &Log) -> Result<(), String> {
+fn check(head: &CheckpointHead, log: &Log) -> Result<(), UnusableCheckpoint> {
     if head.log != log.id() {
         return Err("is of another log".into());
     }
@@ -65,10 +67,10 @@ fn check(head: &CheckpointHead, log: &Log) -> Result<(), String> {
     // Up to here the log contains what that opening wrote.
     let end = openings[known + 1..].iter().map(|later| later.end).fold(log.end(), Position::min);
     if head.begin > end {
-        return Err(format!("begins at log position {}, and the log ends at {end}", head.begin));
+        return Err(format!("begins at log position {}, and the log ends at {end}", head.begin).into());
     }
     if head.begin < log.first() {
-        return Err(format!("begins at log position {}, and the log at {}", head.begin, log.first()));
+        return Err(format!("begins at log position {}, and the log at {}", head.begin, log.first()).into());
     }
-    log.reader(head.begin).map(drop).map_err(|error| format!("does not fit the log: {error}"))
+    log.reader(head.begin).map(drop).map_err(|error| format!("does not fit the log: {error}").into())
 }

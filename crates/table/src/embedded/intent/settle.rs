@@ -176,7 +176,7 @@ fn answer_of(outcome: Outcome) -> Result<(), HotError> {
         Outcome::Missing => Err(HotError::missing()),
         Outcome::Refused(reason) => Err(HotError::refused(reason)),
         Outcome::Unknown => {
-            let what = "the database did not tell whether it has the write";
+            let what = "the database did not report whether the write was committed";
             Err(HotError::new(HotKind::UnknownOutcome, what))
         }
     }

@@ -35,7 +35,7 @@ use crate::{Error, Follow, Followed, Kind};
 use forebay_value::Value;
 use link::{Connections, Cursor, Link};
 use place::SlotPlace;
-use setup::SlotRequirements;
+use setup::{SlotRequirements, cannot};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -220,10 +220,6 @@ async fn slot_name(session: &mut Session, log: u128) -> Result<String, Error> {
     Ok(format!("forebay_{log:032x}_{}", number(&database, 0, 0)))
 }
 
-fn cannot(why: impl Into<String>) -> Error {
-    Error::new(Kind::Schema, why.into())
-}
-
 /// Creates what following needs, and starts from `place`, or with a new slot; returns, for each table,
 /// whether it continues from the place. Or why this is not possible.
 async fn begin(
@@ -284,7 +280,7 @@ async fn look_for(
     }
     let footing = match setup::look_for(session, follows).await? {
         Ok(footing) => footing,
-        Err(why) => return Ok(Err(cannot(why))),
+        Err(why) => return Ok(Err(why)),
     };
     match Wire::connect(&bulk.direct).await {
         Ok(wire) => Ok(Ok((footing, wire))),

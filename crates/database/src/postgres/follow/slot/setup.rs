@@ -36,19 +36,24 @@ pub(super) struct SlotRequirements {
     pub(super) lag_bytes_max: u64,
 }
 
+/// The error when logical decoding is not available.
+pub(super) fn cannot(why: impl Into<String>) -> Error {
+    Error::new(Kind::Schema, why)
+}
+
 /// Checks whether logical decoding is available; otherwise returns the reason, with what is needed.
 pub(super) async fn look_for(
     session: &mut Session,
     follows: &[Follow],
-) -> Result<Result<SlotRequirements, String>, Error> {
+) -> Result<Result<SlotRequirements, Error>, Error> {
     let settings = "SELECT current_setting('wal_level'), pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size'), '-1'))";
     let settings = session.run(settings, &[]).await?;
     let level = text(&settings.values[0]);
     if session.pooler != Pooler::None {
-        return Ok(Err("needs the server itself, not the pooler: add direct=HOST:PORT to the URL".into()));
+        return Ok(Err(cannot("needs the server itself, not the pooler: add direct=HOST:PORT to the URL")));
     }
     if level != "logical" {
-        return Ok(Err(format!("needs wal_level = logical, and it is {level}")));
+        return Ok(Err(cannot(format!("needs wal_level = logical, and it is {level}"))));
     }
     let keeps = match settings.values[1] {
         Value::Bigint(bytes) => Some(bytes.unsigned_abs()),
@@ -62,7 +67,7 @@ pub(super) async fn look_for(
             return Err(Error::new(Kind::Schema, why));
         }
         if let Some(why) = unfit(&found, follow) {
-            return Ok(Err(why));
+            return Ok(Err(cannot(why)));
         }
         footing.lag_bytes_max += TABLE_BYTES_READ * bytes(session, &found).await?;
         footing.tables.push(Table {

@@ -29,7 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 /// What endpoints are compiled against. No part of it depends on the endpoints.
-pub struct CompileEnvironment {
+pub struct CompileSetup {
     /// The database.
     pub store: Store,
     /// Every table of the config, by name.
@@ -72,7 +72,7 @@ pub struct CompileEnvironment {
     pub plans: QueryPlans,
 }
 
-impl CompileEnvironment {
+impl CompileSetup {
     /// Compiles the routes of a config.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl CompileEnvironment {
                 self.auths.lock().iter().find(|(known, _)| is_same(known)).map(|(_, auth)| auth.clone());
             let wrong = |why| {
                 let model::Auth { line, name, .. } = declared;
-                StartError(format!("{}:{line}: [auth.{name}]: {why}", config.source))
+                StartError::from(format!("{}:{line}: [auth.{name}]: {why}", config.source))
             };
             let auth = match there {
                 Some(auth) => auth,
@@ -140,7 +140,7 @@ impl CompileEnvironment {
     /// Compiles the scheduled jobs.
     ///
     /// # Errors
-    /// As [`CompileEnvironment::routes`].
+    /// As [`CompileSetup::routes`].
     pub async fn schedule(&self, config: &Config) -> Result<Schedule, StartError> {
         let (store, dialect) = (&self.store, config.database.dialect());
         let following = self.following.as_ref();
@@ -167,5 +167,5 @@ impl CompileEnvironment {
 pub fn in_file(config: &Config, errors: &[CompileError]) -> StartError {
     let lines: Vec<_> =
         errors.iter().map(|error| format!("{}:{}: {}", config.source, error.line, error.message)).collect();
-    StartError(lines.join("\n"))
+    lines.join("\n").into()
 }
