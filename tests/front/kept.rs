@@ -385,7 +385,7 @@ fn nginx_is_kept_and_outlived() {
     assert_eq!(client.get("/large.bin").body, bytes);
     let other = client.get("/other");
     assert!(matches!(other.status, 502 | 503), "{other:?}");
-    other.expect_problem(other.status, "the server behind");
+    other.expect_problem(other.status, "the upstream of this route");
 }
 
 #[test]

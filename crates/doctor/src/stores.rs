@@ -217,7 +217,7 @@ mod tests {
         for (level, keeps, state, found) in [
             ("logical", "-1", State::Slow, "max_slot_wal_keep_size is not set"),
             ("logical", "16384", State::Well, "max_slot_wal_keep_size is 16384 MiB"),
-            ("replica", "-1", State::Well, "triggers tell"),
+            ("replica", "-1", State::Well, "triggers report"),
         ] {
             let settings = [("wal_level", level), ("max_slot_wal_keep_size", keeps)];
             let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
