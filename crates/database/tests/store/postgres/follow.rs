@@ -72,10 +72,15 @@ pub(super) async fn followed(schema: &Arc<Schema>, way: &str) -> (Scratch, Follo
     (scratch, follower)
 }
 
-/// Follows, once the transactions of other tests permit the creation of a slot.
+/// Follows one table: see [`follow_all`].
 pub(super) async fn follow(store: &Store, follow: Follow) -> Follower {
+    follow_all(store, LOG, vec![follow]).await
+}
+
+/// Follows, once the transactions of other tests permit the creation of a slot.
+pub(super) async fn follow_all(store: &Store, log: u128, follows: Vec<Follow>) -> Follower {
     loop {
-        match store.follow(LOG, vec![follow.clone()]).await {
+        match store.follow(log, follows.clone()).await {
             Err(error) if *error.kind() == Kind::Busy => {}
             follower => return follower.unwrap(),
         }
@@ -134,7 +139,7 @@ async fn keys_of_every_type_and_odd_names(way: &str) {
     }
     scratch.execute("ALTER TABLE odd REPLICA IDENTITY FULL").await;
     let follows = vec![plain(&uuids), plain(&texts), Follow { old: vec![0, 1], own: true, ..plain(&odd) }];
-    let mut follower = scratch.store.follow(LOG, follows).await.unwrap();
+    let mut follower = follow_all(&scratch.store, LOG, follows).await;
     scratch
         .execute(
             "INSERT INTO \"uu \"\"ids\"\"\" VALUES ('06f40771-6460-479a-a47c-177473e240b5', 'u', 1);
@@ -235,7 +240,7 @@ async fn own_writes_are_told_where_the_database_may_have_changed_them(way: &str)
         scratch.store.create_table(&plain_items).await.unwrap();
         scratch.execute(setup).await;
         let follow = Follow { own, ..plain(&plain_items) };
-        let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
+        let mut follower = follow_all(&scratch.store, LOG, vec![follow]).await;
         let mut position = None;
         let inserts = vec![Op::Insert(row(&plain_items, 1, "a", 1)), Op::Insert(row(&plain_items, 2, "b", 2))];
         for (step, ops) in [
@@ -276,7 +281,7 @@ async fn cascades_of_own_deletes_are_told(way: &str) {
              INSERT INTO items VALUES (1, 'p', 0), (2, 'p', 0); INSERT INTO children VALUES (10, 'c', 1), (11, 'c', 2), (12, 'c', 1)",
         )
         .await;
-    let mut follower = scratch.store.follow(LOG, vec![plain(&parents), plain(&children)]).await.unwrap();
+    let mut follower = follow_all(&scratch.store, LOG, vec![plain(&parents), plain(&children)]).await;
     scratch.store.apply(batch(&parents, None, vec![Op::Delete(Value::Bigint(1))])).await.unwrap();
     assert_eq!(told_of(&mut follower, &[&parents, &children]).await, "1/10: - | 1/12: -");
     scratch
@@ -290,7 +295,7 @@ async fn cascades_of_own_deletes_are_told(way: &str) {
 async fn what_one_server_drains_is_told_to_another(way: &str) {
     let schema = items();
     let (scratch, mut follower) = followed(&schema, way).await;
-    let mut other = scratch.store.follow(LOG + 1, vec![plain(&schema)]).await.unwrap();
+    let mut other = follow_all(&scratch.store, LOG + 1, vec![plain(&schema)]).await;
     scratch.store.apply(batch(&schema, None, vec![Op::Insert(row(&schema, 1, "a", 1))])).await.unwrap();
     let page = pass(&mut other).await;
     assert_eq!(page.rows.len(), 1);
@@ -332,7 +337,7 @@ async fn previous_values_are_told_where_they_are_asked_for(way: &str) {
     scratch.store.create_table(&schema).await.unwrap();
     scratch.execute("ALTER TABLE orders REPLICA IDENTITY FULL").await;
     let follow = Follow { old: vec![1, 2, 3, 4, 5], own: true, ..plain(&schema) };
-    let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
+    let mut follower = follow_all(&scratch.store, LOG, vec![follow]).await;
     let insert = "INSERT INTO orders VALUES (1, '06f40771-6460-479a-a47c-177473e240b5', '2026-11-21 10:03:00.000001+02', 1.50, '\\x00ff', 'a''\"\\')";
     scratch.execute(insert).await;
     let page = pass(&mut follower).await;
@@ -384,7 +389,7 @@ async fn tables_of_another_schema_in_the_search_path(way: &str) {
     let open = move || Store::open(&url, Options::default());
     let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
     let schema = items();
-    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    let mut follower = follow(&store, plain(&schema)).await;
     plain_scratch.execute("INSERT INTO shop.items VALUES (1, 'a', 1)").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
     if way == TRIGGERS {

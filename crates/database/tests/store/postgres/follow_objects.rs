@@ -1,7 +1,7 @@
 //! The database objects of following, its triggers and tables: created once, re-created after a change,
 //! blocking no writer, and gone after `unfollow`.
 
-use super::follow::{TRIGGERS, followed};
+use super::follow::{TRIGGERS, follow, follow_all, followed};
 use super::{client, url_of};
 use crate::following::{LOG, items, plain, told};
 use forebay_database::{Follow, Options, Store};
@@ -81,7 +81,7 @@ async fn others_can_write_whatever_becomes_of_the_tables_columns() {
 async fn what_everybody_has_passed_is_deleted() {
     let schema = items();
     let (scratch, mut follower) = followed(&schema, TRIGGERS).await;
-    let mut other = scratch.store.follow(LOG + 1, vec![plain(&schema)]).await.unwrap();
+    let mut other = follow_all(&scratch.store, LOG + 1, vec![plain(&schema)]).await;
     scratch.execute("INSERT INTO items SELECT i, 'a', i FROM generate_series(1, 15000) i").await;
     let count = || scratch.text("SELECT count(*) FROM forebay_change");
     assert_eq!(count().await, "15000");
@@ -144,11 +144,11 @@ async fn definitions_are_made_once_and_replaced_when_they_differ() {
     let writer = client(&url_of(&scratch.database, "")).await;
     writer.batch_execute("BEGIN; INSERT INTO items VALUES (1, 'a', 1)").await.unwrap();
     drop(follower);
-    let _again = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    let _again = follow(&scratch.store, plain(&schema)).await;
     assert_eq!(scratch.text(made).await, first);
     writer.batch_execute("COMMIT").await.unwrap();
     let mut other =
-        scratch.store.follow(LOG, vec![Follow { old: vec![1], own: true, ..plain(&schema) }]).await.unwrap();
+        follow_all(&scratch.store, LOG, vec![Follow { old: vec![1], own: true, ..plain(&schema) }]).await;
     assert_ne!(scratch.text(made).await, first);
     assert_eq!(scratch.text("SELECT count(*) FROM pg_proc WHERE proname LIKE 'forebay%'").await, "1");
     scratch.execute("UPDATE items SET name = 'b'").await;
@@ -183,7 +183,7 @@ async fn another_role_writes_and_one_without_rights_is_told_the_statement() {
         "{error}"
     );
     scratch.execute(&format!("GRANT TRIGGER ON items TO {role}")).await;
-    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    let mut follower = follow(&store, plain(&schema)).await;
     scratch.execute("UPDATE items SET n = 2").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: theirs 2");
     drop(follower);

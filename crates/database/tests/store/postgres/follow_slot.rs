@@ -1,6 +1,6 @@
 //! Following by logical decoding: the life of the slot, and when triggers are used instead.
 
-use super::follow::{LOGICAL, follow, followed};
+use super::follow::{LOGICAL, follow, follow_all, followed};
 use super::{Scratch, client, url_of};
 use crate::following::{LOG, items, plain, told};
 use forebay_database::{Follow, Follower, Kind, Options, Store};
@@ -164,7 +164,7 @@ async fn a_slot_that_must_wait_for_a_transaction_is_given_up() {
     assert_eq!(scratch.text(SLOTS).await, "0");
     // Unless the URL requires a slot, triggers report instead.
     let store = opened(&scratch, "").await;
-    let mut follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    let mut follower = follow(&store, plain(&schema)).await;
     assert!(
         follower.reporting_by().starts_with("triggers; logical decoding: making"),
         "{}",
@@ -284,7 +284,7 @@ async fn triggers_tell_where_logical_decoding_cannot() {
         let scratch = Scratch::new().await;
         scratch.store.create_table(&schema).await.unwrap();
         scratch.execute(setup).await;
-        let mut follower = scratch.store.follow(LOG, vec![follow]).await.unwrap();
+        let mut follower = follow_all(&scratch.store, LOG, vec![follow]).await;
         let reporting_by = follower.reporting_by().to_owned();
         assert!(reporting_by.starts_with("triggers") && reporting_by.contains(why), "{reporting_by}");
         assert_eq!(scratch.text(SLOTS).await, "0");
@@ -312,7 +312,7 @@ async fn a_role_without_the_right_to_replicate_follows_by_triggers() {
     let open = move || Store::open(&url, Options::default());
     let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
     store.create_table(&schema).await.unwrap();
-    let follower = store.follow(LOG, vec![plain(&schema)]).await.unwrap();
+    let follower = follow(&store, plain(&schema)).await;
     assert!(follower.reporting_by().contains("no replication connection"), "{}", follower.reporting_by());
     let place = follower.place();
     drop(follower);
