@@ -6,7 +6,7 @@
 //! marks. Leaves the meaning of a deadline to the code that sets it, and threads to [`crate::worker`].
 
 use crate::date::Stamp;
-use crate::gate::Gate;
+use crate::held_answers::Gate;
 use crate::limits::{Limits, READ_BYTES, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
 use crate::output::Pool;

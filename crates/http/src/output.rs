@@ -6,7 +6,7 @@
 //! order and that no answer leaves before its mark is passed.
 
 use crate::answer::Form;
-use crate::gate::Gate;
+use crate::held_answers::Gate;
 use crate::limits::{
     BUFFER_BYTES_START, OPEN_BYTES_MAX, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX,
     WRITE_SLICES_MAX,

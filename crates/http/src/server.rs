@@ -6,7 +6,7 @@ use crate::acceptor::{Acceptor, Listener, listen};
 use crate::answer::{Answer, Form, Persistence};
 use crate::date::Stamp;
 use crate::exchange::respond_error;
-use crate::gate::Gate;
+use crate::held_answers::Gate;
 use crate::inherited::Inherited;
 use crate::limits::Limits;
 use crate::local::ServerState;

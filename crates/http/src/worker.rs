@@ -6,7 +6,7 @@
 use crate::Service;
 use crate::client::Origin;
 use crate::connection::{Connection, ContinuedConnection, NextProtocol};
-use crate::gate::Gate;
+use crate::held_answers::Gate;
 use crate::http2;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
 use crate::local::{Counted, ServerState, Stopping, WithTimeout, WorkerState};

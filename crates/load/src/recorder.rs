@@ -6,8 +6,8 @@
 //! in flight. Nothing is allocated per request: statuses and kinds are arrays, histograms have a
 //! fixed size, and the counts of a second are handed over once a second.
 
-use crate::latency::Latency;
 use crate::limits::LATE_NS;
+use crate::percentiles::Latency;
 use crate::results::{Bytes, Connects, Endpoint, ErrorKind, Model, Requests, Results};
 use crate::schedule::SECOND_NS;
 use crate::series::{Sink, Tally};

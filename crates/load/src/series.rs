@@ -3,7 +3,7 @@
 //! A tally's histogram is allocated once; tallies are cleared and reused. A separate thread writes
 //! complete seconds to a file, so that memory does not grow and no worker waits for the disk.
 
-use crate::latency::Latency;
+use crate::percentiles::Latency;
 use crate::results::{Bytes, Live, Second};
 use crate::spool::Spool;
 use std::collections::BTreeMap;

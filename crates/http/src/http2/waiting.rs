@@ -1,6 +1,6 @@
 //! What a request waits for: a deadline on the worker's clock, a mark of the gate.
 
-use crate::gate::Gate;
+use crate::held_answers::Gate;
 use crate::local::WorkerState;
 use std::future::poll_fn;
 use std::task::{Context, Poll};

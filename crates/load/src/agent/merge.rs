@@ -1,6 +1,6 @@
 //! Merges what the agents deliver: a live view while they run, one result at the end.
 
-use crate::latency::Latency;
+use crate::percentiles::Latency;
 use crate::results::{Agent, HostSecond, Live, Results, Role, Second};
 use crate::run::notes;
 use crate::settings::Settings;

@@ -22,7 +22,7 @@ pub use path::Path;
 pub use rates::Rates;
 pub use second::Second;
 
-use crate::latency::{Latency, add_counts};
+use crate::percentiles::{Latency, add_counts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

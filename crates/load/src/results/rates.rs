@@ -1,6 +1,6 @@
 //! Rates over the seconds of a run.
 
-use crate::latency::percentile_of;
+use crate::percentiles::percentile_of;
 
 /// Requests a second, over the seconds of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

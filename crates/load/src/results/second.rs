@@ -1,7 +1,7 @@
 //! One second of a run.
 
 use super::Bytes;
-use crate::latency::{Latency, Packed};
+use crate::percentiles::{Latency, Packed};
 use serde::{Deserialize, Serialize};
 
 /// One second of the run: what was sent and answered in it.
