@@ -19,7 +19,7 @@
 //! - A row that is read from the database never replaces a newer one and never restores a deleted one
 //!   (`fetch` explains why).
 //! - Rows that a table left under other columns are not served, and the table is loaded only after they are
-//!   drained (`succession` explains how).
+//!   drained (`changed_columns` explains how).
 //! - The content of these keys is checked when it is read; bytes that Forebay did not write are an error,
 //!   never a panic.
 //!
@@ -32,6 +32,7 @@
 //! **What must not move in.** Sockets, topology and batching (`forebay-redis`), SQL and databases, HTTP, the
 //! drain.
 
+mod changed_columns;
 mod commit;
 mod encode;
 mod error;
@@ -50,7 +51,6 @@ mod repair;
 mod scripts;
 mod serial_keys;
 mod stage;
-mod succession;
 mod table;
 mod tables;
 mod tier;
