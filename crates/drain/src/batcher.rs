@@ -1,13 +1,12 @@
-//! The path of a batch, from either queue: read, coalesce to one change a key, apply with the position that
-//! the batch reaches, release.
+//! The path of a batch, from either queue: read, coalesce, apply with the position that it reaches, release.
 //!
 //! ```text
 //! locate ─▶ prepare ─▶ coalesce ─▶ apply ─▶ committed ─▶ release
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
 //!    │         ├── misfit ◀──────────┤   without the table that would have every row refused (`stopped`)
-//!    │         ├── refused ◀─────────┤   the same records uncoalesced, the refused ones to the dead letters,
-//!    or held │         └── refused again ◀───┤   half as many, until the guilty record is the only one
+//!    │         ├── refused ◀─────────┤   the same records uncoalesced; refused ones: dead letters, or held
+//!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
 //! A refused intent (`durability = "database"`) does not become a dead letter: nothing was acknowledged. The

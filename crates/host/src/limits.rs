@@ -4,8 +4,7 @@
 /// used the most CPU are named.
 pub(crate) const THREADS_MAX: usize = 256;
 
-/// Interfaces that a sample names: container hosts have hundreds of virtual ones, and nobody reads a longer
-/// report.
+/// Interfaces that a sample names: container hosts have hundreds of virtual ones, too many for a report.
 pub(crate) const INTERFACES_MAX: usize = 64;
 
 /// Room for one part of the kernel's list of queues; it sends parts of at most this size (netlink's

@@ -150,7 +150,7 @@ impl fmt::Display for AppendError {
 
 impl std::error::Error for AppendError {}
 
-/// Whether the system reported that there is no room: a later retry makes sense.
+/// Whether the system reported a full disk or quota: a later retry makes sense.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -244,8 +244,8 @@ impl Lane {
         state.reserve.replace(blank)
     }
 
-    /// Notes that there is no space for the next segment: records that do not fit the present one are refused
-    /// as full.
+    /// Notes that the disk has no space for the next segment: records that do not fit the present one are
+    /// refused as full.
     pub fn refuse_full(&self) {
         self.state.lock().refusal = AppendError::Full;
     }

@@ -268,7 +268,7 @@ fn algorithms(node: &Node) -> Result<Vec<Algorithm>, Mistake> {
     }
 }
 
-/// The section with this name, or the message that there is none.
+/// The section with this name, or the error that it does not exist.
 pub(crate) fn find<'a>(auths: &'a [Auth], wanted: &str) -> Result<&'a Auth, Mistake> {
     let names = || auths.iter().map(|auth| auth.name.as_str());
     auths.iter().find(|auth| auth.name == wanted).ok_or_else(|| match auths {

@@ -31,7 +31,7 @@ const WAITING_MAX: usize = 64;
 const PASSWORD_BYTES_MAX: usize = 72;
 /// The most expensive hash that is accepted, as the binary logarithm of its rounds.
 const COST_MAX: u32 = 14;
-/// The hash of a password that nobody uses; compared for unknown names.
+/// The hash of a password of no user; compared for unknown names.
 const NOBODY: &str = "$2y$10$92IXUNpkjO0rOQ5byMi.Ye4oKoEa3Ro9llC/.og/at2.uheWG/igi";
 
 /// Hashes by name.

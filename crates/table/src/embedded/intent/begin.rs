@@ -49,7 +49,7 @@ struct Subject<'a> {
 impl Table {
     /// Appends the write, and resolves when the database has committed it, with the row: as it is then, or
     /// for a delete as it was. `None` for an insert or upsert. If the future is dropped, the write still
-    /// takes its course, and nobody receives the outcome.
+    /// continues, and its outcome is discarded.
     ///
     /// # Errors
     /// [`HotKind::Refused`] when the database refuses the write; [`HotKind::Missing`] when there is no such
