@@ -37,7 +37,9 @@
 
 use crate::limits::{LETTER_TEXT_CHARS, LETTERS_LOOKED_AT};
 use crate::{Change, DeadLetter, Error, Kind, Op};
-use forebay_value::{Column, Invalid, Row, Schema, Timestamp, Type, Uuid, Value, ValueRef, from_json, json};
+use forebay_value::{
+    Column, Invalid, LocalTimestamp, Row, Schema, Timestamp, Type, Uuid, Value, ValueRef, from_json, json,
+};
 use serde_json::value::RawValue;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -216,6 +218,7 @@ fn encode_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
         ValueRef::Timestamp(_) => (7, None),
         ValueRef::Json(v) => (8, Some(v.as_bytes())),
         ValueRef::Bytes(v) => (9, Some(v)),
+        ValueRef::Local(_) => (10, None),
     };
     out.push(tag);
     if let Some(bytes) = long {
@@ -223,7 +226,9 @@ fn encode_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
     }
     match value {
         ValueRef::Bool(v) => out.push(u8::from(v)),
-        ValueRef::Bigint(v) | ValueRef::Timestamp(Timestamp(v)) => out.extend_from_slice(&v.to_le_bytes()),
+        ValueRef::Bigint(v)
+        | ValueRef::Timestamp(Timestamp(v))
+        | ValueRef::Local(LocalTimestamp(Timestamp(v))) => out.extend_from_slice(&v.to_le_bytes()),
         ValueRef::Double(v) => out.extend_from_slice(&v.to_le_bytes()),
         ValueRef::Uuid(v) => out.extend_from_slice(v.as_bytes()),
         _ => {}
@@ -262,6 +267,7 @@ fn decode_value(rest: &mut &[u8]) -> Option<Value> {
         3 => Value::Double(f64::from_bits(number()?.cast_unsigned())),
         6 => Value::Uuid(Uuid::from_slice(take(rest, 16)?).ok()?),
         7 => Value::Timestamp(Timestamp(number()?)),
+        10 => Value::Local(LocalTimestamp(Timestamp(number()?))),
         9 => Value::Bytes(take_bytes(rest)?.into()),
         4 | 5 | 8 => {
             let text = std::str::from_utf8(take_bytes(rest)?).ok()?.into();

@@ -24,6 +24,8 @@ pub enum Kind {
     Syntax,
     /// A value does not have the type of its column or function argument.
     Type,
+    /// A stored value is beyond what can be held or shown here.
+    Unfit,
     /// The table is not what this operation needs (no single key, no AUTOINCREMENT, an unknown column type).
     Schema,
     /// The statement ran longer than its timeout, or waited longer than that to be run. It changed nothing.

@@ -54,7 +54,7 @@ pub use follow::{Follow, Followed, FollowedRow};
 pub use follower::Follower;
 pub use held_changes::Held;
 pub use options::{Options, ServerFacts};
-pub use position::{Scan, StoredPosition};
+pub use position::{Scan, ScannedRows, StoredPosition, UnfitRow};
 pub use query_plan::{Growing, Planning, TableWork};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Store};

@@ -7,8 +7,8 @@ use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{
     Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Enforced, Error, Follow,
-    Growing, Held, HeldId, Kind, Options, Planning, Rows, Scan, ServerFacts, Statement, StoredPosition,
-    UnwrittenDeadLetter,
+    Growing, Held, HeldId, Kind, Options, Planning, Rows, Scan, ScannedRows, ServerFacts, Statement,
+    StoredPosition, UnwrittenDeadLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Value};
 use futures_util::future::Either;
@@ -225,7 +225,7 @@ impl Store {
 
     /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order that
     /// the database reads fastest, on a separate thread; dropping the receiver ends the scan.
-    pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<Vec<Row>, Error>> {
+    pub fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Result<ScannedRows, Error>> {
         on!(self, engine => engine.scan(schema, filter))
     }
 

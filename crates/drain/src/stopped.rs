@@ -320,10 +320,11 @@ pub(crate) fn misfit(
 }
 
 /// Whether a column takes another kind of value than the records contain. The maximum length of a text is
-/// checked for each row.
+/// checked for each row. Earlier versions wrote instants for a column without a time zone.
 fn is_other_type(wanted: Type, found: Type) -> bool {
     let is_text = |ty| matches!(ty, Type::Text { .. });
-    wanted != found && !(is_text(wanted) && is_text(found))
+    let is_time = |ty| matches!(ty, Type::Timestamp | Type::LocalTimestamp);
+    wanted != found && !(is_text(wanted) && is_text(found)) && !(is_time(wanted) && is_time(found))
 }
 
 #[cfg(test)]

@@ -118,6 +118,7 @@ fn is_same_value(memory: ValueRef<'_>, database: ValueRef<'_>) -> bool {
         (ValueRef::Numeric(memory), ValueRef::Numeric(database)) => {
             memory == database || decimal(memory).is_some_and(|number| Some(number) == decimal(database))
         }
+        (ValueRef::Double(memory), ValueRef::Double(database)) if memory.is_nan() => database.is_nan(),
         _ => memory == database,
     }
 }

@@ -99,7 +99,8 @@ fn eval_by_type(ty: Type) -> Eval {
             Eval::RandomCode(max_chars.unwrap_or(TEXT_CHARS).min(TEXT_CHARS) as usize)
         }
         Type::Uuid => Eval::Uuid4,
-        Type::Timestamp => Eval::Now,
+        Type::Timestamp | Type::LocalTimestamp => Eval::Now,
+        Type::AsText => Eval::RandomCode(TEXT_CHARS as usize),
         Type::Json => Eval::Const(Value::Json("{}".into())),
         Type::Bytes => Eval::Const(Value::Bytes(functions::uuid4().as_bytes()[..].into())),
     }

@@ -129,6 +129,7 @@ fn hash(value: &Value, hasher: &mut impl Hasher) {
         Value::Numeric(text) | Value::Text(text) | Value::Json(text) => text.hash(hasher),
         Value::Uuid(value) => value.hash(hasher),
         Value::Timestamp(value) => value.hash(hasher),
+        Value::Local(value) => value.hash(hasher),
         Value::Bytes(bytes) => bytes.hash(hasher),
     }
 }

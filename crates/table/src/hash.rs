@@ -9,7 +9,7 @@
 
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
-use forebay_value::{ValueRef, decimal};
+use forebay_value::{LocalTimestamp, ValueRef, decimal};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret, xxh3_128_with_seed};
@@ -102,9 +102,10 @@ impl Hasher {
             ValueRef::Null => return NO_VALUE,
             ValueRef::Bool(v) => of(&[u8::from(v)]),
             ValueRef::Bigint(v) => of(&v.to_le_bytes()),
+            ValueRef::Double(v) if v.is_nan() => of(&f64::NAN.to_le_bytes()),
             // Adding zero turns -0 into 0, to which it is equal.
             ValueRef::Double(v) => of(&(v + 0.0).to_le_bytes()),
-            ValueRef::Timestamp(v) => of(&v.0.to_le_bytes()),
+            ValueRef::Timestamp(v) | ValueRef::Local(LocalTimestamp(v)) => of(&v.0.to_le_bytes()),
             ValueRef::Uuid(v) => of(v.as_bytes()),
             // 1.0 and 1.00 are the same number.
             ValueRef::Numeric(v) => of(decimal::canonical(v).as_bytes()),

@@ -33,6 +33,10 @@ pub fn check_bounds(ty: Type, value: ValueRef<'_>) -> Result<(), Invalid> {
 /// and trailing zeros do not count.
 fn has_digits(text: &str, precision: i64, scale: i64) -> bool {
     let text = text.trim_start_matches('-');
+    // PostgreSQL's numeric(p,s) holds NaN, and no infinity.
+    if !text.starts_with(|first: char| first.is_ascii_digit()) {
+        return text == "NaN";
+    }
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = || whole.bytes().chain(fraction.bytes()).enumerate().filter(|(_, digit)| *digit != b'0');

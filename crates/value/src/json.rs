@@ -10,7 +10,8 @@ pub fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
         ValueRef::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
         ValueRef::Bigint(v) => write_integer(v, out),
         ValueRef::Double(v) if v.is_finite() => write_double(v, out),
-        ValueRef::Double(_) => out.extend_from_slice(b"null"),
+        ValueRef::Double(v) => write_string(not_finite(v), out),
+        ValueRef::Numeric(v) if !v.ends_with(|last: char| last.is_ascii_digit()) => write_string(v, out),
         ValueRef::Numeric(v) | ValueRef::Json(v) => out.extend_from_slice(v.as_bytes()),
         ValueRef::Text(v) => write_string(v, out),
         ValueRef::Uuid(v) => {
@@ -20,6 +21,11 @@ pub fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
             out.push(b'"');
         }
         ValueRef::Timestamp(v) => {
+            out.push(b'"');
+            v.write(out);
+            out.push(b'"');
+        }
+        ValueRef::Local(v) => {
             out.push(b'"');
             v.write(out);
             out.push(b'"');
@@ -43,6 +49,15 @@ fn write_double(number: f64, out: &mut Vec<u8>) {
     let mut buffer = ryu::Buffer::new();
     let text = buffer.format_finite(number);
     out.extend_from_slice(text.strip_suffix(".0").unwrap_or(text).as_bytes());
+}
+
+/// The word for a double that JSON has no number for, as PostgreSQL writes it in JSON.
+fn not_finite(number: f64) -> &'static str {
+    match number {
+        f64::INFINITY => "Infinity",
+        f64::NEG_INFINITY => "-Infinity",
+        _ => "NaN",
+    }
 }
 
 /// Appends a string with its quotes, escaping what RFC 8259 section 7 demands.
@@ -137,7 +152,10 @@ pub fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Whether a value of this type is a string in JSON.
 pub fn is_string(ty: Type) -> bool {
-    matches!(ty, Type::Text { .. } | Type::Uuid | Type::Timestamp | Type::Bytes)
+    matches!(
+        ty,
+        Type::Text { .. } | Type::AsText | Type::Uuid | Type::Timestamp | Type::LocalTimestamp | Type::Bytes
+    )
 }
 
 #[cfg(test)]
@@ -154,7 +172,9 @@ mod tests {
             (ValueRef::Bigint(9_007_199_254_740_993), "9007199254740993"),
             (ValueRef::Double(1.5), "1.5"),
             (ValueRef::Double(2.0), "2"),
-            (ValueRef::Double(f64::NAN), "null"),
+            (ValueRef::Double(f64::NAN), "\"NaN\""),
+            (ValueRef::Double(f64::NEG_INFINITY), "\"-Infinity\""),
+            (ValueRef::Numeric("Infinity"), "\"Infinity\""),
             (ValueRef::Numeric("12345678901234567890.10"), "12345678901234567890.10"),
             (ValueRef::Text("a\"b\\c\n\u{1}é"), "\"a\\\"b\\\\c\\n\\u0001é\""),
             (ValueRef::Uuid(uuid::Uuid::from_u128(1)), "\"00000000-0000-0000-0000-000000000001\""),

@@ -1,6 +1,6 @@
 //! Values from outside: from text (paths, queries, headers, text stored in a database) and from JSON.
 
-use crate::{Invalid, Timestamp, Type, Uuid, Value, check_bounds};
+use crate::{Invalid, LocalTimestamp, Timestamp, Type, Uuid, Value, check_bounds};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::num::IntErrorKind::{NegOverflow, PosOverflow};
 use std::num::ParseIntError;
@@ -28,13 +28,21 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
         }
         Type::Double => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Value::Double(number)),
-            _ => Err(Invalid::form("a number")),
+            _ => match word(text) {
+                Some("NaN") => Ok(Value::Double(f64::NAN)),
+                Some("Infinity") => Ok(Value::Double(f64::INFINITY)),
+                Some(_) => Ok(Value::Double(f64::NEG_INFINITY)),
+                None => Err(Invalid::form("a number")),
+            },
         },
         Type::Numeric | Type::Decimal { .. } if is_decimal(text) => {
             Ok(Value::Numeric(without_leading_zeros(text)))
         }
-        Type::Numeric | Type::Decimal { .. } => Err(Invalid::form("a decimal number")),
-        Type::Text { .. } => text_value(text.into()),
+        Type::Numeric | Type::Decimal { .. } => match word(text) {
+            Some(word) => Ok(Value::Numeric(word.into())),
+            None => Err(Invalid::form("a decimal number")),
+        },
+        Type::Text { .. } | Type::AsText => text_value(text.into()),
         Type::Uuid => Uuid::try_parse(text)
             .ok()
             .filter(|_| text.len() == uuid::fmt::Hyphenated::LENGTH)
@@ -43,6 +51,9 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
         Type::Timestamp => Timestamp::parse(text)
             .map(Value::Timestamp)
             .ok_or_else(|| Invalid::form("a time such as 2016-11-01T14:11:51Z")),
+        Type::LocalTimestamp => LocalTimestamp::parse(text)
+            .map(Value::Local)
+            .ok_or_else(|| Invalid::form("a time such as 2016-11-01T14:11:51")),
         Type::Json => match serde_json::from_str::<serde::de::IgnoredAny>(text) {
             Ok(_) => Ok(Value::Json(text.into())),
             Err(_) => Err(Invalid::form("JSON")),
@@ -53,6 +64,13 @@ pub fn from_text(ty: Type, text: &str) -> Result<Value, Invalid> {
         },
     };
     value.and_then(|value| within(ty, value))
+}
+
+/// `NaN` or an infinity, in any case, as PostgreSQL writes it in JSON.
+fn word(text: &str) -> Option<&'static str> {
+    let words =
+        [("nan", "NaN"), ("infinity", "Infinity"), ("+infinity", "Infinity"), ("-infinity", "-Infinity")];
+    words.iter().find(|(given, _)| text.eq_ignore_ascii_case(given)).map(|(_, word)| *word)
 }
 
 /// Returns the value if it is within the bounds of its type.
@@ -70,14 +88,14 @@ pub fn from_json(ty: Type, raw: &str) -> Result<Value, Invalid> {
         (_, Some(b'"')) => {
             let text = unquote(raw)?;
             match ty {
-                Type::Text { .. } => {
+                Type::Text { .. } | Type::AsText => {
                     text_value(text.into_owned().into_boxed_str()).and_then(|value| within(ty, value))
                 }
                 Type::Bool => Err(Invalid::form("true or false")),
                 _ => from_text(ty, &text),
             }
         }
-        (Type::Text { .. }, _) => Err(Invalid::form("a string")),
+        (Type::Text { .. } | Type::AsText, _) => Err(Invalid::form("a string")),
         (Type::Bool, Some(b't' | b'f')) => from_text(ty, raw),
         (Type::Double, Some(b'-' | b'0'..=b'9')) => from_text(ty, raw),
         (Type::Smallint | Type::Integer | Type::Bigint, Some(b'-' | b'0'..=b'9')) => match whole(raw) {
@@ -182,6 +200,15 @@ mod tests {
         check("bool", "\"true\"", Err("must be true or false"));
         check("double", "1e3", Ok(Value::Double(1000.0)));
         check("double", "1e999", Err("must be a number"));
+        check("double", "\"inf\"", Err("must be a number"));
+        check("double", "\"-infinity\"", Ok(Value::Double(f64::NEG_INFINITY)));
+        check("numeric", "\"nan\"", Ok(Value::Numeric("NaN".into())));
+        check(
+            "numeric(5,2)",
+            "\"Infinity\"",
+            Err("must be a decimal number of at most 3 digits before the point and 2 after it"),
+        );
+        check("numeric(5,2)", "\"NaN\"", Ok(Value::Numeric("NaN".into())));
         for (given, kept) in
             [("007.50", "7.50"), ("-00", "-0"), ("00.5", "0.5"), ("0e3", "0e3"), ("10", "10")]
         {

@@ -3,15 +3,15 @@
 //! ```text
 //! row      := nulls value*
 //! nulls    := ceil(columns / 8) bytes; bit i (least significant first) set: column i is NULL
-//! value    := bool: 1 byte, 0 or 1 · bigint, double, timestamp: 8 bytes little-endian · uuid: 16 bytes
-//!           | text, numeric, json, bytes: length (LEB128, at most 5 bytes) and that many bytes
+//! value    := bool: 1 byte, 0 or 1 · bigint, double, timestamp, local_timestamp: 8 bytes little-endian · uuid: 16 bytes
+//!           | text, as_text, numeric, json, bytes: length (LEB128, at most 5 bytes) and that many bytes
 //! ```
 //! Values are in column order. A row contains no schema: its reader must know the schema it was written
 //! with. A row is valid when it contains every value, text is UTF-8 and no byte is left over;
 //! [`RowRef::check`] checks this once for bytes from outside (the log, where the checksum has already
 //! matched). Every other method relies on it.
 
-use crate::{Schema, Timestamp, Type, Uuid, Value, ValueRef};
+use crate::{LocalTimestamp, Schema, Timestamp, Type, Uuid, Value, ValueRef};
 use std::fmt;
 
 /// An owned row in the row format.
@@ -49,7 +49,9 @@ pub fn encode_row<'a>(schema: &Schema, values: impl IntoIterator<Item = ValueRef
             ValueRef::Bool(v) => out.push(v as u8),
             ValueRef::Bigint(v) => out.extend_from_slice(&v.to_le_bytes()),
             ValueRef::Double(v) => out.extend_from_slice(&v.to_le_bytes()),
-            ValueRef::Timestamp(v) => out.extend_from_slice(&v.0.to_le_bytes()),
+            ValueRef::Timestamp(v) | ValueRef::Local(LocalTimestamp(v)) => {
+                out.extend_from_slice(&v.0.to_le_bytes())
+            }
             ValueRef::Uuid(v) => out.extend_from_slice(v.as_bytes()),
             ValueRef::Numeric(v) | ValueRef::Text(v) | ValueRef::Json(v) => put_bytes(v.as_bytes(), out),
             ValueRef::Bytes(v) => put_bytes(v, out),
@@ -122,11 +124,19 @@ impl<'a> RowRef<'a> {
 fn split_value(ty: Type, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (start, length) = match ty {
         Type::Bool => (0, 1),
-        Type::Smallint | Type::Integer | Type::Bigint | Type::Double | Type::Timestamp => (0, 8),
+        Type::Smallint
+        | Type::Integer
+        | Type::Bigint
+        | Type::Double
+        | Type::Timestamp
+        | Type::LocalTimestamp => (0, 8),
         Type::Uuid => (0, 16),
-        Type::Numeric | Type::Decimal { .. } | Type::Text { .. } | Type::Json | Type::Bytes => {
-            take_length(bytes)?
-        }
+        Type::Numeric
+        | Type::Decimal { .. }
+        | Type::Text { .. }
+        | Type::Json
+        | Type::Bytes
+        | Type::AsText => take_length(bytes)?,
     };
     let end = start + length;
     if end > bytes.len() { None } else { Some((&bytes[start..end], &bytes[end..])) }
@@ -147,7 +157,7 @@ fn take_length(bytes: &[u8]) -> Option<(usize, usize)> {
 fn check_value(ty: Type, value: &[u8]) -> Result<(), InvalidRow> {
     match ty {
         Type::Bool if value[0] > 1 => Err(InvalidRow("holds a bool that is neither 0 nor 1")),
-        Type::Numeric | Type::Decimal { .. } | Type::Text { .. } | Type::Json => {
+        Type::Numeric | Type::Decimal { .. } | Type::Text { .. } | Type::Json | Type::AsText => {
             std::str::from_utf8(value).map(drop).map_err(|_| InvalidRow("holds text that is not UTF-8"))
         }
         _ => Ok(()),
@@ -161,9 +171,10 @@ fn read_value(ty: Type, bytes: &[u8]) -> ValueRef<'_> {
         Type::Smallint | Type::Integer | Type::Bigint => ValueRef::Bigint(i64::from_le_bytes(eight(bytes))),
         Type::Double => ValueRef::Double(f64::from_le_bytes(eight(bytes))),
         Type::Timestamp => ValueRef::Timestamp(Timestamp(i64::from_le_bytes(eight(bytes)))),
+        Type::LocalTimestamp => ValueRef::Local(LocalTimestamp(Timestamp(i64::from_le_bytes(eight(bytes))))),
         Type::Uuid => ValueRef::Uuid(Uuid::from_slice(bytes).expect("split_value gave sixteen bytes")),
         Type::Numeric | Type::Decimal { .. } => ValueRef::Numeric(text(bytes)),
-        Type::Text { .. } => ValueRef::Text(text(bytes)),
+        Type::Text { .. } | Type::AsText => ValueRef::Text(text(bytes)),
         Type::Json => ValueRef::Json(text(bytes)),
         Type::Bytes => ValueRef::Bytes(bytes),
     }
@@ -192,7 +203,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn schema() -> Schema {
-        let types = ["bigint", "bool", "double", "numeric", "text", "uuid", "timestamp", "json", "bytes"];
+        let types = [
+            "bigint",
+            "bool",
+            "double",
+            "numeric",
+            "text",
+            "uuid",
+            "timestamp",
+            "json",
+            "bytes",
+            "local_timestamp",
+            "as_text",
+        ];
         let columns = types.map(|name| Column {
             name: name.into(),
             ty: Type::parse(name).unwrap(),
@@ -215,6 +238,7 @@ mod tests {
                 Value::Bigint(number), Value::Bool(number > 0), Value::Double(double),
                 Value::Numeric(number.to_string().into()), Value::Text(text.into()), Value::Uuid(Uuid::from_u128(id)),
                 Value::Timestamp(Timestamp(number)), Value::Json("[1]".into()), Value::Bytes(bytes.into()),
+                Value::Local(LocalTimestamp(Timestamp(number))), Value::Text("10.0.0.0/8".into()),
             ];
             for (index, value) in values.iter_mut().enumerate().skip(1) {
                 if nulls & (1 << index) != 0 {

@@ -4,8 +4,12 @@
 //! Not included: rules that need another column, row or table, or the database's own language (most CHECKs,
 //! foreign keys, triggers).
 
-use crate::{Check, Invalid, Schema, Timestamp, Type, Value, decimal, jsonb};
+use crate::{
+    Check, Date, Invalid, LocalTimestamp, Schema, TimeOfDay, Timestamp, Type, Value, Zone, decimal, jsonb,
+};
 use serde::{Deserialize, Serialize};
+
+const DAY_MICROS: i64 = 86_400_000_000;
 
 /// The most labels of an enum that an error lists.
 const LABELS_SHOWN: usize = 12;
@@ -45,8 +49,18 @@ pub enum Bound {
     Date,
     /// Text that is a time of day (`time`).
     Time,
-    /// Instants, rounded to this many digits of a second, at most six (`timestamp(p)`).
+    /// Instants, rounded to this many digits of a second, at most six (`timestamptz(p)`).
     Instant(u32),
+    /// Dates and times of a clock, rounded to this many digits of a second (`timestamp(p)`); an instant
+    /// becomes what a clock of this zone shows.
+    Local {
+        /// Digits of a second, at most six.
+        digits: u32,
+        /// The zone of the database's clock.
+        zone: Zone,
+    },
+    /// Doubles that are a number or infinite (SQLite stores NaN as NULL).
+    NotNan,
 }
 
 impl Bound {
@@ -59,6 +73,14 @@ impl Bound {
             (Bound::Range { min, max }, Value::Bigint(number)) if !(*min..=*max).contains(&number) => {
                 return Err(Invalid::beyond(format!("a whole number from {min} to {max}")));
             }
+            // What is no number is not rounded; the infinities do not fit a precision.
+            (Bound::Plain | Bound::Decimal { .. }, Value::Numeric(word)) if *word == *"NaN" => {
+                Value::Numeric(word)
+            }
+            (Bound::Plain, Value::Numeric(word)) if word.ends_with('y') => Value::Numeric(word),
+            (Bound::Decimal { precision, scale }, Value::Numeric(word)) if word.ends_with('y') => {
+                return Err(beyond_digits(*precision, *scale));
+            }
             (Bound::Plain, Value::Numeric(text)) => {
                 let plain = decimal::plain(&text).ok_or_else(|| {
                     Invalid::beyond("a decimal number with no more digits than the database holds")
@@ -66,10 +88,8 @@ impl Bound {
                 if *plain == *text { Value::Numeric(text) } else { Value::Numeric(plain.into()) }
             }
             (Bound::Decimal { precision, scale }, Value::Numeric(text)) => {
-                let whole = precision - scale;
-                let rounded = decimal::rounded(&text, *precision, *scale).ok_or_else(|| {
-                    Invalid::beyond(format!("a decimal number of at most {whole} digits before the point"))
-                })?;
+                let rounded = decimal::rounded(&text, *precision, *scale)
+                    .ok_or_else(|| beyond_digits(*precision, *scale))?;
                 Value::Numeric(rounded.into())
             }
             (Bound::Affinity, Value::Numeric(text)) => Value::Numeric(by_affinity(&text)?.into()),
@@ -84,8 +104,11 @@ impl Bound {
             }
             (Bound::Real, Value::Double(number)) => {
                 let narrow = number as f32;
-                if !narrow.is_finite() {
+                if !narrow.is_finite() && number.is_finite() {
                     return Err(Invalid::beyond("a number of 32 bits"));
+                }
+                if !number.is_finite() {
+                    return Ok(Value::Double(number));
                 }
                 // The shortest digits that identify the value, as the database returns it.
                 Value::Double(narrow.to_string().parse().unwrap_or(f64::from(narrow)))
@@ -93,7 +116,16 @@ impl Bound {
             (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::as_jsonb(&text)?.into()),
             (Bound::Date, Value::Text(text)) => Value::Text(date(text)?),
             (Bound::Time, Value::Text(text)) => Value::Text(time_of_day(&text)?),
-            (Bound::Instant(digits), Value::Timestamp(at)) => Value::Timestamp(to_digits(at, *digits)),
+            (Bound::Instant(digits), Value::Timestamp(at)) => Value::Timestamp(to_digits(at, *digits)?),
+            (Bound::Local { digits, zone }, Value::Timestamp(at)) => {
+                Value::Local(LocalTimestamp(to_digits(zone.clock_at(at), *digits)?))
+            }
+            (Bound::Local { digits, .. }, Value::Local(LocalTimestamp(at))) => {
+                Value::Local(LocalTimestamp(to_digits(at, *digits)?))
+            }
+            (Bound::NotNan, Value::Double(number)) if number.is_nan() => {
+                return Err(Invalid::beyond("a number"));
+            }
             (_, value) => value,
         })
     }
@@ -126,34 +158,37 @@ fn cut(text: Box<str>, max: u32) -> Result<Box<str>, Invalid> {
 
 /// Converts a date to PostgreSQL's form.
 fn date(text: Box<str>) -> Result<Box<str>, Invalid> {
-    if matches!(&*text, "infinity" | "-infinity") {
-        return Ok(text);
-    }
-    let at = Timestamp::parse_stored(&format!("{text}T00:00:00")).or_else(|| Timestamp::parse_stored(&text));
-    let at = at.ok_or_else(|| Invalid::beyond("a date such as 2016-11-01"))?;
-    Ok(at.to_string()[.."2016-11-01".len()].into())
+    let of_instant = || {
+        let at = Timestamp::parse_stored(&text)?;
+        Date::of_days(at.0.div_euclid(DAY_MICROS)).filter(|_| at.is_usual())
+    };
+    let date = Date::parse(&text).or_else(of_instant);
+    let date = date.ok_or_else(|| Invalid::beyond("a date such as 2016-11-01"))?;
+    Ok(date.to_string().into())
 }
 
 /// Converts a time of day to the form in which it is read from PostgreSQL.
 fn time_of_day(text: &str) -> Result<Box<str>, Invalid> {
-    const DAY_MICROS: i64 = 86_400_000_000;
-    if matches!(text, "24:00" | "24:00:00" | "24:00:00.000000") {
-        return Ok("24:00:00.000000".into());
-    }
-    let at = Timestamp::parse_stored(&format!("1970-01-01T{text}"));
-    let at = at.filter(|at| (0..DAY_MICROS).contains(&at.0));
-    let at = at.ok_or_else(|| Invalid::beyond("a time of day such as 14:11:51"))?;
-    Ok(at.to_string()["1970-01-01T".len().."1970-01-01T14:11:51.000000".len()].into())
+    let time = TimeOfDay::parse(text);
+    let time = time.ok_or_else(|| Invalid::beyond("a time of day such as 14:11:51"))?;
+    Ok(time.to_string().into())
 }
 
 /// Rounds an instant to this many digits of a second, half away from the year 2000, which is PostgreSQL's
 /// epoch.
-fn to_digits(at: Timestamp, digits: u32) -> Timestamp {
-    const EPOCH_MICROS: i64 = 946_684_800_000_000;
-    let unit = 10i64.pow(6 - digits.min(6));
-    let micros = at.0 - EPOCH_MICROS;
+fn to_digits(at: Timestamp, digits: u32) -> Result<Timestamp, Invalid> {
+    if matches!(at, Timestamp::INFINITY | Timestamp::NEGATIVE_INFINITY) {
+        return Ok(at);
+    }
+    if digits >= 6 {
+        return Ok(at);
+    }
+    let unit = 10i64.pow(6 - digits);
+    let micros = at.to_postgres();
     let rounded = (micros.abs() + unit / 2) / unit * unit * micros.signum();
-    Timestamp(rounded + EPOCH_MICROS)
+    let rounded = Timestamp::of_postgres(rounded);
+    // The last instant may round beyond the range of the type.
+    Timestamp::parse(&rounded.to_string()).ok_or_else(|| Invalid::beyond("a time before the year 294277"))
 }
 
 /// The text that SQLite's NUMERIC affinity makes of a decimal.
@@ -165,6 +200,11 @@ fn by_affinity(text: &str) -> Result<String, Invalid> {
         Ok(number) if number.is_finite() => Ok((number + 0.0).to_string()),
         _ => Err(Invalid::beyond("a decimal number that fits in 64 bits")),
     }
+}
+
+fn beyond_digits(precision: u16, scale: u16) -> Invalid {
+    let whole = precision - scale;
+    Invalid::beyond(format!("a decimal number of at most {whole} digits before the point"))
 }
 
 fn named(labels: &[Box<str>]) -> String {
@@ -306,14 +346,32 @@ mod tests {
         check(labels(), text("paid"), Ok(text("paid")));
         check(labels(), text("lost"), Err("must be one of pending, paid"));
         check(Bound::Date, text("2016-11-01T23:00:00-05:00"), Ok(text("2016-11-02")));
+        check(Bound::Date, text("9999-12-31"), Ok(text("9999-12-31")));
+        check(Bound::Date, text("0044-03-15 bc"), Ok(text("0044-03-15 BC")));
+        check(Bound::Plain, number("-Infinity"), Ok(number("-Infinity")));
+        check(money(), number("NaN"), Ok(number("NaN")));
+        check(
+            money(),
+            number("Infinity"),
+            Err("must be a decimal number of at most 6 digits before the point"),
+        );
         check(Bound::Date, text("2016-02-30"), Err("must be a date such as 2016-11-01"));
-        check(Bound::Time, text("14:11"), Ok(text("14:11:00.000000")));
-        check(Bound::Time, text("24:00:00"), Ok(text("24:00:00.000000")));
+        check(Bound::Time, text("14:11"), Ok(text("14:11:00")));
+        check(Bound::Time, text("24:00:00"), Ok(text("24:00:00")));
         check(Bound::Time, text("noon"), Err("must be a time of day such as 14:11:51"));
         let at = |text: &str| Value::Timestamp(Timestamp::parse(text).unwrap());
         check(Bound::Instant(0), at("2016-11-01T09:11:51.5Z"), Ok(at("2016-11-01T09:11:52Z")));
         check(Bound::Instant(0), at("1999-12-31T23:59:58.5Z"), Ok(at("1999-12-31T23:59:58Z")));
         check(Bound::Instant(3), at("2016-11-01T09:11:51.000499Z"), Ok(at("2016-11-01T09:11:51Z")));
+        let zone = || Zone::new(vec![(i64::MIN, 3600), (1_480_000_000, 7200)]);
+        let clock = |text: &str| Value::Local(LocalTimestamp::parse(text).unwrap());
+        let local = |digits| Bound::Local { digits, zone: zone() };
+        check(local(6), at("2016-11-01T09:11:51.5Z"), Ok(clock("2016-11-01T10:11:51.5")));
+        check(local(0), at("2016-12-01T09:11:51.5Z"), Ok(clock("2016-12-01T11:11:52")));
+        check(local(0), clock("2016-12-01T09:11:51.5"), Ok(clock("2016-12-01T09:11:52")));
+        check(local(0), at("infinity"), Ok(clock("infinity")));
+        check(Bound::NotNan, Value::Double(f64::INFINITY), Ok(Value::Double(f64::INFINITY)));
+        check(Bound::NotNan, Value::Double(f64::NAN), Err("must be a number"));
         check(Bound::Real, Value::Double(0.1), Ok(Value::Double(0.1)));
         check(Bound::Real, Value::Double(1e300), Err("must be a number of 32 bits"));
         check(

@@ -10,6 +10,8 @@ pub enum Fill {
     Value(Value),
     /// The time of the insert (`timestamp = now()`).
     Now,
+    /// What a clock in UTC shows at the insert (`now() AT TIME ZONE 'UTC'`).
+    UtcClock,
     /// A random (version 4) UUID.
     Uuid4,
     /// A time-ordered (version 7) UUID.

@@ -36,17 +36,23 @@ pub enum Type {
     Uuid,
     /// `timestamp`: microseconds since the Unix epoch, UTC.
     Timestamp,
+    /// `local_timestamp`: date and time of a clock whose zone is unknown, PostgreSQL's `timestamp` without
+    /// time zone. Only tables of others have it.
+    LocalTimestamp,
     /// `json`: any JSON text, stored unchanged.
     Json,
     /// `bytes`: raw bytes, base64 in JSON.
     Bytes,
+    /// `as_text`: a type that only the database knows, as the text in which the database writes its values
+    /// and reads them. Values are equal here when their texts are. Only tables of others have it.
+    AsText,
 }
 
 impl Type {
     /// Text without a length limit.
     pub const TEXT: Type = Type::Text { max_chars: None };
 
-    /// Every name that [`Type::parse`] knows, except [`Type::SQL_NAMES`].
+    /// Every name that [`Type::parse`] knows for columns that a config declares, except [`Type::SQL_NAMES`].
     pub const NAMES: &'static [&'static str] = &[
         "bool",
         "smallint",
@@ -102,8 +108,10 @@ impl Type {
             ("text", &[chars]) => Type::Text { max_chars: Some(chars) },
             ("uuid", []) => Type::Uuid,
             ("timestamp", []) => Type::Timestamp,
+            ("local_timestamp", []) => Type::LocalTimestamp,
             ("json", []) => Type::Json,
             ("bytes", []) => Type::Bytes,
+            ("as_text", []) => Type::AsText,
             _ => return None,
         })
     }
@@ -148,8 +156,10 @@ impl fmt::Display for Type {
             Type::Text { max_chars: Some(chars) } => return write!(f, "text({chars})"),
             Type::Uuid => "uuid",
             Type::Timestamp => "timestamp",
+            Type::LocalTimestamp => "local_timestamp",
             Type::Json => "json",
             Type::Bytes => "bytes",
+            Type::AsText => "as_text",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! One value: owned ([`Value`]) or borrowed from a row or a request ([`ValueRef`]).
 
-use crate::{Timestamp, Type, Uuid};
+use crate::{LocalTimestamp, Timestamp, Type, Uuid};
 
 /// An owned value. Its type is that of the column or parameter it is bound to.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,9 +11,9 @@ pub enum Value {
     Bool(bool),
     /// A 64-bit integer.
     Bigint(i64),
-    /// A double; never NaN or infinite when it came through parsing.
+    /// A double; NaN and the infinities included.
     Double(f64),
-    /// A decimal number as its digits.
+    /// A decimal number as its digits, or `NaN`, `Infinity`, `-Infinity`.
     Numeric(Box<str>),
     /// UTF-8 text.
     Text(Box<str>),
@@ -21,6 +21,8 @@ pub enum Value {
     Uuid(Uuid),
     /// A point in time.
     Timestamp(Timestamp),
+    /// A date and a time of a clock whose zone is unknown.
+    Local(LocalTimestamp),
     /// JSON text, valid by construction.
     Json(Box<str>),
     /// Raw bytes.
@@ -36,9 +38,9 @@ pub enum ValueRef<'a> {
     Bool(bool),
     /// A 64-bit integer.
     Bigint(i64),
-    /// IEEE 754 binary64; never NaN or infinite when it came through parsing.
+    /// IEEE 754 binary64; NaN and the infinities included.
     Double(f64),
-    /// A decimal number as its digits.
+    /// A decimal number as its digits, or `NaN`, `Infinity`, `-Infinity`.
     Numeric(&'a str),
     /// UTF-8 text.
     Text(&'a str),
@@ -46,6 +48,8 @@ pub enum ValueRef<'a> {
     Uuid(Uuid),
     /// A point in time.
     Timestamp(Timestamp),
+    /// A date and a time of a clock whose zone is unknown.
+    Local(LocalTimestamp),
     /// JSON text.
     Json(&'a str),
     /// Raw bytes.
@@ -64,6 +68,7 @@ impl Value {
             Value::Text(v) => ValueRef::Text(v),
             Value::Uuid(v) => ValueRef::Uuid(*v),
             Value::Timestamp(v) => ValueRef::Timestamp(*v),
+            Value::Local(v) => ValueRef::Local(*v),
             Value::Json(v) => ValueRef::Json(v),
             Value::Bytes(v) => ValueRef::Bytes(v),
         }
@@ -87,6 +92,7 @@ impl ValueRef<'_> {
             ValueRef::Text(v) => Value::Text(v.into()),
             ValueRef::Uuid(v) => Value::Uuid(v),
             ValueRef::Timestamp(v) => Value::Timestamp(v),
+            ValueRef::Local(v) => Value::Local(v),
             ValueRef::Json(v) => Value::Json(v.into()),
             ValueRef::Bytes(v) => Value::Bytes(v.into()),
         }
@@ -106,9 +112,10 @@ impl ValueRef<'_> {
                 | (ValueRef::Bigint(_), Type::Smallint | Type::Integer | Type::Bigint)
                 | (ValueRef::Double(_), Type::Double)
                 | (ValueRef::Numeric(_), Type::Numeric | Type::Decimal { .. })
-                | (ValueRef::Text(_), Type::Text { .. })
+                | (ValueRef::Text(_), Type::Text { .. } | Type::AsText)
                 | (ValueRef::Uuid(_), Type::Uuid)
-                | (ValueRef::Timestamp(_), Type::Timestamp)
+                // Of the same bits: an instant is what a clock in UTC shows.
+                | (ValueRef::Timestamp(_) | ValueRef::Local(_), Type::Timestamp | Type::LocalTimestamp)
                 | (ValueRef::Json(_), Type::Json)
                 | (ValueRef::Bytes(_), Type::Bytes)
         )

@@ -4,7 +4,7 @@
 
 use super::session::Session;
 use super::sql::{literal, quoted};
-use super::table::number;
+use super::table::{Casts, number};
 use crate::{Error, Op};
 use forebay_value::{Schema, Value, ValueRef};
 
@@ -43,21 +43,21 @@ pub(super) async fn is_already_applied(
 pub(super) async fn as_staged(
     session: &mut Session,
     schema: &Schema,
+    casts: &Casts,
     stage: &str,
     of: &[usize],
     is_put: bool,
 ) -> Result<u64, Error> {
-    let all = |row: &str| -> String {
-        let texts = of.iter().map(|index| format!("{row}.{}::text", quoted(&schema.columns[*index].name)));
-        texts.collect::<Vec<_>>().join(", ")
+    let texts = |text: &dyn Fn(usize) -> String| {
+        of.iter().map(|index| format!("{}::text", text(*index))).collect::<Vec<_>>().join(", ")
     };
+    let stored = texts(&|index| format!("t.{}", quoted(&schema.columns[index].name)));
+    let staged = texts(&|index| casts.stored("s", schema, index));
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let only = if is_put { format!(" AND NOT ({})", elsewhere(&literal(&table))) } else { String::new() };
     let sql = format!(
         "SELECT count(*) FROM {table} AS t JOIN {stage} AS s ON t.{key} = s.{key} JOIN pg_class AS of ON of.oid = t.tableoid \
-         WHERE ROW({}) IS NOT DISTINCT FROM ROW({}){only}",
-        all("t"),
-        all("s")
+         WHERE ROW({stored}) IS NOT DISTINCT FROM ROW({staged}){only}"
     );
     let found = session.run(&sql, &[]).await;
     // The temporary table's name will refer to another table.

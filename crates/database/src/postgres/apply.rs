@@ -46,7 +46,7 @@ impl Postgres {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             session.begin_job().await?;
             let rows: Vec<&Row> = rows.iter().collect();
-            let copied = bulk::copy(&mut session, &schema, &rows).await.map(drop);
+            let copied = bulk::copy(&mut session, &schema, &rows, 0).await.map(drop);
             session.end(copied).await
         })
         .await
@@ -412,7 +412,7 @@ async fn apply_run(
         }
     }
     let changed = match &changes[0].op {
-        Op::Insert(_) => bulk::copy(session, schema, &rows).await?,
+        Op::Insert(_) => bulk::copy(session, schema, &rows, run).await?,
         Op::Put(_) => bulk::put(session, schema, &rows, run).await?,
         Op::Delete(_) => bulk::delete(session, schema, &keys).await?,
         Op::Update { .. } => bulk::update(session, schema, &updates, run).await?,

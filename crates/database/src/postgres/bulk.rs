@@ -12,11 +12,11 @@ use super::codec::Codec;
 use super::errors;
 use super::session::{Session, column_list};
 use super::sql::quoted;
-use super::table::{codecs, columns, insert_into, key_array, number, on_conflict, row_from_values};
+use super::table::{Casts, codecs, insert_into, key_array, number, on_conflict, row_from_values, staged_as};
 use crate::limits::COPY_CHUNK_BYTES;
 use crate::{Error, Kind};
 use bytes::{Bytes, BytesMut};
-use forebay_value::{Row, Schema, Value, ValueRef, json};
+use forebay_value::{Row, Schema, Type, Value, ValueRef, json};
 use futures_util::SinkExt;
 use std::pin::pin;
 use tokio_postgres::CopyInSink;
@@ -26,7 +26,19 @@ const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
 /// Copies rows into the table of their schema: returns how many the server reports as written, or which row
 /// was refused. Rows that a trigger skips are not counted.
-pub(super) async fn copy(session: &mut Session, schema: &Schema, rows: &[&Row]) -> Result<u64, Error> {
+pub(super) async fn copy(
+    session: &mut Session,
+    schema: &Schema,
+    rows: &[&Row],
+    run: usize,
+) -> Result<u64, Error> {
+    let casts = Casts::of(session, schema).await?;
+    if !casts.are_none() {
+        let stage = stage_rows(session, schema, rows, run).await?;
+        let all = casts.all("s", schema);
+        let insert = insert_into(schema, &format!("SELECT {all} FROM {stage} AS s ORDER BY s.ctid"));
+        return session.execute_counted(&insert).await;
+    }
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     let rows = rows.iter().map(|row| row.as_ref().values(schema));
     copy_into(session, &quoted(&schema.name), true, schema, &all, rows).await
@@ -113,13 +125,15 @@ pub(super) async fn put(
     rows: &[&Row],
     run: usize,
 ) -> Result<u64, Error> {
-    let columns = columns(schema);
+    let casts = Casts::of(session, schema).await?;
     let stage = stage_rows(session, schema, rows, run).await?;
-    let merge = insert_into(schema, &format!("SELECT {columns} FROM {stage} {}", on_conflict(schema)));
+    let all = casts.all("s", schema);
+    let merge = insert_into(schema, &format!("SELECT {all} FROM {stage} AS s {}", on_conflict(schema)));
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     match session.execute_counted(&merge).await? {
         changed if changed < rows.len() as u64 => {
-            Ok(changed.max(already_applied::as_staged(session, schema, &stage, &all, true).await?))
+            let staged = already_applied::as_staged(session, schema, &casts, &stage, &all, true);
+            Ok(changed.max(staged.await?))
         }
         changed => Ok(changed),
     }
@@ -138,15 +152,19 @@ pub(super) async fn update(
     let rows = changes.iter().map(|(key, columns)| {
         std::iter::once(key.as_ref()).chain(columns.iter().map(|(_, value)| value.as_ref()))
     });
+    let casts = Casts::of(session, schema).await?;
     let stage = stage(session, schema, &of, rows, run).await?;
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
-    let sets: Vec<String> =
-        columns().map(|index| format!("{0} = s.{0}", quoted(&schema.columns[index].name))).collect();
+    let set = |index: usize| {
+        format!("{} = {}", quoted(&schema.columns[index].name), casts.stored("s", schema, index))
+    };
+    let sets: Vec<String> = columns().map(set).collect();
     let sql =
         format!("UPDATE {table} AS t SET {} FROM {stage} AS s WHERE t.{key} = s.{key}", sets.join(", "));
     match session.execute_counted(&sql).await? {
         changed if changed < changes.len() as u64 => {
-            Ok(changed.max(already_applied::as_staged(session, schema, &stage, &of, false).await?))
+            let staged = already_applied::as_staged(session, schema, &casts, &stage, &of, false);
+            Ok(changed.max(staged.await?))
         }
         changed => Ok(changed),
     }
@@ -172,7 +190,7 @@ async fn stage<'a>(
 ) -> Result<String, Error> {
     let create = format!(
         "CREATE TEMP TABLE forebay_stage_{run} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA",
-        columns_of(schema, of),
+        of.iter().map(|index| staged_as(&schema.columns[*index])).collect::<Vec<_>>().join(", "),
         quoted(&schema.name)
     );
     session.execute(&create).await?;
@@ -189,7 +207,13 @@ pub(super) async fn through_stage(
 ) -> Result<Vec<Row>, Error> {
     let stage = stage_rows(session, schema, rows, 0).await?;
     // A table that was filled by one COPY is stored in that order.
-    let sql = format!("SELECT {} FROM {stage} ORDER BY ctid", columns(schema));
+    let casts = Casts::of(session, schema).await?;
+    let as_read = |index: usize| match schema.columns[index].ty {
+        Type::AsText => format!("{}::text", casts.stored("s", schema, index)),
+        _ => casts.stored("s", schema, index),
+    };
+    let all = (0..schema.columns.len()).map(as_read).collect::<Vec<_>>().join(", ");
+    let sql = format!("SELECT {all} FROM {stage} AS s ORDER BY s.ctid");
     let stored = session.run(&sql, &[]).await;
     // The temporary table's name will refer to another table.
     session.forget(&sql);

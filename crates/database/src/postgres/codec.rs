@@ -5,22 +5,26 @@
 //! bool                                                    bool
 //! int2, int4, int8, oid                                   bigint
 //! float4, float8                                          double (a float4 as its shortest digits)
-//! numeric                                                 numeric; NaN and infinities as text
+//! numeric                                                 numeric
 //! text, varchar, char(n), name, enums, xml, citext        text
 //! uuid                                                    uuid
-//! timestamp (taken as UTC), timestamptz                   timestamp; infinities as text
-//! date · time                                             text, 2026-11-21 · 10:03:00.000000
+//! timestamptz · timestamp                                 timestamp · local_timestamp
+//! date · time                                             text, 2026-11-21 · 10:03:00
 //! json, jsonb                                             json
 //! bytea                                                   bytes
 //! arrays of these                                         json
 //! domains                                                 as the type below
+//! others (`col::text` is read, a text is written)         as_text
 //! ```
 //! A value to be written may have another type where the conversion loses nothing: a text of digits for a
 //! number, a number for a text.
 
 use super::encoded::{EncodeError, Encoded};
 use super::{array, numeric};
-use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_json, from_text, json, jsonb};
+use forebay_value::{
+    Date, LocalTimestamp, TimeOfDay, Timestamp, Type, Uuid, Value, ValueRef, from_json, from_text, json,
+    jsonb,
+};
 use std::borrow::Cow;
 use tokio_postgres::types::{Kind, Type as PgType};
 
@@ -38,11 +42,14 @@ pub(super) enum Codec {
     Text,
     Uuid,
     Timestamp,
+    Local,
     Date,
     Time,
     Json,
     Jsonb,
     Bytes,
+    /// Any other type: its values are sent in their text form.
+    AsText,
     /// The result of a function that returns nothing.
     Void,
     Array {
@@ -73,8 +80,6 @@ impl Decoded<'_> {
     }
 }
 
-/// PostgreSQL counts from 2000-01-01.
-const EPOCH_MICROS: i64 = 946_684_800_000_000;
 const DAY_MICROS: i64 = 86_400_000_000;
 /// The first byte of a jsonb.
 const JSONB_VERSION: u8 = 1;
@@ -98,7 +103,8 @@ impl Codec {
             | PgType::XML
             | PgType::UNKNOWN => Codec::Text,
             PgType::UUID => Codec::Uuid,
-            PgType::TIMESTAMP | PgType::TIMESTAMPTZ => Codec::Timestamp,
+            PgType::TIMESTAMPTZ => Codec::Timestamp,
+            PgType::TIMESTAMP => Codec::Local,
             PgType::DATE => Codec::Date,
             PgType::TIME => Codec::Time,
             PgType::JSON => Codec::Json,
@@ -117,6 +123,12 @@ impl Codec {
         })
     }
 
+    /// The codec of a parameter: a text is sent for a type that is not supported otherwise. `None` for a type
+    /// that has no text.
+    pub(super) fn of_parameter(ty: &PgType) -> Option<Codec> {
+        Codec::of(ty).or_else(|| (*ty.kind() != Kind::Pseudo).then_some(Codec::AsText))
+    }
+
     /// The type of a column with this codec.
     pub(super) fn value_type(&self) -> Type {
         match self {
@@ -127,6 +139,8 @@ impl Codec {
             Codec::Text | Codec::Date | Codec::Time | Codec::Void => Type::TEXT,
             Codec::Uuid => Type::Uuid,
             Codec::Timestamp => Type::Timestamp,
+            Codec::Local => Type::LocalTimestamp,
+            Codec::AsText => Type::AsText,
             Codec::Json | Codec::Jsonb | Codec::Array { .. } => Type::Json,
             Codec::Bytes => Type::Bytes,
         }
@@ -135,7 +149,8 @@ impl Codec {
     /// Reads a value; `None` when the bytes are not of this type, or the value cannot be represented here.
     pub(super) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<Decoded<'a>> {
         let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok();
-        let word = |word: &str| Some(Decoded::Owned(Value::Text(word.into())));
+        let shown = |value: String| Some(Decoded::Owned(Value::Text(value.into())));
+        let instant = |bytes: &[u8]| Some(Timestamp::of_postgres(i64::from_be_bytes(bytes.try_into().ok()?)));
         Some(Decoded::Ref(match self {
             Codec::Bool => ValueRef::Bool(*bytes.first()? != 0),
             Codec::Int2 => ValueRef::Bigint(i16::from_be_bytes(bytes.try_into().ok()?).into()),
@@ -145,35 +160,19 @@ impl Codec {
             Codec::Float4 => ValueRef::Double(widened(f32::from_be_bytes(bytes.try_into().ok()?))),
             Codec::Float8 => ValueRef::Double(f64::from_be_bytes(bytes.try_into().ok()?)),
             Codec::Numeric => {
-                return match numeric::decode(bytes)? {
-                    numeric::Number::Digits(digits) => Some(Decoded::Owned(Value::Numeric(digits.into()))),
-                    numeric::Number::Word(name) => word(name),
-                };
+                return Some(Decoded::Owned(Value::Numeric(match numeric::decode(bytes)? {
+                    numeric::Number::Digits(digits) => digits.into(),
+                    numeric::Number::Word(name) => name.into(),
+                })));
             }
-            Codec::Text => ValueRef::Text(text(bytes)?),
+            Codec::Text | Codec::AsText => ValueRef::Text(text(bytes)?),
             Codec::Uuid => ValueRef::Uuid(Uuid::from_slice(bytes).ok()?),
-            Codec::Timestamp => match i64::from_be_bytes(bytes.try_into().ok()?) {
-                i64::MAX => return word("infinity"),
-                i64::MIN => return word("-infinity"),
-                micros => ValueRef::Timestamp(shown(micros.checked_add(EPOCH_MICROS)?)?),
-            },
-            Codec::Date => match i32::from_be_bytes(bytes.try_into().ok()?) {
-                i32::MAX => return word("infinity"),
-                i32::MIN => return word("-infinity"),
-                days => {
-                    return word(
-                        &shown(i64::from(days).checked_mul(DAY_MICROS)?.checked_add(EPOCH_MICROS)?)?
-                            .to_string()[..10],
-                    );
-                }
-            },
+            Codec::Timestamp => ValueRef::Timestamp(instant(bytes)?),
+            Codec::Local => ValueRef::Local(LocalTimestamp(instant(bytes)?)),
+            Codec::Date => return shown(Date(i32::from_be_bytes(bytes.try_into().ok()?)).to_string()),
             Codec::Time => {
                 let micros = i64::from_be_bytes(bytes.try_into().ok()?);
-                // 24:00:00 is a separate time.
-                return match micros {
-                    DAY_MICROS => word("24:00:00.000000"),
-                    _ => word(&Timestamp(micros).to_string()[11..26]),
-                };
+                return shown(TimeOfDay::of_micros(micros)?.to_string());
             }
             Codec::Json => ValueRef::Json(text(bytes)?),
             Codec::Jsonb => match jsonb::compact(text(bytes.strip_prefix(&[JSONB_VERSION])?)?) {
@@ -204,12 +203,20 @@ impl Codec {
             (Codec::Numeric, ValueRef::Numeric(v) | ValueRef::Text(v)) => numeric::encode(v, out)?,
             (Codec::Text, ValueRef::Text(v)) => out.put(without_nul(v)?.as_bytes()),
             (Codec::Uuid, ValueRef::Uuid(v)) => out.put(v.as_bytes()),
-            (Codec::Timestamp, ValueRef::Timestamp(v)) => out.put(&(v.0 - EPOCH_MICROS).to_be_bytes()),
-            (Codec::Timestamp, ValueRef::Text("infinity")) => out.put(&i64::MAX.to_be_bytes()),
-            (Codec::Timestamp, ValueRef::Text("-infinity")) => out.put(&i64::MIN.to_be_bytes()),
-            (Codec::Date, ValueRef::Timestamp(v)) => out.put(&days(v).to_be_bytes()),
-            (Codec::Date, ValueRef::Text(v)) => out.put(&date(v)?.to_be_bytes()),
-            (Codec::Time, ValueRef::Text(v)) => out.put(&time(v)?.to_be_bytes()),
+            // A value of the other type, as an earlier version wrote it, is taken in UTC.
+            (
+                Codec::Timestamp | Codec::Local,
+                ValueRef::Timestamp(v) | ValueRef::Local(LocalTimestamp(v)),
+            ) => out.put(&v.to_postgres().to_be_bytes()),
+            (Codec::Date, ValueRef::Timestamp(v) | ValueRef::Local(LocalTimestamp(v))) => {
+                out.put(&day_of(v).0.to_be_bytes());
+            }
+            (Codec::Date, ValueRef::Text(v)) => out.put(&date(v)?.0.to_be_bytes()),
+            (Codec::Time, ValueRef::Text(v)) => {
+                let time = TimeOfDay::parse(v).ok_or("must be a time such as 14:11:51")?;
+                out.put(&time.micros().to_be_bytes());
+            }
+            (Codec::AsText, ValueRef::Text(v)) => out.put(without_nul(v)?.as_bytes()),
             (Codec::Json, ValueRef::Json(v)) => out.put(v.as_bytes()),
             (Codec::Jsonb, ValueRef::Json(v)) => {
                 out.put(&[JSONB_VERSION]);
@@ -241,6 +248,7 @@ impl Codec {
         let text = match value {
             ValueRef::Text(v) | ValueRef::Numeric(v) | ValueRef::Json(v) => v.into(),
             ValueRef::Timestamp(v) => v.to_string(),
+            ValueRef::Local(v) => v.to_string(),
             ValueRef::Uuid(v) => v.to_string(),
             ValueRef::Bool(_) | ValueRef::Bigint(_) | ValueRef::Double(_) => {
                 let mut text = Vec::new();
@@ -255,7 +263,7 @@ impl Codec {
         );
         match wanted {
             // The text `1` can be a truth value, but a number cannot.
-            Type::Bool | Type::Uuid | Type::Timestamp | Type::Bytes if numeric => {
+            Type::Bool | Type::Uuid | Type::Timestamp | Type::LocalTimestamp | Type::Bytes if numeric => {
                 Err(format!("must be {wanted}").into())
             }
             Type::Timestamp => {
@@ -263,6 +271,7 @@ impl Codec {
                 parsed.ok_or_else(|| "must be a time such as 2016-11-01T14:11:51Z".into())
             }
             Type::Numeric => Ok(Value::Numeric(text.into())),
+            Type::AsText => Ok(Value::Text(text.into())),
             Type::Text { .. } if matches!(self, Codec::Text) => Ok(Value::Text(text.into())),
             Type::Text { .. } => Err("must be a date such as 2016-11-01, or a time such as 14:11:51".into()),
             _ => Ok(from_text(wanted, &text)?),
@@ -287,33 +296,18 @@ fn without_nul(text: &str) -> Result<&str, EncodeError> {
     if text.contains('\0') { Err("must be a text without NUL characters".into()) } else { Ok(text) }
 }
 
-/// A time that our text form can express: its year has four digits.
-fn shown(micros: i64) -> Option<Timestamp> {
-    const YEAR_0: i64 = -719_528 * DAY_MICROS;
-    const YEAR_9999_END: i64 = 253_402_300_800 * 1_000_000;
-    (YEAR_0..YEAR_9999_END).contains(&micros).then_some(Timestamp(micros))
-}
-
-fn days(at: Timestamp) -> i32 {
-    ((at.0 - EPOCH_MICROS).div_euclid(DAY_MICROS)) as i32
-}
-
-fn date(text: &str) -> Result<i32, EncodeError> {
-    match text {
-        "infinity" => return Ok(i32::MAX),
-        "-infinity" => return Ok(i32::MIN),
-        _ => {}
+/// The day in UTC.
+fn day_of(at: Timestamp) -> Date {
+    match at {
+        Timestamp::INFINITY => Date::INFINITY,
+        Timestamp::NEGATIVE_INFINITY => Date::NEGATIVE_INFINITY,
+        at => Date(at.to_postgres().div_euclid(DAY_MICROS) as i32),
     }
-    let at = Timestamp::parse_stored(&format!("{text}T00:00:00")).or_else(|| Timestamp::parse_stored(text));
-    at.map(days).ok_or_else(|| "must be a date such as 2016-11-01".into())
 }
 
-fn time(text: &str) -> Result<i64, EncodeError> {
-    if text.starts_with("24:00:00") {
-        return Ok(DAY_MICROS);
-    }
-    let at = Timestamp::parse_stored(&format!("1970-01-01T{text}"));
-    at.map(|at| at.0).ok_or_else(|| "must be a time such as 14:11:51".into())
+fn date(text: &str) -> Result<Date, EncodeError> {
+    let date = Date::parse(text).or_else(|| Timestamp::parse_stored(text).map(day_of));
+    date.ok_or_else(|| "must be a date such as 2016-11-01".into())
 }
 
 #[cfg(test)]
@@ -342,7 +336,7 @@ mod tests {
             (Codec::Bool, ValueRef::Bigint(1), Err("must be bool")),
             (Codec::Date, ValueRef::Text("2016-11-01"), Ok(Value::Text("2016-11-01".into()))),
             (Codec::Date, ValueRef::Text("1999-12-31"), Ok(Value::Text("1999-12-31".into()))),
-            (Codec::Time, ValueRef::Text("14:11:51.5"), Ok(Value::Text("14:11:51.500000".into()))),
+            (Codec::Time, ValueRef::Text("14:11:51.5"), Ok(Value::Text("14:11:51.5".into()))),
             (
                 Codec::Date,
                 ValueRef::Bigint(1),
@@ -353,7 +347,12 @@ mod tests {
                 ValueRef::Text("1970-01-01T00:00:01Z"),
                 Ok(Value::Timestamp(Timestamp(1_000_000))),
             ),
-            (Codec::Timestamp, ValueRef::Text("-infinity"), Ok(Value::Text("-infinity".into()))),
+            (
+                Codec::Timestamp,
+                ValueRef::Text("-infinity"),
+                Ok(Value::Timestamp(Timestamp::NEGATIVE_INFINITY)),
+            ),
+            (Codec::Numeric, ValueRef::Text("NaN"), Ok(Value::Numeric("NaN".into()))),
             (Codec::Jsonb, ValueRef::Text("[1]"), Ok(Value::Json("[1]".into()))),
             (Codec::Json, ValueRef::Text("["), Err("must be JSON")),
             (Codec::Bytes, ValueRef::Text("YWI="), Ok(Value::Bytes((*b"ab").into()))),
@@ -369,7 +368,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let simple = [Codec::Bool, Codec::Int2, Codec::Int4, Codec::Int8, Codec::Float4, Codec::Float8, Codec::Numeric, Codec::Text,
-                Codec::Uuid, Codec::Timestamp, Codec::Date, Codec::Time, Codec::Json, Codec::Jsonb, Codec::Bytes];
+                Codec::Uuid, Codec::Timestamp, Codec::Local, Codec::AsText, Codec::Date, Codec::Time, Codec::Json, Codec::Jsonb, Codec::Bytes];
             for codec in simple {
                 codec.decode(&bytes);
                 Codec::Array { element: Box::new(codec), oid: 1 }.decode(&bytes);

@@ -8,7 +8,7 @@ use super::table::{number, text};
 use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Means, TableFindings};
 use crate::{Enforced, Error};
-use forebay_value::{Bound, Rule, Schema, Value};
+use forebay_value::{Bound, Rule, Schema, Type, Value, Zone};
 
 /// For each column: its base type, with domains resolved, the outermost modifier, and whether the column or
 /// any of its domains is NOT NULL.
@@ -36,7 +36,7 @@ const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.i
        EXISTS (SELECT FROM unnest(i.indkey) k JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k \
          JOIN pg_type t ON t.oid = a.atttypid WHERE t.typname = 'citext') \
          OR EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used WHERE NOT l.collisdeterministic) \
-     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT i.indisprimary AND i.indislive ORDER BY c.relname";
+     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT (i.indisprimary AND i.indnkeyatts = 1) AND i.indislive ORDER BY c.relname";
 
 /// Constraints of the table, of its columns' domains (with the columns), and of other tables that refer to
 /// it.
@@ -56,14 +56,61 @@ const TRIGGERS: &str = "SELECT tgname::text, pg_get_triggerdef(oid), tgtype & 2 
 const TABLE: &str = "SELECT c.oid::int8, row_security_active(c.oid), c.relkind = 'p', getdatabaseencoding()::text \
      FROM pg_class c WHERE c.oid = to_regclass($1)";
 
+/// The zone of a new session's clock (the catalogue comes before what this session began with), and the year.
+const ZONE: &str = "SELECT coalesce( \
+       (SELECT split_part(c, '=', 2) FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) c \
+         WHERE lower(split_part(c, '=', 1)) = 'timezone' \
+         AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
+         AND s.setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user)) \
+         ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1), \
+       (SELECT reset_val FROM pg_settings WHERE name = 'TimeZone')), extract(year FROM now())::int8";
+
+/// The offsets of a zone in seconds, each with the second from which on it holds, for last year to next
+/// year. A day whose ends differ is looked at in steps of 15 minutes.
+const OFFSETS: &str = "WITH day AS (SELECT t, t AT TIME ZONE $zone::text - t AT TIME ZONE 'UTC' AS behind, \
+         (t + interval '24 hours') AT TIME ZONE $zone::text - (t + interval '24 hours') AT TIME ZONE 'UTC' AS after \
+       FROM generate_series(date_trunc('year', now(), 'UTC') - interval '8784 hours', \
+         date_trunc('year', now(), 'UTC') + interval '17568 hours', '24 hours') t), \
+     quarter AS (SELECT u, u AT TIME ZONE $zone::text - u AT TIME ZONE 'UTC' AS behind, \
+         (u - interval '15 minutes') AT TIME ZONE $zone::text - (u - interval '15 minutes') AT TIME ZONE 'UTC' AS before \
+       FROM day, generate_series(t, t + interval '24 hours', '15 minutes') u WHERE day.behind <> day.after) \
+     SELECT 0::int8, extract(epoch FROM behind)::int8 FROM (SELECT * FROM day ORDER BY t LIMIT 1) first \
+     UNION SELECT extract(epoch FROM u)::int8, extract(epoch FROM behind)::int8 FROM quarter WHERE behind <> before ORDER BY 1";
+
 impl Postgres {
     pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+        let zone = match schema.columns.iter().any(|column| column.ty == Type::LocalTimestamp) {
+            true => self.zone().await?,
+            false => Zone::default(),
+        };
         let schema = schema.clone();
-        self.job(|bulk| async move { read(&mut *bulk.sessions.lease().await?, &schema).await }).await
+        self.job(|bulk| async move { read(&mut *bulk.sessions.lease().await?, &schema, &zone).await }).await
+    }
+
+    /// The zone in which the database's clock shows `now()` to a new session of this user. Asked on a lane,
+    /// whose session has no zone of ours; its offsets are asked for when it or the year has changed.
+    async fn zone(&self) -> Result<Zone, Error> {
+        let named = self.submit(ZONE, Vec::new(), false).await?.values;
+        if let Some((known, zone)) = &*self.zone.lock()
+            && *known == named
+        {
+            return Ok(zone.clone());
+        }
+        let found = self.submit(OFFSETS, named[..1].to_vec(), false).await?;
+        let offset = |row: &[Value]| match row {
+            [Value::Bigint(from), Value::Bigint(offset)] => Some((*from, i32::try_from(*offset).ok()?)),
+            _ => None,
+        };
+        let mut offsets: Vec<(i64, i32)> = found.iter().filter_map(offset).collect();
+        // The first holds from the beginning.
+        offsets.iter_mut().take(1).for_each(|(from, _)| *from = i64::MIN);
+        let zone = Zone::new(offsets);
+        *self.zone.lock() = Some((named, zone.clone()));
+        Ok(zone)
     }
 }
 
-async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error> {
+async fn read(session: &mut Session, schema: &Schema, zone: &Zone) -> Result<Enforced, Error> {
     let mut found = TableFindings::default();
     let table = session.run(TABLE, &[Value::Text(quoted(&schema.name).into())]).await?;
     let Some(facts) = table.iter().next() else { return Ok(Enforced::default()) };
@@ -79,7 +126,7 @@ async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error>
     }
     let oid = [Value::Bigint(number(&table, 0, 0))];
     for row in session.run(COLUMNS, &oid).await?.iter() {
-        column(row, schema, &mut found);
+        column(row, schema, zone, &mut found);
     }
     for row in session.run(UNIQUE, &oid).await?.iter() {
         unique(row, &mut found);
@@ -104,13 +151,19 @@ async fn read(session: &mut Session, schema: &Schema) -> Result<Enforced, Error>
     Ok(found.of(schema))
 }
 
-fn column(row: &[Value], schema: &Schema, found: &mut TableFindings) {
+fn column(row: &[Value], schema: &Schema, zone: &Zone, found: &mut TableFindings) {
     let name = text(&row[0]);
     let Some(column) = schema.position(name).map(|index| &schema.columns[index]) else { return };
     let modifier = if let Value::Bigint(modifier) = row[4] { modifier } else { -1 };
     let labels = if let Value::Json(labels) = &row[5] { labels } else { "[]" };
-    let bound = bound(text(&row[3]), modifier, labels);
-    if bound.is_none() && is_judged_by_form(text(&row[3]), modifier) {
+    let bound = match column.ty {
+        Type::LocalTimestamp => {
+            Some(Bound::Local { digits: u32::try_from(modifier).unwrap_or(6), zone: zone.clone() })
+        }
+        _ => bound(text(&row[3]), modifier, labels),
+    };
+    let is_judged_by_form = column.ty == Type::AsText || is_judged_by_form(text(&row[3]), modifier);
+    if bound.is_none() && is_judged_by_form {
         found.list(format!("the form of {name} ({})", text(&row[6])), Means::Refused);
     }
     let default = text(&row[7]);

@@ -13,7 +13,7 @@ use super::errors::{self, ServerError};
 use super::session::Session;
 use super::skipped;
 use super::sql::{literal, quoted};
-use super::table::{columns, insert_into};
+use super::table::{Casts, insert_into};
 use crate::{Error, Kind};
 use forebay_value::{Row, Schema};
 use serde::Deserialize;
@@ -44,7 +44,8 @@ pub(super) async fn insert_each(
     run: usize,
 ) -> Result<Vec<(usize, Error)>, Error> {
     let stage = bulk::stage_rows(session, schema, rows, run).await?;
-    let sql = format!("{}; SELECT current_setting('forebay.refused')", try_each(schema, &stage));
+    let casts = Casts::of(session, schema).await?;
+    let sql = format!("{}; SELECT current_setting('forebay.refused')", try_each(schema, &casts, &stage));
     let messages = session.answer(session.client.simple_query(&sql)).await?.map_err(errors::map)?;
     let told = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten(),
@@ -78,10 +79,8 @@ fn known(text: &str) -> Option<&str> {
 
 /// The statement that tries each row of the staging table. A missing value (23502) may be the table's fault,
 /// as the context shows; here the context names this loop.
-fn try_each(schema: &Schema, stage: &str) -> String {
-    let values = schema.columns.iter().map(|column| format!("own.{}", quoted(&column.name)));
-    let insert = insert_into(schema, &format!("VALUES ({})", values.collect::<Vec<_>>().join(", ")));
-    let columns = columns(schema);
+fn try_each(schema: &Schema, casts: &Casts, stage: &str) -> String {
+    let insert = insert_into(schema, &format!("VALUES ({})", casts.all("own", schema)));
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     let (elsewhere, skipped) =
         (already_applied::elsewhere(&literal(&table)), literal(skipped::reason().message()));
@@ -91,7 +90,7 @@ DECLARE
   own record; place int := -1; refused text[] := '{{}}';
   said_code text; said_message text; said_detail text; said_table text; said_column text; said_constraint text;
 BEGIN
-  FOR own IN SELECT {columns} FROM {stage} ORDER BY ctid LOOP
+  FOR own IN SELECT * FROM {stage} ORDER BY ctid LOOP
     place := place + 1;
     BEGIN
       {insert};

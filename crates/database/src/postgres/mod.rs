@@ -52,7 +52,7 @@ mod url;
 
 use crate::limits::*;
 use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
-use forebay_value::{Row, Schema, Value};
+use forebay_value::{Row, Schema, Type, Value, Zone};
 use lane::Lane;
 use parking_lot::{Mutex, RwLock};
 use session::{Connector, Role};
@@ -77,6 +77,8 @@ pub(crate) struct Postgres {
     connector: Arc<Connector>,
     plans: RwLock<HashMap<Arc<str>, Arc<Plan>>>,
     bulk: Arc<Bulk>,
+    /// The zone of the database's clock, and what it was found by.
+    zone: Mutex<Option<(Vec<Value>, Zone)>>,
     threads: Mutex<Vec<Thread>>,
 }
 
@@ -180,7 +182,8 @@ impl Postgres {
         });
         let shown = connector.settings.shown();
         let threads = Mutex::new(vec![lanes_thread, bulk_thread]);
-        Ok(Postgres { shown, facts, was_away, queue, connector, plans: RwLock::default(), bulk, threads })
+        let (plans, zone) = (RwLock::default(), Mutex::default());
+        Ok(Postgres { shown, facts, was_away, queue, connector, plans, bulk, zone, threads })
     }
 
     /// See [`Store::serve_here`](crate::Store::serve_here). The first lane of each kind stays on the engine's
@@ -302,8 +305,8 @@ impl Postgres {
 
     pub(crate) async fn fetch(&self, schema: &Schema, key: Value) -> Result<Option<Row>, Error> {
         let sql = table::fetch_sql(schema);
-        let found = self.submit(&sql, vec![key], false).await?;
-        match found.iter().next() {
+        let found = self.read(schema, &sql, &key).await;
+        match found.map_err(|error| table::of_row(schema, &key, error))?.iter().next() {
             Some(values) => table::row_from_values(schema, values).map(Some),
             None => Ok(None),
         }
@@ -316,12 +319,23 @@ impl Postgres {
         key: Value,
         log: u128,
     ) -> Result<(u64, Option<Row>), Error> {
-        let found = self.submit(&table::fetch_at_sql(schema, log), vec![key], false).await?;
+        let found = self.read(schema, &table::fetch_at_sql(schema, log), &key).await;
+        let found = found.map_err(|error| table::of_row(schema, &key, error))?;
         let position = table::number(&found, 0, 0).unsigned_abs();
         let values = found.iter().next().map_or(&[][..], |values| &values[1..]);
         let is_there = values.get(schema.key).is_some_and(|key| !key.is_null());
         let row = is_there.then(|| table::row_from_values(schema, values)).transpose()?;
         Ok((position, row))
+    }
+
+    /// Runs a statement that reads one row. The text of some types depends on the settings of the session: a
+    /// table with such columns is read by sessions of one kind.
+    async fn read(&self, schema: &Schema, sql: &str, key: &Value) -> Result<Rows, Error> {
+        if schema.columns.iter().all(|column| column.ty != Type::AsText) {
+            return self.submit(sql, vec![key.clone()], false).await;
+        }
+        let (plan, key) = (self.plan(sql)?, key.clone());
+        self.job(|bulk| async move { bulk.sessions.lease().await?.run(&plan.sql, &[key]).await }).await
     }
 
     pub(crate) async fn count(&self, schema: &Schema) -> Result<u64, Error> {

@@ -1,22 +1,22 @@
 //! All rows of a table as of one moment: one transaction with one snapshot, a binary COPY out of it, on a
 //! separate thread and connection.
 
-use super::codec::{Codec, Decoded};
+use super::codec::Codec;
 use super::session::{Connector, Role, Session};
 use super::sql::quoted;
-use super::table::{codecs, columns};
+use super::table::{codecs, columns, row_from_bytes};
 use super::{Postgres, errors, positions};
 use crate::limits::{SCAN_MESSAGES, SCAN_ROWS, WHOLE_TABLE_MS};
-use crate::{Error, Kind, Scan};
+use crate::{Error, Kind, Scan, ScannedRows, UnfitRow};
 use bytes::Bytes;
-use forebay_value::{Row, Schema, ValueRef, encode_row};
+use forebay_value::{Row, Schema};
 use futures_util::TryStreamExt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-type Message = Result<Vec<Row>, Error>;
+type Message = Result<ScannedRows, Error>;
 
 /// The parameters of a scan.
 struct ScanRequest {
@@ -112,15 +112,19 @@ async fn read_all(
     let copy = format!("COPY ({sql}) TO STDOUT (FORMAT binary)");
     let stream = session.answer(session.client.copy_out(&copy)).await?.map_err(errors::map)?;
     let mut stream = pin!(stream);
-    let mut batch = Vec::with_capacity(SCAN_ROWS);
+    let empty = || ScannedRows { rows: Vec::with_capacity(SCAN_ROWS), unfit: Vec::new() };
+    let mut batch = empty();
     let mut parts = Parts::default();
     let mut bytes = Vec::new();
     while let Some(data) = session.answer(stream.try_next()).await?.map_err(errors::map)? {
         parts.take(&data)?;
         while let Some(row) = parts.row(&wanted.schema, &codecs, &mut bytes)? {
-            batch.push(row);
+            match row {
+                Ok(row) => batch.rows.push(row),
+                Err(unfit) => batch.unfit.push(unfit),
+            }
             if batch.len() == SCAN_ROWS {
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(SCAN_ROWS));
+                let full = std::mem::replace(&mut batch, empty());
                 if rows.send(Ok(full)).await.is_err() {
                     // The connection ends with the session, and the COPY with it.
                     return Ok(());
@@ -173,7 +177,12 @@ impl Parts {
     }
 
     /// The next whole row, in the row format. `out` is scratch.
-    fn row(&mut self, schema: &Schema, codecs: &[Codec], out: &mut Vec<u8>) -> Result<Option<Row>, Error> {
+    fn row(
+        &mut self,
+        schema: &Schema,
+        codecs: &[Codec],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Result<Row, UnfitRow>>, Error> {
         if !self.has_header {
             return Ok(None);
         }
@@ -189,29 +198,24 @@ impl Parts {
             return Err(broken());
         }
         let mut values = Vec::with_capacity(codecs.len());
-        for (codec, column) in codecs.iter().zip(&schema.columns) {
+        for _ in codecs {
             let Some(length) = take::<4>(&mut rest).map(i32::from_be_bytes) else {
                 return Ok(None);
             };
-            let value = match usize::try_from(length) {
-                Err(_) => Decoded::Ref(ValueRef::Null),
+            values.push(match usize::try_from(length) {
+                Err(_) => None,
                 Ok(length) => {
                     let Some((bytes, after)) = rest.split_at_checked(length) else {
                         return Ok(None);
                     };
                     rest = after;
-                    codec.decode(bytes).ok_or_else(|| unfit(schema, &column.name))?
+                    Some(bytes)
                 }
-            };
-            if !value.as_ref().fits(column.ty) || value.as_ref().is_null() && !column.nullable {
-                return Err(unfit(schema, &column.name));
-            }
-            values.push(value);
+            });
         }
+        let row = row_from_bytes(schema, codecs, &values, out);
         self.at = self.bytes.len() - rest.len();
-        out.clear();
-        encode_row(schema, values.iter().map(Decoded::as_ref), out);
-        Ok(Some(Row(out.as_slice().into())))
+        Ok(Some(row))
     }
 }
 
@@ -223,12 +227,4 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 fn broken() -> Error {
     Error::new(Kind::Corrupt, "PostgreSQL sent a COPY that cannot be read")
-}
-
-fn unfit(schema: &Schema, column: &str) -> Error {
-    let message = format!(
-        "table {}: column {column} holds a value that a hot table cannot have (NULL, NaN, infinity or a year past 9999)",
-        schema.name
-    );
-    Error::new(Kind::Type, message).with_column(Some(column.to_owned()))
 }

@@ -9,7 +9,7 @@ use super::errors;
 use super::session::Session;
 use super::sql::{literal, quoted};
 use super::table::{number, text};
-use crate::{Error, Kind};
+use crate::{Error, Kind, Rows};
 use forebay_value::{Column, Fill, KeyKind, Schema, Timestamp, Type, Value, from_text};
 use std::fmt::Write;
 
@@ -53,7 +53,7 @@ fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String
         }
     }
     if let Some(fill) = &column.fill {
-        put(&format!(" DEFAULT {}", default(fill, column)?));
+        put(&format!(" DEFAULT {}", default(fill)));
     }
     Ok(())
 }
@@ -68,40 +68,37 @@ fn declaration(ty: Type) -> String {
         Type::Double => "double precision".into(),
         Type::Numeric => "numeric".into(),
         Type::Decimal { precision, scale } => format!("numeric({precision},{scale})"),
-        Type::Text { max_chars: None } => "text".into(),
+        Type::Text { max_chars: None } | Type::AsText => "text".into(),
         Type::Text { max_chars: Some(chars) } => format!("varchar({chars})"),
         Type::Uuid => "uuid".into(),
         Type::Timestamp => "timestamptz".into(),
+        Type::LocalTimestamp => "timestamp".into(),
         Type::Json => "json".into(),
         Type::Bytes => "bytea".into(),
     }
 }
 
-fn default(fill: &Fill, column: &Column) -> Result<String, Error> {
-    Ok(match fill {
+fn default(fill: &Fill) -> String {
+    match fill {
         Fill::Now => "now()".into(),
+        Fill::UtcClock => "(now() AT TIME ZONE 'UTC')".into(),
         Fill::Uuid4 => "gen_random_uuid()".into(),
         Fill::Uuid7 => format!("({UUID7})"),
         Fill::Value(value) => match value {
             Value::Null => "NULL".into(),
             Value::Bool(v) => v.to_string(),
             Value::Bigint(v) => v.to_string(),
-            Value::Double(v) if v.is_finite() => format!("'{v:?}'"),
-            Value::Double(_) => {
-                return Err(Error::new(
-                    Kind::Schema,
-                    format!("column {} cannot have this default", column.name),
-                ));
-            }
+            Value::Double(v) => format!("'{v:?}'"),
             Value::Numeric(v) | Value::Text(v) | Value::Json(v) => literal(v),
             Value::Uuid(v) => literal(&v.to_string()),
             Value::Timestamp(v) => literal(&v.to_string()),
+            Value::Local(v) => literal(&v.to_string()),
             Value::Bytes(v) => {
                 let hex: String = v.iter().map(|byte| format!("{byte:02x}")).collect();
                 literal(&format!("\\x{hex}"))
             }
         },
-    })
+    }
 }
 
 /// Tables that their name alone finds, without partitions.
@@ -123,8 +120,8 @@ const COLUMNS: &str = "SELECT a.attname::text, format_type(a.atttypid, a.atttypm
      WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
 /// Indexes that say something about single columns: not partial, over columns. `indkey` counts from 0.
-const INDEXES: &str = "SELECT i.indisprimary, i.indisunique, i.indnkeyatts::int8, i.indkey[0]::int8 FROM pg_index i \
-     WHERE i.indrelid = $1::int8::oid AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid";
+const INDEXES: &str = "SELECT i.indisprimary, i.indisunique, i.indnkeyatts::int8, i.indkey[0]::int8, i.indimmediate FROM pg_index i \
+     WHERE i.indrelid = $1::int8::oid AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid ORDER BY i.indexrelid";
 
 /// Reads a table's schema; `None` when there is no such table.
 pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Option<Schema>, Error> {
@@ -145,39 +142,9 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
     let raw: Vec<RawColumn> = raw.iter().map(RawColumn::read).filter(|column| !column.is_generated).collect();
     let codecs = codecs(session, table, &raw).await?;
     let mut columns = Vec::with_capacity(raw.len());
-    for (raw, codec) in raw.iter().zip(codecs) {
-        let Some(codec) = codec else {
-            return Err(refused(format!(
-                "has a column {} of type {}, which is not understood",
-                raw.name, raw.declared
-            )));
-        };
-        columns.push(raw.column(&codec));
-    }
+    columns.extend(raw.iter().zip(codecs).map(|(raw, codec)| raw.column(&codec)));
     let indexes = session.run(INDEXES, &[oid]).await?;
-    let mut key = None;
-    for index in indexes.iter() {
-        let [Value::Bool(primary), Value::Bool(unique), Value::Bigint(width), Value::Bigint(first)] = index
-        else {
-            continue;
-        };
-        let at = raw.iter().position(|column| column.number == *first);
-        match (primary, width, at) {
-            (true, 1, at) => key = at,
-            (true, width, _) => {
-                return Err(refused(format!(
-                    "has a PRIMARY KEY of {width} columns; a hot table needs a key of one column"
-                )));
-            }
-            (false, 1, Some(at)) => {
-                columns[at].unique |= unique;
-                columns[at].indexed |= !unique;
-            }
-            _ => {}
-        }
-    }
-    let key =
-        key.ok_or_else(|| refused("has no PRIMARY KEY; a hot table needs a key of one column".into()))?;
+    let key = key_of(&indexes, &raw, &mut columns).map_err(refused)?;
     (columns[key].unique, columns[key].indexed) = (false, false);
     let key_kind = match columns[key].ty {
         Type::Bigint if raw[key].is_serial => KeyKind::Serial,
@@ -192,12 +159,51 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
     }
 }
 
-/// The codec of each column; `None` for an unsupported type.
-async fn codecs(session: &Session, table: &str, columns: &[RawColumn]) -> Result<Vec<Option<Codec>>, Error> {
+/// Marks the columns that are unique or have an index by themselves; returns the key: the PRIMARY KEY, or the
+/// first column that is UNIQUE and NOT NULL.
+fn key_of(indexes: &Rows, raw: &[RawColumn], columns: &mut [Column]) -> Result<usize, String> {
+    let (mut key, mut alternative, mut primary_width) = (None, None, 0);
+    for index in indexes.iter() {
+        let [
+            Value::Bool(primary),
+            Value::Bool(unique),
+            Value::Bigint(width),
+            Value::Bigint(first),
+            immediate,
+        ] = index
+        else {
+            continue;
+        };
+        let at = raw.iter().position(|column| column.number == *first);
+        match (primary, width, at) {
+            (true, 1, at) => key = at,
+            (true, width, _) => primary_width = *width,
+            (false, 1, Some(at)) => {
+                let column = &mut columns[at];
+                column.unique |= unique;
+                column.indexed |= !unique;
+                let may_be_key = matches!(column.ty, Type::Bigint | Type::Uuid | Type::Text { .. });
+                // A deferrable index cannot tell an insert from a change.
+                if *unique && !column.nullable && may_be_key && *immediate == Value::Bool(true) {
+                    alternative = alternative.or(Some(at));
+                }
+            }
+            _ => {}
+        }
+    }
+    key.or(alternative).ok_or_else(|| match primary_width {
+        0 => "has no PRIMARY KEY; a hot table needs a key of one column".into(),
+        width => format!("has a PRIMARY KEY of {width} columns; a hot table needs a key of one column"),
+    })
+}
+
+/// The codec of each column.
+async fn codecs(session: &Session, table: &str, columns: &[RawColumn]) -> Result<Vec<Codec>, Error> {
     let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
     let sql = format!("SELECT {} FROM {}", names.join(", "), quoted(table));
     let codecs = |statement: tokio_postgres::Statement| {
-        statement.columns().iter().map(|column| Codec::of(column.type_())).collect()
+        let codec = |ty| Codec::of(ty).unwrap_or(Codec::AsText);
+        statement.columns().iter().map(|column| codec(column.type_())).collect()
     };
     session.look_at(&sql, codecs).await.map_err(errors::map)
 }
@@ -248,7 +254,7 @@ impl RawColumn {
 /// Reads a DEFAULT as the server writes it; `None` for expressions that no fill can express.
 fn parse_default(ty: Type, expression: &str) -> Option<Fill> {
     let lower = expression.trim().to_ascii_lowercase();
-    if ty == Type::Timestamp {
+    if matches!(ty, Type::Timestamp | Type::LocalTimestamp) {
         let clocks = [
             "now()",
             "current_timestamp",
@@ -257,11 +263,14 @@ fn parse_default(ty: Type, expression: &str) -> Option<Fill> {
             "statement_timestamp()",
             "localtimestamp",
         ];
-        if clocks.contains(&lower.as_str())
-            || lower == "timezone('utc'::text, now())"
-            || lower == "(now() at time zone 'utc'::text)"
-        {
+        let is_in_utc =
+            matches!(lower.as_str(), "timezone('utc'::text, now())" | "(now() at time zone 'utc'::text)");
+        if clocks.contains(&lower.as_str()) {
             return Some(Fill::Now);
+        }
+        if is_in_utc {
+            let is_local = ty == Type::LocalTimestamp;
+            return Some(if is_local { Fill::UtcClock } else { Fill::Now });
         }
     }
     if ty == Type::Uuid {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::config::TargetSessionAttrs;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type as PgType};
+use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type as PgType};
 use tokio_postgres::{Client, CopyInSink, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -73,6 +73,7 @@ impl Connector {
             return Err(Error::new(Kind::Unavailable, message));
         };
         let (client, connection) = connected.map_err(|error| explained(&self.settings, error))?;
+        let checks_nothing = connection.parameter("server_encoding") == Some("SQL_ASCII");
         let ended = Arc::new(Notify::new());
         let ending = ended.clone();
         tokio::spawn(async move {
@@ -81,10 +82,11 @@ impl Connector {
             ending.notify_one();
         });
         if role == Role::Reader && self.must_take_writes() && self.settings.pooler == Pooler::None {
-            let set = client.batch_execute("SET default_transaction_read_only = on");
-            let set = within(Duration::from_millis(HANDSHAKE_MS), set).await;
-            let unanswered = || Error::new(Kind::Unavailable, "a new connection does not answer");
-            set.ok_or_else(unanswered)?.map_err(|error| explained(&self.settings, error))?;
+            self.set(&client, "SET default_transaction_read_only = on").await?;
+        }
+        if checks_nothing && self.settings.pooler == Pooler::None {
+            // Otherwise the server refuses a whole result because of one text that is not UTF-8.
+            self.set(&client, "SET client_encoding = 'SQL_ASCII'").await?;
         }
         Ok(Session {
             client,
@@ -96,6 +98,12 @@ impl Connector {
             patience: self.patience(),
             is_deaf: AtomicBool::new(false),
         })
+    }
+
+    async fn set(&self, client: &Client, sql: &str) -> Result<(), Error> {
+        let set = within(Duration::from_millis(HANDSHAKE_MS), client.batch_execute(sql)).await;
+        let unanswered = || Error::new(Kind::Unavailable, "a new connection does not answer");
+        set.ok_or_else(unanswered)?.map_err(|error| explained(&self.settings, error))
     }
 
     /// Whether connecting checks that each host accepts writes. A session that is read-only by its own
@@ -283,8 +291,8 @@ impl Session {
         sql: &Arc<str>,
         params: &[String],
     ) -> Result<Prepared, Error> {
-        let understood = |ty: &PgType, what: &dyn Fn() -> String| {
-            Codec::of(ty).ok_or_else(|| {
+        let understood = |codec: Option<Codec>, ty: &PgType, what: &dyn Fn() -> String| {
+            codec.ok_or_else(|| {
                 let message = format!(
                     "{} has the type {}, which is not understood; cast it, as in x::text",
                     what(),
@@ -295,13 +303,14 @@ impl Session {
         };
         let params = statement.params().iter().enumerate().map(|(index, ty)| {
             let name = params.get(index).map_or("", String::as_str);
-            understood(ty, &|| format!("the parameter ${name}"))
+            understood(Codec::of_parameter(ty), ty, &|| format!("the parameter ${name}"))
         });
         let params = params.collect::<Result<Vec<_>, _>>()?;
         let columns = statement.columns();
-        let readers = columns
-            .iter()
-            .map(|column| understood(column.type_(), &|| format!("the column {}", column.name())));
+        let readers = columns.iter().map(|column| {
+            let ty = column.type_();
+            understood(Codec::of(ty), ty, &|| format!("the column {}", column.name()))
+        });
         let readers = readers.collect::<Result<Vec<_>, _>>()?;
         let columns = columns.iter().zip(&readers).map(|(column, reader)| ResultColumn {
             name: column.name().to_owned(),
@@ -395,9 +404,9 @@ async fn collect(prepared: &Prepared, rows: RowStream) -> Result<Rows, Failure> 
             let value = match raw {
                 None => Value::Null,
                 Some(raw) => reader.decode(raw).map(Decoded::into_owned).ok_or_else(|| {
-                    let message =
-                        format!("column {} holds a value that cannot be shown", prepared.columns[index].name);
-                    Failure::Ours(Error::new(Kind::Type, message))
+                    let name = &prepared.columns[index].name;
+                    let message = format!("column {name} holds a value that cannot be shown");
+                    Failure::Ours(Error::new(Kind::Unfit, message).with_column(Some(name.clone())))
                 })?,
             };
             result.values.push(value);
@@ -457,6 +466,10 @@ impl ToSql for Param<'_> {
 
     fn accepts(_: &PgType) -> bool {
         true
+    }
+
+    fn encode_format(&self, _: &PgType) -> Format {
+        if *self.codec == Codec::AsText { Format::Text } else { Format::Binary }
     }
 
     tokio_postgres::types::to_sql_checked!();

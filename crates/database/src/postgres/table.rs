@@ -1,14 +1,69 @@
 //! A table's statements, built from its schema, and rows from their results.
 
-use super::codec::Codec;
+use super::codec::{Codec, Decoded};
+use super::errors;
 use super::session::{Session, column_list};
 use super::sql::quoted;
-use crate::{Error, Kind, Rows};
-use forebay_value::{Row, Schema, Type, Value};
+use crate::limits::RESULT_BYTES;
+use crate::position::unfit;
+use crate::{Error, Kind, Rows, UnfitRow};
+use forebay_value::{Column, Row, Schema, Type, Value, ValueRef, encode_row};
+use tokio_postgres::types::Type as PgType;
 
-/// The columns of a schema as an SQL list.
+/// The columns of a schema as a SELECT list: what is carried as text is read as text.
 pub(super) fn columns(schema: &Schema) -> String {
-    column_list(schema.columns.iter().map(|column| column.name.as_str()))
+    let columns = schema.columns.iter().map(|column| format!("{}{}", quoted(&column.name), as_read(column)));
+    columns.collect::<Vec<_>>().join(", ")
+}
+
+fn as_read(column: &Column) -> &'static str {
+    if column.ty == Type::AsText { "::text" } else { "" }
+}
+
+/// A column in the SELECT list that creates a staging table.
+pub(super) fn staged_as(column: &Column) -> String {
+    format!("{0}{1} AS {0}", quoted(&column.name), as_read(column))
+}
+
+/// How the columns of a staging table become those of the table: what is carried as text is staged as text.
+pub(super) struct Casts(Vec<Option<String>>);
+
+impl Casts {
+    pub(super) async fn of(session: &Session, schema: &Schema) -> Result<Casts, Error> {
+        if schema.columns.iter().all(|column| column.ty != Type::AsText) {
+            return Ok(Casts(vec![None; schema.columns.len()]));
+        }
+        let names = column_list(schema.columns.iter().map(|column| column.name.as_str()));
+        let sql = format!("SELECT {names} FROM {}", quoted(&schema.name));
+        let types = |statement: tokio_postgres::Statement| {
+            let name = |ty: &PgType| format!("{}.{}", quoted(ty.schema()), quoted(ty.name()));
+            statement.columns().iter().map(|column| name(column.type_())).collect::<Vec<_>>()
+        };
+        let types = session.answer(session.look_at(&sql, types)).await?.map_err(errors::map)?;
+        let is_text = |column: &Column| column.ty == Type::AsText;
+        let casts = schema.columns.iter().zip(types).map(|(column, ty)| is_text(column).then_some(ty));
+        Ok(Casts(casts.collect()))
+    }
+
+    /// Whether a row can be copied into the table without a staging table.
+    pub(super) fn are_none(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// A staged column as the table stores it.
+    pub(super) fn stored(&self, row: &str, schema: &Schema, column: usize) -> String {
+        let name = quoted(&schema.columns[column].name);
+        match &self.0[column] {
+            Some(ty) => format!("{row}.{name}::{ty}"),
+            None => format!("{row}.{name}"),
+        }
+    }
+
+    /// All columns of a staged row, as the table stores them.
+    pub(super) fn all(&self, row: &str, schema: &Schema) -> String {
+        let columns = (0..schema.columns.len()).map(|column| self.stored(row, schema, column));
+        columns.collect::<Vec<_>>().join(", ")
+    }
 }
 
 pub(super) fn fetch_sql(schema: &Schema) -> String {
@@ -27,7 +82,8 @@ pub(super) fn fetch_at_sql(schema: &Schema, log: u128) -> String {
 }
 
 fn column_list_of(table: &str, schema: &Schema) -> String {
-    let columns = schema.columns.iter().map(|column| format!("{table}.{}", quoted(&column.name)));
+    let columns = schema.columns.iter();
+    let columns = columns.map(|column| format!("{table}.{}{}", quoted(&column.name), as_read(column)));
     columns.collect::<Vec<_>>().join(", ")
 }
 
@@ -40,21 +96,69 @@ pub(super) async fn codecs(session: &mut Session, schema: &Schema) -> Result<Vec
 }
 
 /// A row from the values of its columns.
+///
+/// # Errors
+/// [`Kind::Unfit`](crate::Kind::Unfit).
 pub(super) fn row_from_values(schema: &Schema, values: &[Value]) -> Result<Row, Error> {
-    for (column, value) in schema.columns.iter().zip(values) {
-        if !value.as_ref().fits(column.ty) || value.is_null() && !column.nullable {
-            let key = &values[schema.key];
-            let message = format!(
-                "table {}, row {key:?}: column {} holds {value:?}, which is no {}{}",
-                schema.name,
-                column.name,
-                column.ty,
-                if column.nullable { "" } else { " (NULL is not permitted)" }
-            );
-            return Err(Error::new(Kind::Type, message).with_column(Some(column.name.clone())));
+    let columns = schema.columns.iter().zip(values);
+    let misfit = columns.enumerate().find(|(_, (column, value))| !is_fit(column, value.as_ref()));
+    match misfit {
+        Some((index, _)) => Err(unfit(schema, values.get(schema.key), index)),
+        None => Ok(Row::from_values(schema, values)),
+    }
+}
+
+/// The error for a row that is larger than a result may be.
+fn too_large(schema: &Schema, key: &Value) -> Error {
+    let key = match key {
+        Value::Bigint(key) => key.to_string(),
+        Value::Uuid(key) => key.to_string(),
+        key => format!("{:?}", text(key)),
+    };
+    let message =
+        format!("table {}, row {key}: the row has more than {} MiB", schema.name, RESULT_BYTES >> 20);
+    Error::new(Kind::Unfit, message)
+}
+
+/// Names the row in an error that one of its values causes.
+pub(super) fn of_row(schema: &Schema, key: &Value, error: Error) -> Error {
+    match error.column().and_then(|column| schema.position(column)) {
+        Some(column) if *error.kind() == Kind::Unfit => unfit(schema, Some(key), column),
+        _ if *error.kind() == Kind::TooLarge => too_large(schema, key),
+        _ => error,
+    }
+}
+
+fn is_fit(column: &Column, value: ValueRef<'_>) -> bool {
+    value.fits(column.ty) && (column.nullable || !value.is_null())
+}
+
+/// A row from the bytes of its columns; `out` is scratch.
+pub(super) fn row_from_bytes(
+    schema: &Schema,
+    codecs: &[Codec],
+    bytes: &[Option<&[u8]>],
+    out: &mut Vec<u8>,
+) -> Result<Row, UnfitRow> {
+    let decoded = |index: usize| match bytes[index] {
+        None => Some(Decoded::Ref(ValueRef::Null)),
+        Some(bytes) => codecs[index].decode(bytes),
+    };
+    let mut values = Vec::with_capacity(bytes.len());
+    for (index, column) in schema.columns.iter().enumerate() {
+        match decoded(index).filter(|value| is_fit(column, value.as_ref())) {
+            Some(value) => values.push(value),
+            None => {
+                let key = decoded(schema.key).filter(|key| is_fit(schema.key_column(), key.as_ref()));
+                let key = key.map(Decoded::into_owned);
+                let why = unfit(schema, key.as_ref(), index).message().into();
+                return Err(UnfitRow { key, why });
+            }
         }
     }
-    Ok(Row::from_values(schema, values))
+    out.clear();
+    encode_row(schema, values.iter().map(Decoded::as_ref), out);
+    Ok(Row(out.as_slice().into()))
 }
 
 /// An integer of a result; 0 when it is missing.
@@ -102,7 +206,8 @@ pub(super) fn insert_sql(schema: &Schema, rows: usize) -> String {
 
 /// An INSERT of rows given in the order of the schema, including keys that an identity column would generate.
 pub(super) fn insert_into(schema: &Schema, rows: &str) -> String {
-    format!("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE {rows}", quoted(&schema.name), columns(schema))
+    let columns = column_list(schema.columns.iter().map(|column| column.name.as_str()));
+    format!("INSERT INTO {} ({columns}) OVERRIDING SYSTEM VALUE {rows}", quoted(&schema.name))
 }
 
 pub(super) fn on_conflict(schema: &Schema) -> String {

@@ -87,6 +87,8 @@ fn columns(
         }
         let bound = match column.ty.unbounded() {
             Type::Numeric if types::is_numeric(&declared) => Some(Bound::Affinity),
+            // SQLite stores NaN as NULL.
+            Type::Double => Some(Bound::NotNan),
             _ => own.iter().find(|(of, _)| *of == index).map(|(_, bound)| bound.clone()),
         };
         let compares = compares(connection, schema, index, &declared)?;
@@ -127,7 +129,8 @@ fn uniques(connection: &Connection, table: &str, found: &mut TableFindings) -> R
          (SELECT group_concat(coalesce(info.name, '(expression)'), ', ') FROM pragma_index_xinfo(list.name) info WHERE info.key), \
          (SELECT json_group_array(info.name) FROM (SELECT * FROM pragma_index_xinfo(list.name) ORDER BY seqno) info WHERE info.key), \
          EXISTS (SELECT 1 FROM pragma_index_xinfo(list.name) info WHERE info.key AND info.coll <> 'BINARY') \
-         FROM pragma_index_list(?1) list WHERE list.\"unique\" AND list.origin <> 'pk'";
+         FROM pragma_index_list(?1) list WHERE list.\"unique\" AND (list.origin <> 'pk' \
+           OR (SELECT count(*) FROM pragma_table_info(?1) WHERE pk > 0) > 1)";
     let read = |row: &Row<'_>| {
         let columns: Vec<Option<String>> =
             serde_json::from_str(&row.get::<_, String>(3)?).unwrap_or_default();

@@ -11,13 +11,14 @@ use super::positions;
 use super::schema::quoted;
 use super::types;
 use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
-use crate::{Error, Kind, Scan};
+use crate::position::unfit;
+use crate::{Error, Kind, Scan, ScannedRows, UnfitRow};
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef, encode_row};
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
 
-type Message = Result<Vec<Row>, Error>;
+type Message = Result<ScannedRows, Error>;
 
 impl Sqlite {
     pub(crate) fn scan(&self, schema: &Schema, filter: Option<&str>) -> mpsc::Receiver<Message> {
@@ -131,7 +132,10 @@ pub(super) fn row_of(
     types::bind(&mut statement, 1, key).map_err(map)?;
     let mut rows = statement.raw_query();
     match rows.next().map_err(map)? {
-        Some(row) => read_row(schema, row, &mut Vec::new()).map(Some),
+        Some(row) => match read_row(schema, row, &mut Vec::new())? {
+            Ok(row) => Ok(Some(row)),
+            Err(unfit) => Err(Error::new(Kind::Unfit, &*unfit.why)),
+        },
         None => Ok(None),
     }
 }
@@ -175,12 +179,16 @@ fn read_all(
         return Err(Error::new(Kind::Syntax, "a filter cannot have parameters"));
     }
     let mut found = statement.raw_query();
-    let mut batch = Vec::with_capacity(SCAN_ROWS);
+    let empty = || ScannedRows { rows: Vec::with_capacity(SCAN_ROWS), unfit: Vec::new() };
+    let mut batch = empty();
     let mut bytes = Vec::new();
     while let Some(row) = found.next().map_err(map)? {
-        batch.push(read_row(schema, row, &mut bytes)?);
+        match read_row(schema, row, &mut bytes)? {
+            Ok(row) => batch.rows.push(row),
+            Err(unfit) => batch.unfit.push(unfit),
+        }
         if batch.len() == SCAN_ROWS {
-            let full = std::mem::replace(&mut batch, Vec::with_capacity(SCAN_ROWS));
+            let full = std::mem::replace(&mut batch, empty());
             if rows.blocking_send(Ok(full)).is_err() {
                 return Ok(());
             }
@@ -194,7 +202,11 @@ fn read_all(
 }
 
 /// One row in the row format. `bytes` is scratch.
-fn read_row(schema: &Schema, row: &rusqlite::Row<'_>, bytes: &mut Vec<u8>) -> Result<Row, Error> {
+fn read_row(
+    schema: &Schema,
+    row: &rusqlite::Row<'_>,
+    bytes: &mut Vec<u8>,
+) -> Result<Result<Row, UnfitRow>, Error> {
     bytes.clear();
     let mut fits = true;
     let values = (0..schema.columns.len()).map(|index| {
@@ -209,28 +221,26 @@ fn read_row(schema: &Schema, row: &rusqlite::Row<'_>, bytes: &mut Vec<u8>) -> Re
         }
     });
     encode_row(schema, values, bytes);
-    if fits { Ok(Row(bytes.as_slice().into())) } else { read_row_slowly(schema, row) }
+    if fits { Ok(Ok(Row(bytes.as_slice().into()))) } else { read_row_slowly(schema, row) }
 }
 
-/// The same for rows that others wrote in other forms; the error names the value that is not supported.
-fn read_row_slowly(schema: &Schema, row: &rusqlite::Row<'_>) -> Result<Row, Error> {
+/// The same for rows that others wrote in other forms.
+fn read_row_slowly(schema: &Schema, row: &rusqlite::Row<'_>) -> Result<Result<Row, UnfitRow>, Error> {
+    let value = |index: usize| {
+        let column = &schema.columns[index];
+        let typed = types::typed(column.ty, row.get_ref(index).map_err(map)?);
+        Ok::<_, Error>(typed.filter(|value| !value.is_null() || column.nullable))
+    };
     let mut values = Vec::with_capacity(schema.columns.len());
-    for (index, column) in schema.columns.iter().enumerate() {
-        let stored = row.get_ref(index).map_err(map)?;
-        let value = types::typed(column.ty, stored).filter(|value| !value.is_null() || column.nullable);
-        let value = value.ok_or_else(|| {
-            let key = row.get_ref(schema.key).ok().and_then(types::loose);
-            let message = format!(
-                "table {}, row {key:?}: column {} holds {:?}, which is no {}{}",
-                schema.name,
-                column.name,
-                types::loose(stored),
-                column.ty,
-                if column.nullable { "" } else { " (NULL is not permitted)" },
-            );
-            Error::new(Kind::Type, message)
-        })?;
-        values.push(value);
+    for index in 0..schema.columns.len() {
+        match value(index)? {
+            Some(value) => values.push(value),
+            None => {
+                let key = value(schema.key)?;
+                let why = unfit(schema, key.as_ref(), index).message().into();
+                return Ok(Err(UnfitRow { key, why }));
+            }
+        }
     }
-    Ok(Row::from_values(schema, &values))
+    Ok(Ok(Row::from_values(schema, &values)))
 }

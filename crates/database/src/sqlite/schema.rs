@@ -85,7 +85,7 @@ fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String
 
 fn default(fill: &Fill, column: &str) -> Result<String, Error> {
     Ok(match fill {
-        Fill::Now => format!("({NOW})"),
+        Fill::Now | Fill::UtcClock => format!("({NOW})"),
         Fill::Uuid4 => format!("({UUID4})"),
         Fill::Uuid7 => format!("({UUID7})"),
         Fill::Value(value) => match value {
@@ -93,12 +93,14 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
             Value::Bool(v) => i64::from(*v).to_string(),
             Value::Bigint(v) => v.to_string(),
             Value::Double(v) if v.is_finite() => format!("{v:?}"),
+            Value::Double(v) if !v.is_nan() => if *v > 0.0 { "9e999" } else { "-9e999" }.into(),
             Value::Double(_) => {
                 return Err(Error::new(Kind::Schema, format!("column {column} cannot have this default")));
             }
             Value::Numeric(v) | Value::Text(v) | Value::Json(v) => literal(v),
             Value::Uuid(v) => literal(&v.to_string()),
             Value::Timestamp(v) => literal(&v.to_string()),
+            Value::Local(v) => literal(&v.to_string()),
             Value::Bytes(v) => {
                 let mut hex = String::from("x'");
                 for byte in v {
@@ -110,10 +112,10 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
     })
 }
 
-/// The names of all tables except SQLite's and Forebay's own.
+/// The names of all tables except SQLite's and Forebay's own, and those of a module (FTS, R*Tree).
 pub(super) fn tables(connection: &Connection) -> Result<Vec<String>, Error> {
-    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' \
-         AND substr(name, 1, 8) <> 'forebay_' ORDER BY name";
+    let sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' \
+         AND substr(name, 1, 7) <> 'sqlite_' AND substr(name, 1, 8) <> 'forebay_' ORDER BY name";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
     let names = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect);
     names.map_err(map)
@@ -123,7 +125,9 @@ pub(super) fn tables(connection: &Connection) -> Result<Vec<String>, Error> {
 pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Schema>, Error> {
     let found: Option<(String, String, String)> = connection
         .query_row(
-            "SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE",
+            "SELECT list.type, made.name, coalesce(made.sql, '') FROM sqlite_schema made \
+             JOIN pragma_table_list list ON list.schema = 'main' AND list.name = made.name \
+             WHERE made.type IN ('table', 'view') AND made.name = ?1 COLLATE NOCASE",
             [table],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )
@@ -133,18 +137,18 @@ pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Sc
         return Ok(None);
     };
     let refused = |what: String| Err(Error::new(Kind::Schema, format!("table {name} {what}")));
-    if kind == "view" {
-        return refused("is a view".into());
+    match kind.as_str() {
+        "view" => return refused("is a view".into()),
+        // A trigger on one of them makes SQLite crash in every program that writes to it.
+        "virtual" | "shadow" => {
+            return refused("belongs to a module of SQLite (FTS, R*Tree): use an `sql` endpoint".into());
+        }
+        _ => {}
     }
     let mut keys = Vec::new();
     let mut columns = Vec::new();
     for raw in raw_columns(connection, &name)? {
-        let Some(ty) = types::declared(&raw.declaration) else {
-            return refused(format!(
-                "has a column {} of type {:?}, which is not understood",
-                raw.name, raw.declaration
-            ));
-        };
+        let ty = types::declared(&raw.declaration);
         if raw.key_place > 0 {
             keys.push(columns.len());
         }
@@ -152,16 +156,24 @@ pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Sc
         let fill = raw.default.as_deref().and_then(|text| parse_default(ty, text));
         columns.push(Column { name: raw.name, ty, nullable, unique: false, indexed: false, fill });
     }
-    let [key] = keys[..] else {
-        return refused(format!(
-            "has {}; a hot table needs a key of one column",
-            match keys.len() {
-                0 => "no PRIMARY KEY".to_owned(),
-                count => format!("a PRIMARY KEY of {count} columns"),
+    mark_indexes(connection, &name, &mut columns)?;
+    let is_key = |column: &Column| column.unique && !column.nullable && types::may_be_key(column.ty);
+    let key = match keys[..] {
+        [key] => key,
+        _ => match columns.iter().position(is_key) {
+            Some(unique) => unique,
+            None if keys.is_empty() => {
+                return refused("has no PRIMARY KEY; a hot table needs a key of one column".into());
             }
-        ));
+            None => {
+                let count = keys.len();
+                return refused(format!(
+                    "has a PRIMARY KEY of {count} columns; a hot table needs a key of one column"
+                ));
+            }
+        },
     };
-    mark_indexes(connection, &name, key, &mut columns)?;
+    (columns[key].unique, columns[key].indexed) = (false, false);
     let key_kind = match columns[key].ty {
         Type::Bigint if is_autoincrement(&sql) => KeyKind::Serial,
         Type::Bigint => KeyKind::Bigint,
@@ -201,12 +213,7 @@ fn raw_columns(connection: &Connection, table: &str) -> Result<Vec<RawColumn>, E
 
 /// Marks which columns are unique by themselves and which have an index; partial indexes and indexes over
 /// several columns are ignored.
-fn mark_indexes(
-    connection: &Connection,
-    table: &str,
-    key: usize,
-    columns: &mut [Column],
-) -> Result<(), Error> {
+fn mark_indexes(connection: &Connection, table: &str, columns: &mut [Column]) -> Result<(), Error> {
     let sql = "SELECT list.\"unique\", (SELECT group_concat(coalesce(info.name, ''), char(0)) FROM pragma_index_info(list.name) info) \
          FROM pragma_index_list(?1) list WHERE NOT list.partial";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
@@ -218,10 +225,8 @@ fn mark_indexes(
         let Some(at) = over.and_then(|over| columns.iter().position(|column| column.name == over)) else {
             continue;
         };
-        if at != key {
-            columns[at].unique |= unique;
-            columns[at].indexed |= !unique;
-        }
+        columns[at].unique |= unique;
+        columns[at].indexed |= !unique;
     }
     Ok(())
 }

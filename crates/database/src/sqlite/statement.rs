@@ -64,7 +64,7 @@ fn first_word(sql: &str) -> &str {
 fn result_columns(statement: &rusqlite::Statement<'_>) -> Arc<[ResultColumn]> {
     let column = |column: rusqlite::Column<'_>| ResultColumn {
         name: column.name().to_owned(),
-        ty: column.decl_type().and_then(types::declared),
+        ty: column.decl_type().map(types::declared),
     };
     statement.columns().map(column).collect()
 }
@@ -108,8 +108,9 @@ fn read_rows(statement: &mut rusqlite::Statement<'_>, result: &mut Rows) -> Resu
             let stored = row.get_ref(index).map_err(map)?;
             bytes += stored_bytes(stored);
             let value = read_value(result.columns[index].ty, stored).ok_or_else(|| {
-                let message = format!("column {} holds text that is not UTF-8", result.columns[index].name);
-                Error::new(Kind::Type, message)
+                let name = &result.columns[index].name;
+                let message = format!("column {name} holds text that is not UTF-8");
+                Error::new(Kind::Unfit, message).with_column(Some(name.clone()))
             })?;
             result.values.push(value);
         }

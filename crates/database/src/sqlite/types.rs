@@ -11,13 +11,14 @@
 //! timestamp  TEXT, 2026-11-21T10:03:00.000000Z            TIMESTAMP TEXT
 //! json       TEXT                                         JSON TEXT
 //! bytes      BLOB                                         BLOB
+//! as_text    TEXT; only in tables of others               any other
 //! ```
 //! The words before TEXT are for people and for [`declared`]: SQLite gives such columns TEXT affinity and
 //! stores the digits unchanged. One value changes: SQLite stores the double -0.0 as 0.0. Forms that others
-//! write are read too: UUIDs as 16-byte blobs, times without an offset (UTC) or as Unix seconds, truth values
-//! as words, numbers in a numeric column.
+//! write are read too: UUIDs as 16-byte blobs, times without an offset (UTC), as Unix seconds or milliseconds
+//! or as Julian days, truth values as words, numbers in a numeric column.
 
-use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text};
+use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json};
 use rusqlite::types::ValueRef as Stored;
 
 /// Binds one value to the parameter with this index, counted from 1.
@@ -39,6 +40,7 @@ pub(super) fn bind(
             let mut text = [0; UUID_BYTES];
             statement.raw_bind_parameter(index, &*v.as_hyphenated().encode_lower(&mut text))
         }
+        ValueRef::Local(v) => statement.raw_bind_parameter(index, v.to_string()),
         ValueRef::Timestamp(v) => {
             let mut text = Vec::with_capacity(TIMESTAMP_BYTES);
             v.write(&mut text);
@@ -60,12 +62,14 @@ pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
         (Type::Bool, Stored::Integer(v @ (0 | 1))) => ValueRef::Bool(v == 1),
         (Type::Bigint, Stored::Integer(v)) => ValueRef::Bigint(v),
         (Type::Double, Stored::Real(v)) => ValueRef::Double(v),
-        (Type::Text { .. }, Stored::Text(v)) => ValueRef::Text(std::str::from_utf8(v).ok()?),
+        (Type::Text { .. } | Type::AsText, Stored::Text(v)) => ValueRef::Text(std::str::from_utf8(v).ok()?),
         (Type::Uuid, Stored::Text(v)) if v.len() == UUID_BYTES => {
             ValueRef::Uuid(Uuid::try_parse_ascii(v).ok()?)
         }
         (Type::Uuid, Stored::Blob(v)) => ValueRef::Uuid(Uuid::from_slice(v).ok()?),
-        (Type::Timestamp, Stored::Text(v)) => ValueRef::Timestamp(timestamp(v)?),
+        (Type::Timestamp, Stored::Text(v)) => {
+            ValueRef::Timestamp(Timestamp::parse_stored(std::str::from_utf8(v).ok()?)?)
+        }
         (Type::Numeric, Stored::Text(v)) => {
             let text = std::str::from_utf8(v).ok()?;
             // Leading zeros, which others may write, are not valid JSON.
@@ -97,8 +101,15 @@ pub(super) fn typed(ty: Type, value: Stored<'_>) -> Option<Value> {
         (Type::Numeric, Stored::Text(v)) => from_text(ty, std::str::from_utf8(v).ok()?).ok(),
         (Type::Numeric, Stored::Integer(v)) => Some(Value::Numeric(v.to_string().into())),
         (Type::Numeric, Stored::Real(v)) if v.is_finite() => Some(Value::Numeric(v.to_string().into())),
-        // "INTEGER as Unix Time" is one of the three forms that SQLite's own date functions take.
-        (Type::Timestamp, Stored::Integer(v)) => Some(Value::Timestamp(Timestamp(v.checked_mul(1_000_000)?))),
+        (Type::Timestamp, Stored::Integer(v)) => instant_of(v as f64).map(Value::Timestamp),
+        (Type::Timestamp, Stored::Real(v)) => instant_of(v).map(Value::Timestamp),
+        (Type::AsText, Stored::Integer(v)) => Some(Value::Text(v.to_string().into())),
+        (Type::AsText, Stored::Real(v)) => Some(Value::Text(real_text(v).into())),
+        (Type::AsText, Stored::Blob(v)) => {
+            let mut text = Vec::new();
+            json::write_base64(v, &mut text);
+            Some(Value::Text(String::from_utf8(text).ok()?.into()))
+        }
         (Type::Json, Stored::Integer(v)) => Some(Value::Json(v.to_string().into())),
         (Type::Bytes, Stored::Text(v)) => Some(Value::Bytes(v.into())),
         _ => None,
@@ -116,49 +127,39 @@ pub(super) fn loose(value: Stored<'_>) -> Option<Value> {
     })
 }
 
-/// Reads a stored time; the form of [`Timestamp::write`] is read without the time library (a scan reads one a
-/// row).
-fn timestamp(text: &[u8]) -> Option<Timestamp> {
-    own_timestamp(text).or_else(|| Timestamp::parse_stored(std::str::from_utf8(text).ok()?))
+/// A real as SQLite writes it: with a point.
+fn real_text(number: f64) -> String {
+    if number.is_finite() { format!("{number:?}") } else { number.to_string().replace("inf", "Infinity") }
 }
 
-fn own_timestamp(text: &[u8]) -> Option<Timestamp> {
-    let text: &[u8; TIMESTAMP_BYTES] = text.try_into().ok()?;
-    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.'), (26, b'Z')];
-    if marks.iter().any(|&(at, mark)| text[at] != mark) {
-        return None;
-    }
-    let number = |from: usize, to: usize| {
-        text[from..to].iter().try_fold(0i64, |number, &digit| {
-            digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
-        })
-    };
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second, micros) = (number(11, 13)?, number(14, 16)?, number(17, 19)?, number(20, 26)?);
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let days_in_month = match month {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
+/// The instant of a number in a column of times: of one of the three forms that SQLite's date functions take
+/// (seconds since 1970, Julian days), or of milliseconds since 1970, which object mappers write. `None` for a
+/// number that is not clearly one of them.
+fn instant_of(number: f64) -> Option<Timestamp> {
+    /// From -4713 to the end of 9999 (<https://www.sqlite.org/lang_datefunc.html>, section 2).
+    const JULIAN_DAY_1970: f64 = 2_440_587.5;
+    /// Seconds of the years 1811 to 2128; as milliseconds, two months around 1970.
+    const SECONDS_MAX: f64 = 5e9;
+    /// The first second of the year 10000; as milliseconds, a time in 1978.
+    const MILLIS_MIN: f64 = 253_402_300_800.0;
+    let is_whole = number.fract() == 0.0;
+    let millis = match number.abs() {
+        _ if !is_whole && (1_721_425.5..5_373_484.5).contains(&number) => {
+            ((number - JULIAN_DAY_1970) * 86_400_000.0).round()
+        }
+        // A small number with a fraction may be either.
+        0.0..5_373_484.5 if !is_whole => return None,
+        0.0..SECONDS_MAX => return Some(Timestamp((number * 1e6).round() as i64)),
+        MILLIS_MIN.. => number,
         _ => return None,
     };
-    // The last day of the year 9999 is left to the library, which checks the limit of its range.
-    if day < 1 || day > days_in_month || hour > 23 || minute > 59 || second > 59 || year > 9998 {
-        return None;
-    }
-    let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
-    Some(Timestamp(seconds * 1_000_000 + micros))
+    let at = Timestamp((millis * 1e3).round() as i64);
+    (at.is_usual() && millis.abs() < MILLIS_MIN * 1e3).then_some(at)
 }
 
-/// Year, month, day to days since the epoch. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms".
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+/// Whether a column of this type can be the key of a hot table.
+pub(super) fn may_be_key(ty: Type) -> bool {
+    matches!(ty.unbounded(), Type::Bigint | Type::Uuid | Type::Text { .. })
 }
 
 /// How a column of this type is declared.
@@ -168,6 +169,8 @@ pub(super) fn declaration(ty: Type) -> String {
         Type::Smallint | Type::Integer | Type::Bigint => "INTEGER".into(),
         Type::Double => "REAL".into(),
         Type::Numeric | Type::Decimal { .. } => "NUMERIC TEXT".into(),
+        // No table is made with these.
+        Type::LocalTimestamp | Type::AsText => "TEXT".into(),
         Type::Text { max_chars: None } => "TEXT".into(),
         Type::Text { max_chars: Some(chars) } => format!("TEXT({chars})"),
         Type::Uuid => "UUID TEXT".into(),
@@ -185,8 +188,8 @@ pub(super) fn is_numeric(declaration: &str) -> bool {
     !upper.is_empty() && !others.iter().any(|word| upper.contains(word))
 }
 
-/// The type of a declaration, ours or another program's; `None` when it names no type.
-pub(super) fn declared(declaration: &str) -> Option<Type> {
+/// The type of a declaration, ours or another program's.
+pub(super) fn declared(declaration: &str) -> Type {
     let upper = declaration.trim().to_ascii_uppercase();
     let (name, length) = match upper.split_once('(') {
         Some((name, rest)) => {
@@ -195,7 +198,7 @@ pub(super) fn declared(declaration: &str) -> Option<Type> {
         None => (upper.as_str(), None),
     };
     let has = |word: &str| name.contains(word);
-    Some(match () {
+    match () {
         () if has("BOOL") => Type::Bool,
         () if has("UUID") || has("GUID") => Type::Uuid,
         () if has("TIMESTAMP") || has("DATETIME") => Type::Timestamp,
@@ -206,38 +209,31 @@ pub(super) fn declared(declaration: &str) -> Option<Type> {
         () if has("TEXT") || has("CLOB") => Type::Text { max_chars: length },
         () if has("BLOB") || has("BYTEA") => Type::Bytes,
         () if has("REAL") || has("FLOA") || has("DOUB") => Type::Double,
-        () => return None,
-    })
+        () => Type::AsText,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
-    fn own_timestamps_are_read_as_the_library_reads_them() {
-        for text in [
-            "1969-12-31T23:59:59.999999Z",
-            "0000-01-01T00:00:00.000000Z",
-            "2024-02-29T12:00:00.000001Z",
-            "9998-12-31T23:59:59.999999Z",
+    fn numbers_are_the_instants_that_their_writers_meant() {
+        for (number, expected) in [
+            (0.0, Some("1970-01-01T00:00:00.000000Z")),
+            (1_764_164_361.0, Some("2025-11-26T13:39:21.000000Z")),
+            (1_764_164_361.25, Some("2025-11-26T13:39:21.250000Z")),
+            (1_764_164_361_123.0, Some("2025-11-26T13:39:21.123000Z")),
+            (-1_000_000_000_000.0, Some("1938-04-24T22:13:20.000000Z")),
+            (2_440_587.5, Some("1970-01-01T00:00:00.000000Z")),
+            (2_461_371.25, Some("2026-11-26T18:00:00.000000Z")),
+            // Seconds of the year 6969 or milliseconds of 1975.
+            (157_766_400_000.0, None),
+            (0.5, None),
+            (1e18, None),
+            (f64::INFINITY, None),
         ] {
-            assert_eq!(own_timestamp(text.as_bytes()), Timestamp::parse(text), "{text}");
-            assert!(own_timestamp(text.as_bytes()).is_some(), "{text}");
-        }
-        for text in
-            ["2023-02-29T12:00:00.000001Z", "2023-13-01T12:00:00.000001Z", "2023-1x-01T12:00:00.000001Z"]
-        {
-            assert_eq!(own_timestamp(text.as_bytes()), None, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_timestamp_reads_back(micros in -62_167_219_200_000_000i64..253_370_764_800_000_000) {
-            let text = Timestamp(micros).to_string();
-            prop_assert_eq!(own_timestamp(text.as_bytes()), Some(Timestamp(micros)));
+            assert_eq!(instant_of(number).map(|at| at.to_string()).as_deref(), expected, "{number}");
         }
     }
 
@@ -248,17 +244,18 @@ mod tests {
                 Type::parse(&name.replace("(n)", "(12)").replace("(p,s)", "(9,2)")).expect("a type name");
             // SQLite has no narrower numbers: a CHECK enforces the range.
             let read = if ty.unbounded() == Type::TEXT { ty } else { ty.unbounded() };
-            assert_eq!(declared(&declaration(ty)), Some(read), "{name}");
+            assert_eq!(declared(&declaration(ty)), read, "{name}");
         }
         for (text, expected) in [
-            ("varchar(20)", Some(Type::Text { max_chars: Some(20) })),
-            ("DECIMAL(10, 2)", Some(Type::Numeric)),
-            ("bigint", Some(Type::Bigint)),
-            ("DOUBLE PRECISION", Some(Type::Double)),
-            ("datetime", Some(Type::Timestamp)),
-            ("uuid", Some(Type::Uuid)),
-            ("geometry", None),
-            ("", None),
+            ("varchar(20)", Type::Text { max_chars: Some(20) }),
+            ("DECIMAL(10, 2)", Type::Numeric),
+            ("bigint", Type::Bigint),
+            ("DOUBLE PRECISION", Type::Double),
+            ("datetime", Type::Timestamp),
+            ("uuid", Type::Uuid),
+            ("date", Type::AsText),
+            ("geometry", Type::AsText),
+            ("", Type::AsText),
         ] {
             assert_eq!(declared(text), expected, "{text}");
         }

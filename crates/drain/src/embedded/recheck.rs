@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::verify::{Difference, Differences, difference, is_same};
-use forebay_database::Store;
+use forebay_database::{Kind, Store};
 use forebay_table::{Counters, Read, Table};
 use forebay_value::{Row, Value, ValueRef};
 use std::time::Duration;
@@ -54,7 +54,16 @@ enum Judged {
 
 async fn judge(table: &Table, store: &Store, key: ValueRef<'_>) -> Result<Judged, Error> {
     let schema = table.schema();
-    let database = store.fetch(schema, key.to_owned()).await?;
+    let database = match store.fetch(schema, key.to_owned()).await {
+        // The row exists, and memory must not show another one.
+        Err(error) if *error.kind() == Kind::Unfit => {
+            return Ok(match table.get(key, Counters::Shown, |_| ()) {
+                Read::Fetch(_) => Judged::Evicted,
+                _ => Judged::Differs(Difference::MissingInMemory(key.to_owned())),
+            });
+        }
+        read => read?,
+    };
     let memory = match table.get(key, Counters::Shown, |row| Row(row.0.into())) {
         Read::Found(_, position) | Read::Missing(position) if position > table.followed_position() => {
             return Ok(Judged::Undrained);

@@ -64,7 +64,18 @@ fn compare_all(
     while let Some(message) = scan.rows.blocking_recv() {
         let message = message?;
         let mut differing = Vec::new();
-        for row in &message {
+        for unfit in &message.unfit {
+            let Some(key) = &unfit.key else { continue };
+            stored.insert(hash_key(&hasher, key.as_ref()));
+            match table.get(key.as_ref(), Counters::Shown, |_| ()) {
+                Read::Fetch(_) => found.evicted += 1,
+                Read::Found((), position) | Read::Missing(position) if position.0 > drained => {
+                    found.undrained += 1;
+                }
+                Read::Found(..) | Read::Missing(_) => doubtful.push(key.clone()),
+            }
+        }
+        for row in &message.rows {
             stored.insert(hash_key(&hasher, row.as_ref().key(table.schema())));
             differing.extend(compare(table, row, drained, &mut found, &mut doubtful));
         }

@@ -4,9 +4,10 @@
 //! table.
 
 use crate::{Error, Kind, Loaded, Progress};
-use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, Store};
+use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, ScannedRows, Store};
 use forebay_log::Position;
 use forebay_table::Table;
+use forebay_terminal::warn;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::Handle;
@@ -58,13 +59,20 @@ async fn read_again(
     let mut rows = 0;
     while let Some(message) = messages.recv().await {
         let message = message?;
-        let keys = message.iter().map(|row| row.as_ref().key(table.schema()).to_owned()).collect();
-        let read = table.read_again(keys).await;
+        unnamed(&message);
+        let read = table.read_again(message.keys(table.schema()).collect()).await;
         read.map_err(|source| Error::caused(Kind::Database, "the rows cannot be read", source))?;
         rows += message.len() as u64;
         progress.add(message.len() as u64);
     }
     Ok(rows)
+}
+
+/// Logs the rows that cannot even be named.
+fn unnamed(message: &ScannedRows) {
+    for unfit in message.unfit.iter().filter(|unfit| unfit.key.is_none()) {
+        warn!("a row is not served: {}", unfit.why);
+    }
 }
 
 fn load_all(
@@ -87,7 +95,15 @@ fn load_all(
     let mut rows = 0;
     while let Some(message) = messages.blocking_recv() {
         let message = message?;
-        for row in &message {
+        unnamed(&message);
+        for unfit in &message.unfit {
+            let Some(key) = &unfit.key else { continue };
+            match &load {
+                Some(load) => load.unfit(key.as_ref(), &unfit.why),
+                None => table.load_unfit_row(key.as_ref(), &unfit.why),
+            }
+        }
+        for row in &message.rows {
             match &load {
                 Some(load) => load.row(row.as_ref()),
                 None => table.load(row.as_ref()),

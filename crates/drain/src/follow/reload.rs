@@ -1,9 +1,8 @@
 //! Reading a table again: requests every key in memory or in the database, a slice at a time.
 
 use crate::limits::FOLLOW_KEYS;
-use forebay_database::{Error, Store};
+use forebay_database::{Error, ScannedRows, Store};
 use forebay_table::Table;
-use forebay_value::Row;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -17,7 +16,7 @@ enum Reload {
     /// Requesting the keys in memory, from this shard on.
     Memory(usize),
     /// Requesting the rows of the database that memory may not contain.
-    Database(mpsc::Receiver<Result<Vec<Row>, Error>>),
+    Database(mpsc::Receiver<Result<ScannedRows, Error>>),
 }
 
 impl Reloads {
@@ -50,9 +49,8 @@ impl Reloads {
                 },
                 Reload::Database(rows) => match rows.recv().await {
                     Some(Ok(rows)) => {
-                        let keys = rows.iter().map(|row| row.as_ref().key(table.schema()));
-                        let unknown: Vec<_> =
-                            keys.filter(|key| !table.knows(*key)).map(|key| key.to_owned()).collect();
+                        let keys = rows.keys(table.schema());
+                        let unknown: Vec<_> = keys.filter(|key| !table.knows(key.as_ref())).collect();
                         wanted += unknown.len();
                         table.want(unknown, false);
                     }

@@ -53,7 +53,8 @@ pub async fn verify_remote(
     let (mut keys, mut doubtful) = (HashSet::new(), Vec::new());
     while let Some(message) = messages.recv().await {
         let message = message?;
-        for part in message.chunks(AT_ONCE) {
+        keys.extend(message.unfit.iter().filter_map(|unfit| unfit.key.as_ref()).map(text_of));
+        for part in message.rows.chunks(AT_ONCE) {
             let reads = part.iter().map(|row| table.entry(link, row.as_ref().key(table.schema())));
             let entries = futures_util::future::try_join_all(reads).await.map_err(tier)?;
             let mut differing: Vec<Pair> = Vec::new();

@@ -2,10 +2,9 @@
 //! rows, and while the table is being served.
 
 use crate::{Error, Kind, Loaded, Progress};
-use forebay_database::Store;
+use forebay_database::{ScannedRows, Store};
 use forebay_redis::Link;
 use forebay_table::{HotError, RemoteLoad, RemoteTable};
-use forebay_value::Row;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::pin::pin;
 use std::sync::Arc;
@@ -107,13 +106,17 @@ async fn fill(
 async fn take_all(
     load: &RemoteLoad,
     link: &Link,
-    scan: Receiver<Result<Vec<Row>, forebay_database::Error>>,
+    scan: Receiver<Result<ScannedRows, forebay_database::Error>>,
     progress: &Progress,
 ) -> Result<u64, Error> {
     let messages = stream::unfold(scan, async |mut scan| Some((scan.recv().await?, scan)));
     let taking = messages.map(async |message| {
         let message = message?;
-        load.rows(link, &message).await.map_err(tier)?;
+        // The tier has no place for a row that cannot be shown.
+        if let Some(unfit) = message.unfit.first() {
+            return Err(Error::new(Kind::Database, unfit.why.to_string()));
+        }
+        load.rows(link, &message.rows).await.map_err(tier)?;
         Ok::<_, Error>(message.len() as u64)
     });
     let mut taken = pin!(taking.buffer_unordered(MESSAGES_AT_ONCE));

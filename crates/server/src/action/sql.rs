@@ -129,6 +129,7 @@ pub fn sql_problem(error: &Error) -> Problem {
             Some(name) => at(400, Some(name), format!("`{name}` has the wrong type")),
             None => at(400, None, "a value has the wrong type".into()),
         },
+        Kind::Unfit => at(500, column.as_ref(), error.message().to_owned()),
         Kind::Timeout => at(504, None, "the statement took too long".into()),
         Kind::UnknownOutcome => {
             error!("forebay: {error}");

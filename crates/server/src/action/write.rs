@@ -11,7 +11,9 @@ use crate::functions;
 use crate::problem::Problem;
 use forebay_http::Reply;
 use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable, completed};
-use forebay_value::{Fill, Invalid, Row, RowRef, Schema, Timestamp, Value, ValueRef, encode_row};
+use forebay_value::{
+    Fill, Invalid, LocalTimestamp, Row, RowRef, Schema, Timestamp, Value, ValueRef, encode_row,
+};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -226,7 +228,9 @@ impl RowPlan {
 fn filled(fill: &Fill) -> Value {
     match fill {
         Fill::Value(value) => value.clone(),
+        // For a column without a zone the column's rule makes it what the database's clock shows.
         Fill::Now => Value::Timestamp(Timestamp::now()),
+        Fill::UtcClock => Value::Local(LocalTimestamp(Timestamp::now())),
         Fill::Uuid4 => Value::Uuid(functions::uuid4()),
         Fill::Uuid7 => Value::Uuid(functions::uuid7()),
     }

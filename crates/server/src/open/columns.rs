@@ -39,6 +39,7 @@ enum StoredFill {
     /// As text; `None`: NULL.
     Value(Option<String>),
     Now,
+    UtcClock,
     Uuid4,
     Uuid7,
 }
@@ -90,6 +91,7 @@ impl StoredFill {
         match fill {
             Fill::Value(value) => StoredFill::Value(text_of(value)),
             Fill::Now => StoredFill::Now,
+            Fill::UtcClock => StoredFill::UtcClock,
             Fill::Uuid4 => StoredFill::Uuid4,
             Fill::Uuid7 => StoredFill::Uuid7,
         }
@@ -100,6 +102,7 @@ impl StoredFill {
             StoredFill::Value(None) => Fill::Value(Value::Null),
             StoredFill::Value(Some(text)) => Fill::Value(from_text(ty, text).ok()?),
             StoredFill::Now => Fill::Now,
+            StoredFill::UtcClock => Fill::UtcClock,
             StoredFill::Uuid4 => Fill::Uuid4,
             StoredFill::Uuid7 => Fill::Uuid7,
         })

@@ -6,7 +6,7 @@ use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Error, Store};
 use forebay_table::{Others, TableSpec};
-use forebay_value::Schema;
+use forebay_value::{Schema, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,10 +23,14 @@ pub(super) async fn tables_there(
         let Some(stored) = store.describe(&table.name).await.map_err(|error| at(error.into()))? else {
             continue;
         };
-        if let Some(wanted) = &table.columns {
-            compare(wanted, &stored).map_err(at)?;
-        }
-        schemas.insert(table.name.clone(), Arc::new(table.columns.clone().unwrap_or(stored)));
+        let schema = match &table.columns {
+            Some(wanted) => {
+                compare(wanted, &stored).map_err(at)?;
+                adopted(wanted, &stored)
+            }
+            None => stored,
+        };
+        schemas.insert(table.name.clone(), Arc::new(schema));
     }
     Ok(schemas)
 }
@@ -56,7 +60,7 @@ pub(super) async fn prepare_tables(
             (Some(wanted), None) => wanted.clone(),
             (Some(wanted), Some(stored)) => {
                 compare(wanted, &stored).map_err(at)?;
-                wanted.clone()
+                adopted(wanted, &stored)
             }
             (None, Some(stored)) => stored,
             (None, None) => {
@@ -72,6 +76,23 @@ pub(super) async fn prepare_tables(
     Ok(schemas)
 }
 
+/// The declared columns, each that has a type of the database's own with that type.
+fn adopted(wanted: &Schema, stored: &Schema) -> Schema {
+    let mut schema = wanted.clone();
+    for column in &mut schema.columns {
+        let found = stored.columns.iter().find(|found| found.name == column.name);
+        if let Some(found) = found.filter(|found| is_carried_as(column.ty, found.ty)) {
+            column.ty = found.ty;
+        }
+    }
+    schema
+}
+
+/// Whether a type of the database's own is declared by the nearest word that a config has.
+fn is_carried_as(declared: Type, found: Type) -> bool {
+    matches!((declared, found), (Type::Timestamp, Type::LocalTimestamp) | (Type::Text { .. }, Type::AsText))
+}
+
 /// Compares a table in the database with the config's declaration.
 fn compare(wanted: &Schema, stored: &Schema) -> Result<(), StartError> {
     for column in &wanted.columns {
@@ -79,7 +100,7 @@ fn compare(wanted: &Schema, stored: &Schema) -> Result<(), StartError> {
             return Err(format!("the database's table has no column `{}`", column.name).into());
         };
         // Bounds are checked on input; the database need not enforce them.
-        let same_type = found.ty.unbounded() == column.ty.unbounded();
+        let same_type = found.ty.unbounded() == column.ty.unbounded() || is_carried_as(column.ty, found.ty);
         if !same_type {
             return Err(format!(
                 "column `{}` is {} in the database, {} here",

@@ -64,6 +64,8 @@ pub fn answered(ty: Type) -> Value {
             bound(&mut schema, max_chars);
             schema
         }
+        // A form of the database's own.
+        Type::LocalTimestamp | Type::AsText => json!({ "type": "string" }),
         Type::Uuid => json!({ "type": "string", "format": "uuid" }),
         Type::Timestamp => json!({ "type": "string", "format": "date-time" }),
         Type::Json => json!({}),

@@ -21,6 +21,7 @@ use crate::reads::check_fetched;
 use crate::source::{BoxFuture, SourceError};
 use forebay_log::Position;
 use forebay_value::{Row, Value};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What memory knows of a key without asking the database.
@@ -90,8 +91,12 @@ impl Table {
             let unknown_outcomes = self.intents.unknown_outcomes.load(Ordering::SeqCst);
             let permit = self.core.reads.enter().await?;
             let log = self.core.log.id().0;
-            let row = self.core.source.fetch_at(self.schema(), key.to_value(), log, since.since).await?;
+            let read = self.core.source.fetch_at(self.schema(), key.to_value(), log, since.since).await;
             drop(permit);
+            let why =
+                read.as_ref().err().filter(|error| !error.retry).map(|error| Arc::from(&*error.message));
+            self.unfit.note(key.as_ref(), why.as_ref());
+            let row = read?;
             match self.install(key.as_ref(), row, since.since, unknown_outcomes)? {
                 Installed::Present => return Ok(Fetched::Present),
                 Installed::Gone(mark) => return Ok(Fetched::Gone(mark)),

@@ -4,9 +4,10 @@ use super::budget::allocated_bytes;
 use super::readers::Reading;
 use super::slab::{EVICTED, Slot};
 use super::table::Table;
-use crate::key::row_key;
+use crate::key::{KeyRef, row_key};
 use forebay_log::Position;
-use forebay_value::RowRef;
+use forebay_value::{RowRef, ValueRef};
+use std::sync::Arc;
 
 /// A scan of the database that began after this was made: see [`Table::begin_load`].
 pub struct Load<'a> {
@@ -25,6 +26,11 @@ impl Load<'_> {
     pub fn row(&self, row: RowRef<'_>) {
         self.table.load_since(row, self.reading.since);
     }
+
+    /// The same for a row that memory cannot hold, with the reason.
+    pub fn unfit(&self, key: ValueRef<'_>, why: &Arc<str>) {
+        self.table.load_unfit(key, why, self.reading.since);
+    }
 }
 
 impl Table {
@@ -42,6 +48,11 @@ impl Table {
     /// [`Table::set_loaded`] use [`Table::begin_load`].
     pub fn load(&self, row: RowRef<'_>) {
         self.load_since(row, Position(0));
+    }
+
+    /// The same for a row that memory cannot hold, with the reason.
+    pub fn load_unfit_row(&self, key: ValueRef<'_>, why: &Arc<str>) {
+        self.load_unfit(key, why, Position(0));
     }
 
     fn load_since(&self, row: RowRef<'_>, since: Position) {
@@ -84,6 +95,29 @@ impl Table {
                 rows.insert(&mut shard, hash, slot);
             }
         }
+    }
+
+    /// Takes a row of the database that memory cannot hold, of a scan that contains all changes up to
+    /// `since`: its stub, unless memory knows a newer change.
+    pub(super) fn load_unfit(&self, key: ValueRef<'_>, why: &Arc<str>, since: Position) {
+        let rows = &*self.rows;
+        let Some(key) = KeyRef::of(key) else { return };
+        let hash = rows.hasher.key(key);
+        rows.saw_key(key);
+        let mut shard = rows.lock(hash.shard());
+        match shard.find(self.schema(), hash, key) {
+            Some(number) if !shard.slots.get(number).has(EVICTED) => return,
+            Some(_) => {}
+            None => {
+                let is_complete = !self.shared() && self.is_loaded();
+                if is_complete || shard.tombstone(key).is_some_and(|tombstone| tombstone.position > since) {
+                    return;
+                }
+                self.put_stub(&mut shard, (hash, key), &rows.no_fingerprints(), Position(0));
+            }
+        }
+        drop(shard);
+        self.unfit.note(key, Some(why));
     }
 
     /// A slot with the row, or past the memory limit with its stub.

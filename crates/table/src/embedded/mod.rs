@@ -52,6 +52,7 @@ mod slab;
 mod table;
 mod tables;
 mod undo;
+mod unfit_rows;
 mod unique;
 pub(crate) mod write;
 

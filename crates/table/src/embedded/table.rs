@@ -12,6 +12,7 @@ use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
 use super::slab::{EVICTED, REFERENCED, Slot};
+use super::unfit_rows::UnfitRows;
 use crate::error::{Error, Kind};
 use crate::flights::Flights;
 use crate::key::KeyRef;
@@ -84,6 +85,8 @@ pub struct Table {
     pub(super) from_checkpoint: AtomicBool,
     /// Writes whose outcome in the database is not known yet.
     pub(crate) intents: Intents,
+    /// Rows that memory cannot hold.
+    pub(super) unfit: UnfitRows,
     /// The state of following; `None` when the table is not followed.
     pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
@@ -107,6 +110,7 @@ impl Table {
             others: spec.others,
             from_checkpoint: AtomicBool::new(false),
             intents: Intents::new(),
+            unfit: UnfitRows::default(),
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
             early: Early::new(),

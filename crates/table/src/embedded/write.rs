@@ -369,7 +369,7 @@ fn encoded_bytes(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::Null => 0,
         ValueRef::Bool(_) => 1,
-        ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Timestamp(_) => 8,
+        ValueRef::Bigint(_) | ValueRef::Double(_) | ValueRef::Timestamp(_) | ValueRef::Local(_) => 8,
         ValueRef::Uuid(_) => 16,
         ValueRef::Numeric(v) | ValueRef::Text(v) | ValueRef::Json(v) => LENGTH_BYTES_MAX + v.len(),
         ValueRef::Bytes(v) => LENGTH_BYTES_MAX + v.len(),

@@ -394,9 +394,19 @@ impl RemoteTable {
     pub(crate) fn widths(&self, column: usize) -> Vec<u8> {
         let width = |ty: Type| match ty {
             Type::Bool => b'1',
-            Type::Smallint | Type::Integer | Type::Bigint | Type::Double | Type::Timestamp => b'8',
+            Type::Smallint
+            | Type::Integer
+            | Type::Bigint
+            | Type::Double
+            | Type::Timestamp
+            | Type::LocalTimestamp => b'8',
             Type::Uuid => b'u',
-            Type::Numeric | Type::Decimal { .. } | Type::Text { .. } | Type::Json | Type::Bytes => b'v',
+            Type::Numeric
+            | Type::Decimal { .. }
+            | Type::Text { .. }
+            | Type::AsText
+            | Type::Json
+            | Type::Bytes => b'v',
         };
         self.schema.columns[..=column].iter().map(|column| width(column.ty)).collect()
     }

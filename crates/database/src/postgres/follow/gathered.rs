@@ -5,9 +5,9 @@ use super::cursor::Table;
 use crate::postgres::bulk::array;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
-use crate::postgres::table::{columns, key_array, row_from_values};
+use crate::postgres::table::{columns, key_array, of_row, row_from_values};
 use crate::{Error, Follow, Followed, FollowedRow, Kind};
-use forebay_value::{Row, Schema, Value, ValueRef, from_text};
+use forebay_value::{Row, Schema, Type, Value, ValueRef, from_text};
 use std::collections::HashMap;
 
 /// A page that is being built: each key once.
@@ -99,7 +99,10 @@ impl Page {
                 continue;
             }
             let typed = follow.old.iter().zip(&tables[table].old_types).map(|(&column, ty)| {
-                format!("(o.old::jsonb ->> {})::{ty}", literal(&follow.schema.columns[column].name))
+                let column = &follow.schema.columns[column];
+                // What is carried as text stays the text that the trigger wrote.
+                let ty = if column.ty == Type::AsText { "text" } else { ty };
+                format!("(o.old::jsonb ->> {})::{ty}", literal(&column.name))
             });
             let sql = format!(
                 "SELECT {} FROM unnest($1::text[]) WITH ORDINALITY AS o (old, n) ORDER BY o.n",
@@ -128,10 +131,18 @@ impl Page {
             let mut left = vec![&keys[..]];
             while let Some(keys) = left.pop().filter(|keys| !keys.is_empty()) {
                 match read_rows(session, &follow.schema, keys).await {
-                    Err(error) if *error.kind() == Kind::TooLarge && keys.len() > 1 => {
-                        let (one, other) = keys.split_at(keys.len() / 2);
-                        left.extend([one, other]);
-                    }
+                    // One row's trouble: the other rows are read without it.
+                    Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unfit) => match keys {
+                        [key] => {
+                            let place = self.place(table, key_text(key), || Ok(key.clone()))?;
+                            self.found.rows[place].unfit =
+                                Some(of_row(&follow.schema, key, error).to_string().into());
+                        }
+                        keys => {
+                            let (one, other) = keys.split_at(keys.len() / 2);
+                            left.extend([one, other]);
+                        }
+                    },
                     Err(error) => return Err(error.context(format!("reading table {}", follow.schema.name))),
                     Ok(rows) => {
                         if rows.len() < keys.len() {

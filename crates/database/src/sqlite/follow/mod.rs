@@ -112,6 +112,7 @@ impl Sqlite {
             session.transaction(|session| {
                 let connection = &session.connection;
                 triggers::make_tables(connection)?;
+                triggers::leave_modules(connection)?;
                 let place = place::goes_on(connection, log, &follows, place.as_ref())?;
                 let goes_on =
                     follows.iter().map(|follow| place.is_some_and(|place| place.has(follow))).collect();

@@ -98,7 +98,7 @@ fn within(
         let schema = &follows[row.table].schema;
         match row_of(connection, schema, row.key.as_ref()) {
             Ok(found) => row.row = found,
-            Err(error) if *error.kind() == Kind::Type => row.unfit = Some(error.to_string().into()),
+            Err(error) if *error.kind() == Kind::Unfit => row.unfit = Some(error.to_string().into()),
             Err(error) => return Err(error.context(format!("reading table {}", schema.name))),
         }
     }

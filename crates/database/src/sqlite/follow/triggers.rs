@@ -59,11 +59,32 @@ pub(super) fn make(connection: &Connection, follow: &Follow) -> Result<(), Error
     Ok(())
 }
 
+/// Removes the triggers that an earlier version made on tables of a module (FTS, R*Tree): SQLite crashes when
+/// one of them fires, in every program.
+pub(super) fn leave_modules(connection: &Connection) -> Result<(), Error> {
+    let of_modules = "AND tbl_name IN (SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('virtual', 'shadow'))";
+    drop_triggers(connection, of_modules).map(drop)
+}
+
 /// Removes all objects of following; returns their names.
 pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
+    let mut removed = drop_triggers(connection, "")?;
+    for table in ["forebay_change", "forebay_follower"] {
+        if has_table(connection, table).map_err(map)? {
+            connection.execute_batch(&format!("DROP TABLE {table}")).map_err(map)?;
+            removed.push(format!("table {table}"));
+        }
+    }
+    Ok(removed)
+}
+
+/// Drops those of the triggers for which a condition holds; returns their names.
+fn drop_triggers(connection: &Connection, condition: &str) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
-    let sql = "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%forebay_change%' ORDER BY name";
-    let mut statement = connection.prepare(sql).map_err(map)?;
+    let sql = format!(
+        "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%forebay_change%' {condition} ORDER BY name"
+    );
+    let mut statement = connection.prepare(&sql).map_err(map)?;
     let found = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
     let found: Vec<(String, String)> = found.and_then(Iterator::collect).map_err(map)?;
     for (name, table) in
@@ -71,12 +92,6 @@ pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
     {
         connection.execute_batch(&format!("DROP TRIGGER {}", quoted(name))).map_err(map)?;
         removed.push(format!("trigger {name} of table {table}"));
-    }
-    for table in ["forebay_change", "forebay_follower"] {
-        if has_table(connection, table).map_err(map)? {
-            connection.execute_batch(&format!("DROP TABLE {table}")).map_err(map)?;
-            removed.push(format!("table {table}"));
-        }
     }
     Ok(removed)
 }
@@ -106,18 +121,22 @@ fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
     if !has_table(connection, &schema.name).map_err(map)? {
         return refused("is not there, or is a view".into());
     }
-    let mut statement = connection.prepare("SELECT name, pk FROM pragma_table_info(?1)").map_err(map)?;
-    let columns = statement.query_map([&schema.name], |row| Ok((row.get(0)?, row.get(1)?)));
-    let columns: Vec<(String, i64)> = columns.and_then(Iterator::collect).map_err(map)?;
+    let sql = "SELECT name, pk, \"notnull\" AND EXISTS (SELECT 1 FROM pragma_index_list(?1) list WHERE list.\"unique\" \
+         AND NOT list.partial AND (SELECT group_concat(coalesce(info.name, ''), char(0)) FROM pragma_index_info(list.name) info) \
+         = columns.name) FROM pragma_table_info(?1) columns";
+    let mut statement = connection.prepare(sql).map_err(map)?;
+    let columns = statement.query_map([&schema.name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    let columns: Vec<(String, i64, bool)> = columns.and_then(Iterator::collect).map_err(map)?;
     for column in &schema.columns {
-        if !columns.iter().any(|(name, _)| name.eq_ignore_ascii_case(&column.name)) {
+        if !columns.iter().any(|(name, ..)| name.eq_ignore_ascii_case(&column.name)) {
             return refused(format!("has no column {}", column.name));
         }
     }
     let key = &schema.key_column().name;
-    let is_key = |(name, place): &(String, i64)| (*place > 0) == name.eq_ignore_ascii_case(key);
-    if !columns.iter().all(is_key) {
-        return refused(format!("has no PRIMARY KEY on {key} alone"));
+    let is_key = |(name, place, _): &(String, i64, bool)| (*place > 0) == name.eq_ignore_ascii_case(key);
+    let is_unique = |(name, _, unique): &(String, i64, bool)| *unique && name.eq_ignore_ascii_case(key);
+    if !columns.iter().all(is_key) && !columns.iter().any(is_unique) {
+        return refused(format!("has no PRIMARY KEY on {key} alone, and no UNIQUE and NOT NULL on it"));
     }
     Ok(())
 }

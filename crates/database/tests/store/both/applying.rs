@@ -49,7 +49,7 @@ pub(super) async fn content(scratch: &Scratch) -> String {
     let mut messages = scratch.store().scan(&codes(), None);
     let mut rows = Vec::new();
     while let Some(message) = messages.recv().await {
-        rows.extend(message.unwrap().iter().map(|row| row.as_ref().to_values(&codes())));
+        rows.extend(message.unwrap().rows.iter().map(|row| row.as_ref().to_values(&codes())));
     }
     let mut shown: Vec<String> = rows
         .iter()

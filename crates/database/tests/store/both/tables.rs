@@ -94,7 +94,7 @@ async fn every_type_comes_back_as_it_went_in(scratch: &Scratch) {
     let mut scanned = Vec::new();
     let mut messages = store.scan(&schema, None);
     while let Some(message) = messages.recv().await {
-        scanned.extend(message.unwrap().iter().map(values));
+        scanned.extend(message.unwrap().rows.iter().map(values));
     }
     assert_eq!(scanned, every_value());
     assert_eq!(store.count(&schema).await.unwrap(), 5);
@@ -169,7 +169,7 @@ async fn plain_sql_inserts_get_the_same_defaults(scratch: &Scratch) {
     let mut rows = Vec::new();
     let mut messages = store.scan(&account, Some("name <> 'n0' -- but not this one"));
     while let Some(message) = messages.recv().await {
-        rows.extend(message.unwrap());
+        rows.extend(message.unwrap().rows);
     }
     assert_eq!(rows.len(), 199);
     let now = Timestamp::now().0;
@@ -211,7 +211,7 @@ async fn bounds_are_held_by_the_database_as_well(scratch: &Scratch) {
     let mut messages = store.scan(&schema, None);
     let mut scanned = Vec::new();
     while let Some(message) = messages.recv().await {
-        scanned.extend(message.unwrap().iter().map(|row| row.as_ref().to_values(&schema)));
+        scanned.extend(message.unwrap().rows.iter().map(|row| row.as_ref().to_values(&schema)));
     }
     assert_eq!(scanned, [values]);
 }

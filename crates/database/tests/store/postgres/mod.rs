@@ -13,6 +13,7 @@ mod keys;
 mod relay;
 mod statements;
 mod types;
+mod values;
 
 use forebay_database::{Error, Options, Rows, Store};
 use forebay_value::Value;
@@ -58,11 +59,20 @@ impl Scratch {
     }
 
     pub(crate) async fn with(options: Options, params: &str) -> Scratch {
+        Scratch::made(options, params, "").await
+    }
+
+    pub(crate) async fn of_encoding(encoding: &str) -> Scratch {
+        let made = format!(" TEMPLATE template0 ENCODING {encoding} LC_COLLATE 'C' LC_CTYPE 'C'");
+        Scratch::made(Options::default(), "", &made).await
+    }
+
+    async fn made(options: Options, params: &str, made: &str) -> Scratch {
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let database = format!("forebay_test_{}_{number}", std::process::id());
         client(&server())
             .await
-            .batch_execute(&format!("CREATE DATABASE {database}"))
+            .batch_execute(&format!("CREATE DATABASE {database}{made}"))
             .await
             .expect("a database");
         let url = url_of(&database, params);

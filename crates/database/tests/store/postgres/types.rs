@@ -22,11 +22,11 @@ async fn every_common_type_goes_to_json_and_back() {
         ("varchar(20)", "'x'", "\"x\""),
         ("char(4)", "'ab'", "\"ab  \""),
         ("uuid", "'06F40771-6460-479A-A47C-177473E240B5'", "\"06f40771-6460-479a-a47c-177473e240b5\""),
-        ("timestamp", "'2016-11-01 14:11:51.5'", "\"2016-11-01T14:11:51.500000Z\""),
+        ("timestamp", "'2016-11-01 14:11:51.5'", "\"2016-11-01T14:11:51.5\""),
         ("timestamptz", "'2016-11-01 09:11:51-05'", "\"2016-11-01T14:11:51.000000Z\""),
         ("timestamptz", "'infinity'", "\"infinity\""),
         ("date", "'1999-12-31'", "\"1999-12-31\""),
-        ("time", "'14:11:51.25'", "\"14:11:51.250000\""),
+        ("time", "'14:11:51.25'", "\"14:11:51.25\""),
         ("json", "'{\"b\": 1, \"a\":2}'", "{\"b\": 1, \"a\":2}"),
         ("jsonb", "'[1, null]'", "[1,null]"),
         ("jsonb", "'{\"a b\": \"c , d\"}'", "{\"a b\":\"c , d\"}"),
@@ -88,7 +88,7 @@ async fn tables_of_others_are_read_or_refused_with_the_reason() {
     scratch.store.insert_many(&schema, vec![row.clone()]).await.unwrap();
     assert_eq!(scratch.store.fetch(&schema, Value::Bigint(7)).await.unwrap(), Some(row.clone()));
     let mut rows = scratch.store.scan(&schema, None);
-    assert_eq!(rows.recv().await.unwrap().unwrap(), [row]);
+    assert_eq!(rows.recv().await.unwrap().unwrap().rows, [row]);
     let too_large = Row::from_values(
         &schema,
         &[vec![Value::Bigint(8), Value::Bigint(40_000)], values[2..].to_vec()].concat(),
@@ -102,7 +102,7 @@ async fn tables_of_others_are_read_or_refused_with_the_reason() {
     for (sql, name, reason) in [
         ("CREATE TABLE a (x int)", "a", "no PRIMARY KEY"),
         ("CREATE TABLE b (x int, y int, PRIMARY KEY (x, y))", "b", "2 columns"),
-        ("CREATE TABLE c (id int PRIMARY KEY, wait interval)", "c", "column wait of type interval"),
+        ("CREATE TABLE c (x int UNIQUE, y float8 UNIQUE NOT NULL)", "c", "no PRIMARY KEY"),
         ("CREATE TABLE d (id float8 PRIMARY KEY)", "d", "key of type double"),
         ("CREATE VIEW e AS SELECT 1 AS x", "e", "is a view"),
     ] {

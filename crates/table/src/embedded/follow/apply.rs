@@ -55,7 +55,7 @@ impl Table {
         let held = self.hold(images);
         for image in images {
             let Some(key) = KeyRef::of(image.key.as_ref()) else { continue };
-            follow.note_unfit(key, image.unfit.as_ref());
+            self.unfit.note(key, image.unfit.as_ref());
             match image.unfit {
                 None => self.apply(follow, key, image.row.as_ref(), at),
                 Some(_) => self.apply_unfit(key, at),
@@ -143,7 +143,14 @@ impl Table {
         };
         if !is_own {
             shard.intents.saw(key, at);
-            self.drop_body(&mut shard, number, key, at);
+            match number {
+                Some(_) => self.drop_body(&mut shard, number, key, at),
+                // It exists: it is counted and listed.
+                None => {
+                    let none = self.rows.no_fingerprints();
+                    self.take_stub(&mut shard, (hash, key), None, &none, Position(0));
+                }
+            }
         }
     }
 

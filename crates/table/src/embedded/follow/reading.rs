@@ -17,7 +17,7 @@ impl Table {
             if let Some(known) = self.fetched(key.as_ref()) {
                 return Ok(known);
             }
-            if let Some(why) = follow.unfit(key.as_ref()) {
+            if let Some(why) = self.unfit.why(key.as_ref()) {
                 return Err(SourceError { message: why.to_string(), retry: false });
             }
             if follow.len() >= WANTED_MAX {
@@ -65,6 +65,8 @@ impl Table {
             keys.extend(self.rows.lock(shard).pending.to_read_again().cloned());
         }
         keys.extend(follow.all_wanted());
+        // A start is to know of them without a request for them.
+        keys.extend(self.unfit.keys());
         keys
     }
 
@@ -80,9 +82,13 @@ impl Table {
         Some(keys)
     }
 
-    /// How many rows of a followed table memory cannot hold, and the reason for one of them.
+    /// How many rows memory cannot hold, and the reason for one of them.
     pub fn unfit(&self) -> Option<(usize, Arc<str>)> {
-        self.follow.as_ref().and_then(|follow| follow.any_unfit())
+        // Rows that were deleted here since are none.
+        let mut there = self.unfit.keys();
+        there.retain(|key| self.knows(key.as_ref().value()));
+        let why = there.first().and_then(|key| self.unfit.why(key.as_ref()))?;
+        Some((there.len(), why))
     }
 
     /// Whether memory has a row with this key, or its stub.

@@ -6,7 +6,6 @@ use forebay_value::Value;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::hash::RandomState;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The state of following one table.
@@ -14,8 +13,6 @@ pub(crate) struct Follow {
     /// The position of the last poll that was applied.
     position: AtomicU64,
     wanted: Mutex<Wanted>,
-    /// Rows that memory cannot hold, with the reasons.
-    unfit: Mutex<HashMap<Key, Arc<str>, RandomState>>,
     /// Held while images, or outcomes of intents, are applied: one after the other.
     pub applying: Mutex<()>,
 }
@@ -30,12 +27,7 @@ struct Wanted {
 
 impl Follow {
     pub fn new() -> Follow {
-        Follow {
-            position: AtomicU64::new(0),
-            wanted: Mutex::default(),
-            unfit: Mutex::default(),
-            applying: Mutex::default(),
-        }
+        Follow { position: AtomicU64::new(0), wanted: Mutex::default(), applying: Mutex::default() }
     }
 
     /// The position up to which the database had this table's changes at the last applied poll.
@@ -67,27 +59,6 @@ impl Follow {
     /// Whether a key is among those for the next poll.
     pub fn is_next(&self, key: KeyRef<'_>) -> bool {
         self.wanted.lock().next.contains_key(&key.to_owned())
-    }
-
-    /// Notes whether memory can hold the row of the last image: `why` it cannot, or `None`.
-    pub fn note_unfit(&self, key: KeyRef<'_>, why: Option<&Arc<str>>) {
-        let mut unfit = self.unfit.lock();
-        match why {
-            Some(why) => drop(unfit.insert(key.to_owned(), why.clone())),
-            None if unfit.is_empty() => {}
-            None => drop(unfit.remove(&key.to_owned())),
-        }
-    }
-
-    /// Why memory cannot hold a row.
-    pub fn unfit(&self, key: KeyRef<'_>) -> Option<Arc<str>> {
-        self.unfit.lock().get(&key.to_owned()).cloned()
-    }
-
-    /// How many rows memory cannot hold, and the reason for one of them.
-    pub fn any_unfit(&self) -> Option<(usize, Arc<str>)> {
-        let unfit = self.unfit.lock();
-        unfit.values().next().map(|why| (unfit.len(), why.clone()))
     }
 
     pub fn take(&self, max: usize) -> Vec<Value> {

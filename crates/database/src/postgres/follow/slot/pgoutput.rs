@@ -41,6 +41,8 @@ pub(super) enum Column<'a> {
     /// A TOASTed value that the statement did not touch: it is not sent.
     Unchanged,
     Text(&'a str),
+    /// A text that is not UTF-8.
+    NoText,
 }
 
 /// Parses a message; `None`: the bytes are not one.
@@ -150,7 +152,7 @@ impl<'a> Reader<'a> {
             b'u' => Some(Column::Unchanged),
             b't' => {
                 let length = self.u32()? as usize;
-                std::str::from_utf8(self.take(length)?).ok().map(Column::Text)
+                Some(std::str::from_utf8(self.take(length)?).map_or(Column::NoText, Column::Text))
             }
             _ => None,
         };

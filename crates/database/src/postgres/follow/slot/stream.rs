@@ -261,7 +261,9 @@ fn previous(columns: &[String], names: &[String], old: Option<&Old<'_>>) -> Opti
         let at = columns.iter().position(|column| column == name)?;
         match old.columns.get(at)? {
             Column::Text(text) => Some((name.clone(), (*text).into())),
-            Column::Null | Column::Unchanged => Some((name.clone(), serde_json::Value::Null)),
+            Column::Null | Column::NoText | Column::Unchanged => {
+                Some((name.clone(), serde_json::Value::Null))
+            }
         }
     };
     let values: serde_json::Map<_, _> = names.iter().filter_map(value).collect();

@@ -130,11 +130,17 @@ impl Wire {
         wire.flush().await?;
         wire.authenticate(user, config.get_password().unwrap_or_default()).await?;
         while wire.message().await?.0 != b'Z' {}
-        let standby = wire.query("SELECT pg_is_in_recovery()", HANDSHAKE_MS).await?;
-        match standby[..] {
-            [Some(ref standby)] if standby == "f" => Ok(wire),
-            _ => Err(Fault::Lost("the server is a standby".into())),
+        let facts = "SELECT pg_is_in_recovery(), current_setting('server_encoding')";
+        let facts = wire.query(facts, HANDSHAKE_MS).await?;
+        let fact = |index: usize| facts.get(index).and_then(Option::as_deref);
+        if fact(0) != Some("f") {
+            return Err(Fault::Lost("the server is a standby".into()));
         }
+        if fact(1) == Some("SQL_ASCII") {
+            // Otherwise the stream ends at a text that is not UTF-8.
+            wire.query("SET client_encoding = 'SQL_ASCII'", HANDSHAKE_MS).await?;
+        }
+        Ok(wire)
     }
 
     async fn authenticate(&mut self, user: &str, password: &[u8]) -> Result<(), Fault> {
