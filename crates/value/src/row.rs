@@ -3,7 +3,8 @@
 //! ```text
 //! row      := nulls value*
 //! nulls    := ceil(columns / 8) bytes; bit i (least significant first) set: column i is NULL
-//! value    := bool: 1 byte, 0 or 1 · bigint, double, timestamp, local_timestamp: 8 bytes little-endian · uuid: 16 bytes
+//! value    := bool: 1 byte, 0 or 1 · uuid: 16 bytes
+//!           | bigint, double, timestamp, local_timestamp: 8 bytes little-endian
 //!           | text, as_text, numeric, json, bytes: length (LEB128, at most 5 bytes) and that many bytes
 //! ```
 //! Values are in column order. A row contains no schema: its reader must know the schema it was written

@@ -1,5 +1,5 @@
-//! Every type with its edge values: each is shown as PostgreSQL writes it in JSON, whichever way it is read, and
-//! goes back as the same value.
+//! Every type with its edge values: each is shown as PostgreSQL writes it in JSON, whichever way it is read,
+//! and goes back as the same value.
 
 use super::Scratch;
 use super::follow::{LOGICAL, TRIGGERS};
@@ -262,7 +262,8 @@ fn shown(value: ValueRef<'_>) -> String {
 }
 
 /// Whether a JSON of ours is the database's, apart from what our own forms differ in: six digits and `Z`,
-/// base64, an oid as a number, the notation of a double, the spaces of a jsonb, and text where the database shows more than text.
+/// base64, an oid as a number, the notation of a double, the spaces of a jsonb, and text where the database
+/// shows more than text.
 fn is_same(edge: &Edge, id: i64, ours: &str) -> bool {
     let (theirs, text) = &edge.expected[&id];
     if edge.schema.columns[1].ty == Type::AsText {
