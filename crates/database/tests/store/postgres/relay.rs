@@ -72,10 +72,11 @@ fn carry(
     let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
     let is_silent = silent.clone();
     std::thread::spawn(move || {
-        let mut bytes = [0; 8 << 10];
+        let (mut bytes, mut is_gone) = ([0; 8 << 10], false);
         while let Ok(count @ 1..) = from.read(&mut bytes) {
-            if !is_silent.load(Ordering::SeqCst) && to.write_all(&bytes[..count]).is_err() {
-                return;
+            // Reads on when the client is gone: a server that cannot send its answers executes no COMMIT.
+            if !is_gone && !is_silent.load(Ordering::SeqCst) {
+                is_gone = to.write_all(&bytes[..count]).is_err();
             }
         }
     });
