@@ -198,6 +198,7 @@ fn apply(
                 opening: String::new(),
                 schemas,
                 changes,
+                acting: None,
                 on_error,
                 priority,
                 held: Holding::default(),

@@ -101,6 +101,7 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
             opening: String::new(),
             schemas: vec![schema.clone()],
             changes,
+            acting: None,
             on_error,
             priority,
             held: Holding::default(),

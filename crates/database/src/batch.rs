@@ -1,6 +1,7 @@
 //! The batches that a drain applies to a database, and their results.
 
-use crate::{Cascades, Error, Kind};
+use crate::acting::TableActing;
+use crate::{Acting, Cascades, Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ pub struct Batch {
     pub schemas: Vec<Arc<Schema>>,
     /// The changes, executed in this order.
     pub changes: Vec<Change>,
+    /// Which changes act, as it was when the batch was prepared: if that has changed, the batch is
+    /// [`Kind::Altered`]. `None`: it does not matter how the changes were prepared.
+    pub acting: Option<Arc<Acting>>,
     /// What happens when a change is refused.
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
@@ -84,6 +88,18 @@ pub enum Op {
 }
 
 impl Op {
+    fn acts(&self, table: &TableActing) -> bool {
+        match self {
+            Op::Insert(_) => table.inserts,
+            Op::Put(_) => table.inserts || table.updates || !table.columns.is_empty(),
+            Op::Delete(_) => table.deletes,
+            Op::Update { columns, .. } => {
+                table.updates || columns.iter().any(|(column, _)| table.columns.contains(column))
+            }
+            Op::Increment { column, .. } => table.updates || table.columns.contains(column),
+        }
+    }
+
     /// The key of the row.
     pub fn key<'a>(&'a self, schema: &Schema) -> ValueRef<'a> {
         match self {
@@ -94,6 +110,16 @@ impl Op {
 }
 
 impl Change {
+    /// Whether the change acts.
+    pub fn acts(&self, acting: &Acting) -> bool {
+        self.op.acts(acting.of(self.table))
+    }
+
+    /// Whether it runs code of the database's owner.
+    pub(crate) fn runs_code(&self, acting: &Acting) -> bool {
+        acting.of(self.table).runs_code && self.acts(acting)
+    }
+
     /// Whether the change is an intent that has no effect without an existing row.
     pub(crate) fn must_meet_row(&self) -> bool {
         self.is_intent && matches!(self.op, Op::Update { .. } | Op::Increment { .. })
@@ -128,6 +154,14 @@ pub struct Holding {
 }
 
 impl Batch {
+    /// The tables of the changes, each once, ascending.
+    pub(crate) fn changed_tables(&self) -> Vec<usize> {
+        let mut tables: Vec<usize> = self.changes.iter().map(|change| change.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+
     /// Whether the batch settles held changes instead of moving its log's position.
     pub(crate) fn is_settling(&self) -> bool {
         !self.held.settles.is_empty()

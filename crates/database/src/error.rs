@@ -43,6 +43,9 @@ pub enum Kind {
     /// The drain position in the store is not the expected one: another drain has taken over. Nothing was
     /// changed.
     Fenced,
+    /// A table has got or lost a trigger, a rule or a foreign key since the batch was prepared
+    /// ([`Batch::acting`](crate::Batch::acting)). Nothing of the batch was applied.
+    Altered,
     /// One change of a batch was refused. Nothing of the batch was applied.
     Row {
         /// The index of the change, counted from 0.
@@ -221,6 +224,7 @@ impl Error {
                 | Kind::Full
                 | Kind::Internal
                 | Kind::Yielded { .. }
+                | Kind::Altered
         )
     }
 

@@ -22,6 +22,7 @@
 //! What must not move in: memory tables, the log's format, coalescing, HTTP, any decision about what to
 //! write.
 
+mod acting;
 mod batch;
 mod cascades;
 mod checks;
@@ -45,6 +46,7 @@ mod statement;
 mod store;
 mod unwritten_dead_letters;
 
+pub use acting::Acting;
 pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
 pub use cascades::{Cascades, UpdateAction};
 pub use claim::{Claim, Claimed, ClaimedQueue, Expected, Holder};

@@ -175,10 +175,6 @@ pub const COPY_ROWS_MIN: usize = 32;
 /// matter little, and COPY costs less a row.
 pub const FLIGHT_CHANGES: usize = 128;
 
-/// How long a connection caches whether triggers or rules of a table may skip rows or redirect them: as often
-/// as the catalogue is read for what a table enforces.
-pub const SKIPPING_KNOWN_MS: u64 = 5_000;
-
 /// Rows at most in one INSERT of such a batch. A statement has 65,535 parameters at most, and a table of the
 /// config 1,000 columns.
 pub const INSERTED_TOGETHER: usize = 32;

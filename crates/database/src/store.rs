@@ -6,7 +6,7 @@ use crate::follower::{Follower, Following};
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{
-    Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Enforced, Error, Follow,
+    Acting, Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Enforced, Error, Follow,
     Growing, Held, HeldId, Kind, Options, Planning, Rows, Scan, ScannedRows, ServerFacts, Statement,
     StoredPosition, UnwrittenDeadLetter,
 };
@@ -286,6 +286,11 @@ impl Store {
     /// once.
     pub async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
         on!(self, engine => engine.release_claim(log, opening).await)
+    }
+
+    /// Which changes of these tables act on other rows, or are acted on by triggers and rules.
+    pub async fn acting(&self, schemas: &[Arc<Schema>]) -> Result<Acting, Error> {
+        on!(self, engine => engine.acting(schemas).await)
     }
 
     /// Applies a batch in one transaction with its position; durable when it returns. An error leaves nothing

@@ -4,6 +4,7 @@
 //! locate ─▶ prepare ─▶ coalesce ─▶ apply ─▶ committed ─▶ release
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
+//!    │         ├── altered ◀─────────┤   by the triggers, rules and foreign keys that there are now
 //!    │         ├── misfit ◀──────────┤   without the table that would have every row refused (`stopped`)
 //!    │         ├── refused ◀─────────┤   the same records uncoalesced; refused ones: dead letters, or held
 //!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
@@ -23,16 +24,16 @@ use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
+use crate::pace::next_size;
 use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas};
 use crate::stopped::{Reached, StoppedTable, StoppedTables};
 use forebay_database::{
-    Applied, Batch, Change, DeadLetterStorage, Error as DatabaseError, Holding, Kind as DatabaseKind, Note,
-    OnError, Priority, Store,
+    Acting, Applied, Batch, Change, DeadLetterStorage, Error as DatabaseError, Holding, Kind as DatabaseKind,
+    Note, OnError, Priority, Store,
 };
 use forebay_log::Position;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Takes batches from one queue into the database.
 pub(crate) struct Batcher<Q> {
@@ -61,6 +62,8 @@ pub(crate) struct Batcher<Q> {
 pub(crate) struct Prepared {
     /// `None`: the records cannot be combined into one change a key.
     changes: Option<Vec<Change>>,
+    /// What they were coalesced for.
+    acting: Arc<Acting>,
     /// Changes of rows that have held changes.
     held: Vec<Change>,
     on_error: OnError,
@@ -260,16 +263,17 @@ impl<Q: Queue> Batcher<Q> {
         let rows = changes.len();
         let is_passing = of.is_none() && rows < read;
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
+        let acting = self.schemas.acting(&self.database).await?;
         let (changes, on_error) = match uncoalesced {
             Some(_) => (Some(changes), Q::ON_REFUSAL),
             None if self.refuses_intents && changes.iter().all(|change| change.is_intent) => {
                 (Some(changes), Q::ON_REFUSAL)
             }
             None if self.schemas.mixes(&changes) => (None, OnError::Fail),
-            None => (coalesce(&mut changes, &self.schemas.list, &self.schemas.is_shared), OnError::Fail),
+            None => (coalesce(changes, &self.schemas.list, &self.schemas.is_shared, &acting), OnError::Fail),
         };
         let is_end = is_end && (of.is_none() || until == others);
-        Ok(Prepared { changes, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
+        Ok(Prepared { changes, acting, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
     }
 
     /// Prepares the next batch, when the backlog behind the current batch is long: at most twice as many
@@ -289,7 +293,7 @@ impl<Q: Queue> Batcher<Q> {
     pub(crate) async fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let reached = prepared.reached(&place.reached);
-        let Prepared { changes, held, on_error, rows, of, bytes, to, next, .. } = prepared;
+        let Prepared { changes, acting, held, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
             return Ok(self.one_by_one(to));
         };
@@ -306,6 +310,7 @@ impl<Q: Queue> Batcher<Q> {
             opening: self.queue.opening(),
             schemas: self.schemas.list.clone(),
             changes,
+            acting: Some(acting),
             on_error,
             priority,
             held: Holding { more: held, cascades: self.queue.cascades(), ..Holding::default() },
@@ -412,6 +417,10 @@ impl<Q: Queue> Batcher<Q> {
         self.forget_place();
         match error.kind() {
             DatabaseKind::Fenced => return self.fenced(before, error).await,
+            DatabaseKind::Altered => {
+                self.schemas.acting = None;
+                return Ok(Outcome::Again);
+            }
             DatabaseKind::Yielded { done } => {
                 self.rows_now = (*done).min(rows / 2).max(BATCH_ROWS_MIN);
                 return Ok(Outcome::Again);
@@ -484,17 +493,3 @@ fn rows_of(batch: &Batch) -> Vec<RowKey> {
     };
     batch.changes.iter().map(row).collect()
 }
-
-/// The next batch's size, from how long `rows` took: as many as fit the slice, growing at most twofold.
-fn next_size(rows: usize, now: usize, limit: usize, took: Duration, slice_ms: u64) -> usize {
-    let fit = rows as f64 * (slice_ms as f64 / 1e3) / took.as_secs_f64().max(1e-6);
-    let grown = (fit as usize).min(now.saturating_mul(2));
-    // A small batch says little about a large one: the size shrinks below what the batch did not fill only
-    // when the batch was too slow.
-    let floored =
-        if rows < now && grown < now && took < Duration::from_millis(slice_ms) { now } else { grown };
-    floored.clamp(BATCH_ROWS_MIN.min(limit), limit)
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,7 @@
-//! When the next batch may start: what a configured pace allows, and how long the drain backs off from an
-//! unreachable database.
+//! When the next batch may start, and how large it is: what a configured pace allows, how long the drain
+//! backs off from an unreachable database, and how long the last batch took.
 
-use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, PACE_PAUSE_S_MAX};
+use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_ROWS_MIN, PACE_PAUSE_S_MAX};
 use rand::RngExt;
 use std::time::{Duration, Instant};
 
@@ -58,3 +58,17 @@ impl BackOff {
         self.failures = 0;
     }
 }
+
+/// The next batch's size, from how long `rows` took: as many as fit the slice, growing at most twofold.
+pub(crate) fn next_size(rows: usize, now: usize, limit: usize, took: Duration, slice_ms: u64) -> usize {
+    let fit = rows as f64 * (slice_ms as f64 / 1e3) / took.as_secs_f64().max(1e-6);
+    let grown = (fit as usize).min(now.saturating_mul(2));
+    // A small batch says little about a large one: the size shrinks below what the batch did not fill only
+    // when the batch was too slow.
+    let floored =
+        if rows < now && grown < now && took < Duration::from_millis(slice_ms) { now } else { grown };
+    floored.clamp(BATCH_ROWS_MIN.min(limit), limit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 
 use crate::stopped::{Reached, StoppedTable};
 use crate::{Error, Kind};
-use forebay_database::{Cascades, Change, OnError, Op, Refused, Store};
+use forebay_database::{Acting, Cascades, Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, InvalidRecord, LogRecord, TableId, is_intent};
 use forebay_value::{Row, Schema, Value};
@@ -153,6 +153,8 @@ pub(crate) struct Schemas {
     pub list: Vec<Arc<Schema>>,
     /// For each table: whether other programs write to it.
     pub is_shared: Vec<bool>,
+    /// Which changes of the tables act; `None`: to be read from the database.
+    pub acting: Option<Arc<Acting>>,
     /// By table id.
     places: Vec<Option<usize>>,
     /// The names of the tables that only Forebay writes to.
@@ -162,7 +164,17 @@ pub(crate) struct Schemas {
 impl Schemas {
     /// `own` are the names of the tables that only Forebay writes to.
     pub(crate) fn new(own: Arc<HashSet<String>>) -> Schemas {
-        Schemas { list: Vec::new(), is_shared: Vec::new(), places: Vec::new(), own }
+        Schemas { list: Vec::new(), is_shared: Vec::new(), acting: None, places: Vec::new(), own }
+    }
+
+    /// Which changes of the tables act: as last read, unless there are more tables since.
+    pub(crate) async fn acting(&mut self, database: &Store) -> Result<Arc<Acting>, Error> {
+        let known = self.acting.take().filter(|acting| acting.tables() == self.list.len());
+        let acting = match known {
+            Some(acting) => acting,
+            None => Arc::new(database.acting(&self.list).await?),
+        };
+        Ok(self.acting.insert(acting).clone())
     }
 
     /// Whether the changes contain a table in an older and in its present form: the same key in both is one

@@ -1,19 +1,20 @@
 //! The drain's transaction, which applies changes together with the position that they reach; and the bulk
 //! insert of `seed`.
 //!
-//! The position is moved first, by compare-and-set: a drain that was replaced detects that before it changes
-//! anything, and a concurrent drain waits for the row, then finds it moved. Consecutive changes of one kind
-//! to one table are one *run*; long runs are written in bulk, short ones as statements. A small batch is
-//! tried in one flight first (`one_flight`). A batch whose refused changes become dead letters, or are held,
-//! is sent as statements under savepoints, so that a refused change undoes only itself. A batch that settles
-//! held changes locks these instead of moving a position. A direct write never waits for a batch as such,
-//! only for a row that both change: a batch does not yield here.
+//! The position is moved first, by compare-and-set: a drain that was replaced detects that before it
+//! changes anything, and a concurrent drain waits for the row, then finds it moved. Consecutive changes of
+//! one kind to one table are one *run*; long runs are written in bulk, short ones and changes that act
+//! (`acting`) as statements. A small batch is tried in one flight first (`one_flight`). A batch whose
+//! refused changes become dead letters, or are held, is sent as statements under savepoints, so that a
+//! refused change undoes only itself. A batch that settles held changes locks these instead of moving a
+//! position. A direct write never waits for a batch as such, only for a row that both change: a batch does
+//! not yield here.
 
+use super::acting::{self, Expected};
 use super::batch_outcome::Done;
 use super::dead_letters::{outstanding, supersede};
 use super::positions::{check_moved, moving, settled, taken_over};
 use super::session::Session;
-use super::skipped::BatchEffects;
 use super::sql::quoted;
 use super::{
     Bulk, Postgres, bulk, cascades, change, dead_letters, errors, held_changes, one_by_one, one_flight,
@@ -21,9 +22,11 @@ use super::{
 };
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
-use crate::limits::{BULK_ANSWER_MS, COPY_ROWS_MIN, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS};
+use crate::limits::{
+    BULK_ANSWER_MS, COPY_ROWS_MIN, FLIGHT_CHANGES, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS,
+};
 use crate::unwritten_dead_letters::{Letters, of_letters};
-use crate::{Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Op};
+use crate::{Acting, Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Op};
 use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,6 +41,14 @@ impl Postgres {
         elsewhere: Option<Arc<dyn DeadLetterStorage>>,
     ) -> Result<Applied, Error> {
         self.job(|bulk| async move { apply(&bulk, &batch, elsewhere).await }).await
+    }
+
+    pub(crate) async fn acting(&self, schemas: &[Arc<Schema>]) -> Result<Acting, Error> {
+        let schemas = schemas.to_vec();
+        self.job(
+            |bulk| async move { acting::read(&mut *bulk.sessions.lease().await?, &schemas, |_| true).await },
+        )
+        .await
     }
 
     pub(crate) async fn insert_many(&self, schema: &Arc<Schema>, rows: Vec<Row>) -> Result<(), Error> {
@@ -150,49 +161,69 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     if letters.broken.is_none() {
         bulk.make_drain_tables(session).await.map_err(of_letters)?;
     }
-    let mut further = String::new();
-    if batch.on_error == OnError::Fail {
-        // Coalescing sorts by kind and key: a row may come before the row that it refers to. For constraints
-        // that may be deferred.
-        further += "; SET CONSTRAINTS ALL DEFERRED";
-    }
-    if batch.on_error == OnError::Sift {
-        // A refusal at the commit names no change.
-        further += "; SET CONSTRAINTS ALL IMMEDIATE";
-    }
-    let BatchEffects { may_skip, may_commit_early } = skipped::batch_effects(session, batch).await?;
-    let mut begun = begin_changes(session, batch, &further, letters).await;
-    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch) && may_commit_early {
-        if let Some(flown) = one_flight::apply(session, batch).await? {
+    let acting = match &batch.acting {
+        Some(acting) => acting.clone(),
+        None => {
+            let changed = batch.changed_tables();
+            let is_changed = |table| changed.binary_search(&table).is_ok();
+            Arc::new(acting::read(session, &batch.schemas, is_changed).await?)
+        }
+    };
+    let (acting, expected) = (&*acting, Expected::of(batch, &acting));
+    let further = constraints(batch, acting);
+    let may_skip = batch.changes.iter().any(|change| skipped::may_skip(change, acting));
+    let mut begun = begin_changes(session, batch, further, letters).await;
+    if begun.is_ok() && letters.outstanding.is_empty() && one_flight::fits(batch, acting) {
+        if let Some(flown) = one_flight::apply(session, batch, acting, expected.as_ref()).await? {
             *done = flown;
             return Ok(());
         }
-        begun = begin_changes(session, batch, &further, letters).await;
+        begun = begin_changes(session, batch, further, letters).await;
     }
     let changed = async {
         begun?;
         let reached = cascades::of_batch(session, batch).await?;
         match batch.on_error {
             OnError::Fail => {
-                *done = in_bulk(session, batch).await?;
+                *done = in_bulk(session, batch, acting).await?;
                 supersede(session, batch, &batch.changes, &letters.outstanding).await.map_err(of_letters)?;
                 if may_skip
                     && let Some(&index) =
-                        skipped::find(session, batch, 0..batch.changes.len(), done).await?.first()
+                        skipped::find(session, batch, acting, 0..batch.changes.len(), done).await?.first()
                 {
                     return Err(skipped::reason().at_row(index));
                 }
             }
             OnError::DeadLetter | OnError::Hold | OnError::Sift => {
-                one_by_one::apply(session, batch, may_skip, letters, done).await?;
+                one_by_one::apply(session, batch, (acting, may_skip), letters, done).await?;
                 batch.sift(&done.held)?;
             }
         }
         done.differing.extend(reached);
-        end_changes(session, batch, letters, done).await
+        end_changes(session, batch, letters, done).await?;
+        match &expected {
+            Some(expected) => expected.check(session).await,
+            None => Ok(()),
+        }
     };
     let changed = changed.await;
     session.end(changed).await
+}
+
+/// When constraints and constraint triggers that may be deferred are judged and run, as statements that
+/// follow BEGIN; empty: as they are declared.
+fn constraints(batch: &Batch, acting: &Acting) -> &'static str {
+    if batch.changes.iter().any(|change| change.runs_code(acting)) {
+        // A trigger must see what the changes before it have made, and not what follows.
+        return "; SET CONSTRAINTS ALL IMMEDIATE";
+    }
+    match batch.on_error {
+        // Coalescing sorts by kind and key: a row may come before the row that it refers to.
+        OnError::Fail => "; SET CONSTRAINTS ALL DEFERRED",
+        // A refusal at the commit names no change.
+        OnError::Sift => "; SET CONSTRAINTS ALL IMMEDIATE",
+        OnError::DeadLetter | OnError::Hold => "",
+    }
 }
 
 /// Begins the transaction, moves the position or locks the held changes, and looks for the dead letters that
@@ -301,12 +332,14 @@ async fn set_aside(
 }
 
 /// Applies all changes. An error names the change where it is known.
-async fn in_bulk(session: &mut Session, batch: &Batch) -> Result<Done, Error> {
+async fn in_bulk(session: &mut Session, batch: &Batch, acting: &Acting) -> Result<Done, Error> {
     let (mut start, mut run, mut done) = (0, 0, Done::default());
     while start < batch.changes.len() {
-        let length = run_length(batch, start);
+        let alike = alike(batch, acting, start);
+        let is_long = alike >= COPY_ROWS_MIN;
+        let length = if is_long { alike } else { flight_length(batch, acting, start) };
         let changes = &batch.changes[start..start + length];
-        let applied = if length < COPY_ROWS_MIN {
+        let applied = if !is_long {
             change::run_all(session, &batch.schemas, changes)
                 .await
                 .map_err(|(index, error)| data_at(error, index))
@@ -330,26 +363,25 @@ fn data_at(error: Error, index: usize) -> Error {
     if error.is_data() { error.at_row(index) } else { error }
 }
 
-/// The length of the run that starts here: changes of one kind to one table that a bulk statement may take
-/// together. A short run may mix kinds: its statements are sent in their order.
-fn run_length(batch: &Batch, start: usize) -> usize {
-    let alike = alike(batch, start);
-    if alike >= COPY_ROWS_MIN {
-        return alike;
-    }
-    let mut length = alike;
-    while start + length < batch.changes.len() && length < COPY_ROWS_MIN {
-        let next = self::alike(batch, start + length);
-        if next >= COPY_ROWS_MIN {
-            break;
+/// How many changes from here on are sent as statements in one flight: up to a run that is written in bulk.
+fn flight_length(batch: &Batch, acting: &Acting, start: usize) -> usize {
+    let mut length = 0;
+    while length < FLIGHT_CHANGES && start + length < batch.changes.len() {
+        match alike(batch, acting, start + length) {
+            COPY_ROWS_MIN.. => break,
+            alike => length += alike,
         }
-        length += next;
     }
-    length.clamp(1, COPY_ROWS_MIN - 1)
+    length
 }
 
-fn alike(batch: &Batch, start: usize) -> usize {
+/// The length of the run that starts here: changes of one kind to one table that a bulk statement may take
+/// together. A change that acts is alone.
+fn alike(batch: &Batch, acting: &Acting, start: usize) -> usize {
     let first = &batch.changes[start];
+    if first.acts(acting) {
+        return 1;
+    }
     let mut keys = HashSet::new();
     let mut length = 0;
     for change in &batch.changes[start..] {

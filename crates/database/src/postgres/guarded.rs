@@ -10,7 +10,7 @@ use super::session::{Prepared, Session};
 use super::sql::quoted;
 use super::table::{ChangeSql, insert_sql, number, update_sql};
 use crate::limits::INSERTED_TOGETHER;
-use crate::{Change, Error, Op, Rows};
+use crate::{Acting, Change, Error, Op, Rows};
 use forebay_value::{Row, Schema, Value};
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ pub(super) struct Guarded {
     pub(super) changes: usize,
 }
 
-/// Prepares changes, none of which is an increment; several inserts into one table become one statement.
-/// Their numbers are powers of two, so that few statements serve all batches.
+/// Prepares changes, none of which is an increment; several inserts into one table become one statement,
+/// unless they act. Their numbers are powers of two, so that few statements serve all batches.
 pub(super) async fn gathered(
     session: &mut Session,
     schemas: &[Arc<Schema>],
     changes: &[Change],
+    acting: &Acting,
 ) -> Result<Vec<Guarded>, Error> {
     let tables: Vec<ChangeSql> = schemas.iter().map(|schema| ChangeSql::of(schema)).collect();
     let (mut gathered, mut rest) = (Vec::new(), changes);
@@ -36,7 +37,8 @@ pub(super) async fn gathered(
             Op::Insert(row) if change.table == first.table => Some(row),
             _ => None,
         });
-        let rows: Vec<&Row> = rows.take(INSERTED_TOGETHER).collect();
+        let together = if first.acts(acting) { 1 } else { INSERTED_TOGETHER };
+        let rows: Vec<&Row> = rows.take(together).collect();
         let count = if rows.is_empty() { 1 } else { 1 << rows.len().ilog2() };
         let (sql, values) = if rows.is_empty() {
             statement(schema, &tables[first.table], &first.op)

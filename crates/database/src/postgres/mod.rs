@@ -10,6 +10,7 @@
 //! connection is used again while a transaction of another caller may be open on it. With a pooler in
 //! transaction mode nothing relies on earlier settings of a connection.
 
+mod acting;
 mod already_applied;
 mod apply;
 mod array;
@@ -42,7 +43,6 @@ mod serial_keys;
 mod session;
 mod sessions;
 mod skipped;
-mod skipping_tables;
 mod sql;
 mod statement_queue;
 mod table;

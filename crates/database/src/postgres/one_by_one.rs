@@ -18,7 +18,7 @@ use super::skipped;
 use crate::held_changes::behind_held;
 use crate::limits::{APART_CHANGES, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
 use crate::unwritten_dead_letters::{Letters, of_letters};
-use crate::{Batch, Change, Error, OnError, Op};
+use crate::{Acting, Batch, Change, Error, OnError, Op};
 use forebay_value::Row;
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ use std::ops::Range;
 pub(super) async fn apply(
     session: &mut Session,
     batch: &Batch,
-    may_skip: bool,
+    (acting, may_skip): (&Acting, bool),
     letters: &mut Letters,
     done: &mut Done,
 ) -> Result<(), Error> {
@@ -35,7 +35,7 @@ pub(super) async fn apply(
     let mut looked_at = 0;
     while from < batch.changes.len() {
         if may_skip && is_delete(&batch.changes[from]) {
-            refuse_skipped(session, batch, looked_at..from, letters, done).await?;
+            refuse_skipped(session, (batch, acting), looked_at..from, letters, done).await?;
             looked_at = from;
         }
         let inserts = if on_server { intended_inserts(&batch.changes[from..]) } else { &[] };
@@ -74,7 +74,7 @@ pub(super) async fn apply(
         }
     }
     if may_skip {
-        refuse_skipped(session, batch, looked_at..from, letters, done).await?;
+        refuse_skipped(session, (batch, acting), looked_at..from, letters, done).await?;
     }
     Ok(())
 }
@@ -86,12 +86,12 @@ fn is_delete(change: &Change) -> bool {
 /// Refuses the rows that raised no error and that their table does not contain.
 async fn refuse_skipped(
     session: &mut Session,
-    batch: &Batch,
+    (batch, acting): (&Batch, &Acting),
     applied: Range<usize>,
     letters: &mut Letters,
     done: &mut Done,
 ) -> Result<(), Error> {
-    for index in skipped::find(session, batch, applied, done).await? {
+    for index in skipped::find(session, batch, acting, applied, done).await? {
         refused(session, batch, index, &skipped::reason(), letters, done).await?;
     }
     Ok(())

@@ -3,30 +3,34 @@
 //!
 //! What must stay true: COMMIT commits nothing wrong. The position has been moved, and no dead letter is
 //! superseded; a statement that fails aborts the transaction, and COMMIT then rolls it back. A statement of
-//! which the database writes fewer rows than were sent fails by itself (`guarded`). Changes that the client
+//! which the database writes fewer rows than were sent fails by itself (`guarded`), and so does the last one
+//! when the facts that the batch was prepared for have changed (`acting`). Changes that the client
 //! must evaluate (an intent that must meet its row, an addition to NULL) are not sent this way. A batch that
 //! fails here has changed nothing, and is applied in another way, which finds the reason. Because the
 //! position was moved before COMMIT was sent, the outcome of an unanswered COMMIT can be looked up: the
 //! position's row is locked until the transaction has ended.
 
+use super::acting::Expected;
 use super::batch_outcome::Done;
 use super::errors;
 use super::guarded::{self, Guarded};
 use super::session::{Session, fly};
+use super::skipped;
 use crate::limits::FLIGHT_CHANGES;
-use crate::{Batch, Error, Kind, OnError, Op, Rows};
+use crate::{Acting, Batch, Error, Kind, OnError, Op, Rows};
 use futures_util::future::{join_all, maybe_done};
 use std::future::poll_fn;
 use std::task::Poll;
 
 /// Whether a batch may be applied this way.
-pub(super) fn fits(batch: &Batch) -> bool {
+pub(super) fn fits(batch: &Batch, acting: &Acting) -> bool {
     batch.on_error == OnError::Fail
         && !batch.is_settling()
         && batch.held.more.is_empty()
         && batch.held.cascades.is_none()
         && batch.changes.len() <= FLIGHT_CHANGES
         && !batch.changes.iter().any(|change| match change.op {
+            _ if acting.of(change.table).has_rules || skipped::may_skip(change, acting) => true,
             Op::Increment { .. } => true,
             Op::Update { .. } => change.is_intent,
             Op::Insert(_) | Op::Put(_) | Op::Delete(_) => false,
@@ -37,8 +41,21 @@ pub(super) fn fits(batch: &Batch) -> bool {
 ///
 /// # Errors
 /// Errors that may be retried; [`Kind::UnknownOutcome`].
-pub(super) async fn apply(session: &mut Session, batch: &Batch) -> Result<Option<Done>, Error> {
-    let done = match guarded::gathered(session, &batch.schemas, &batch.changes).await {
+pub(super) async fn apply(
+    session: &mut Session,
+    batch: &Batch,
+    acting: &Acting,
+    expected: Option<&Expected>,
+) -> Result<Option<Done>, Error> {
+    let gathered = async {
+        let mut statements = guarded::gathered(session, &batch.schemas, &batch.changes, acting).await?;
+        if let Some(expected) = expected {
+            let (prepared, values) = expected.guard(session).await?;
+            statements.push(Guarded { prepared, values, changes: 0 });
+        }
+        Ok(statements)
+    };
+    let done = match gathered.await {
         Ok(statements) => {
             fly_all(session, &statements).await.map(|given| Some(done(batch, &statements, &given)))
         }

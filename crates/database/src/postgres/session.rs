@@ -3,7 +3,6 @@
 use super::codec::{Codec, Decoded};
 use super::deadline::within;
 use super::errors::{self, Refused};
-use super::skipping_tables::SkippingTables;
 use super::url::{Pooler, Settings};
 use super::{sql, tls};
 use crate::limits::{
@@ -93,7 +92,6 @@ impl Connector {
             ended,
             pooler: self.settings.pooler,
             statements: HashMap::new(),
-            skipping: SkippingTables::default(),
             in_transaction: false,
             patience: self.patience(),
             is_deaf: AtomicBool::new(false),
@@ -181,7 +179,6 @@ pub(super) struct Session {
     pub(super) ended: Arc<Notify>,
     pub(super) pooler: Pooler,
     statements: HashMap<Arc<str>, Arc<Prepared>>,
-    pub(super) skipping: SkippingTables,
     pub(super) in_transaction: bool,
     /// How long the server may take to answer.
     pub(super) patience: Duration,

@@ -7,64 +7,26 @@
 //! up: the row of an insert must exist, and an update or a delete may meet no row. A row that already is as
 //! an update or a put would make it has lost nothing (`suppress_redundant_updates_trigger`). A trigger or
 //! rule that keeps the number and redirects the row (a trigger that changes the key, a rule that inserts into
-//! another table) is detected by looking up the rows of each batch; a connection checks every
-//! [`SKIPPING_KNOWN_MS`](crate::limits::SKIPPING_KNOWN_MS) whether a table has triggers or rules that could
-//! do so.
+//! another table) is detected by looking up the rows of each batch whose table has such triggers or rules
+//! (`acting`).
 
 use super::already_applied;
 use super::batch_outcome::Done;
 use super::bulk::array;
 use super::positions::integer;
 use super::session::Session;
-use super::skipping_tables::TableEffects;
 use super::sql::quoted;
 use super::table::{key_array, number};
-use crate::{Batch, Change, Error, Kind, Op};
+use crate::{Acting, Batch, Change, Error, Kind, Op};
 use forebay_value::{Schema, Value, ValueRef};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Whether a table has rules for changes, and whether rows of it, or of its partitions, may be skipped.
-/// Forebay's own triggers skip nothing.
-const TABLE_EFFECTS_SQL: &str = "WITH own AS (SELECT to_regclass($1)::oid AS of UNION SELECT relid::oid FROM pg_partition_tree(to_regclass($1))), \
-     rules AS (SELECT ev_type FROM pg_rewrite JOIN own ON ev_class = own.of WHERE ev_type IN ('2', '3', '4')) \
-     SELECT EXISTS (SELECT FROM rules), EXISTS (SELECT FROM rules WHERE ev_type = '3') \
-       OR EXISTS (SELECT FROM pg_trigger JOIN own ON tgrelid = own.of WHERE NOT tgisinternal AND tgname !~ '^forebay_' \
-         AND tgenabled IN ('O', 'A') AND tgtype & 7 = 7)";
-
-/// What a batch's tables may do to its rows.
-pub(super) struct BatchEffects {
-    /// Whether a row may be skipped or redirected: then rows are looked up.
-    pub(super) may_skip: bool,
-    /// Whether the batch may be committed before its statements are answered.
-    pub(super) may_commit_early: bool,
-}
-
-/// Reads what a batch's tables may do to its rows, where it is not cached.
-pub(super) async fn batch_effects(session: &mut Session, batch: &Batch) -> Result<BatchEffects, Error> {
-    let mut tables: BTreeMap<usize, bool> = BTreeMap::new();
-    for change in &batch.changes {
-        *tables.entry(change.table).or_default() |= brings_row(change);
-    }
-    let mut batch_effects = BatchEffects { may_skip: false, may_commit_early: true };
-    for (table, brings_rows) in tables {
-        let known = known(session, &batch.schemas[table]).await?;
-        batch_effects.may_skip |= brings_rows && known.may_skip;
-        batch_effects.may_commit_early &= !(known.has_rules || brings_rows && known.may_skip);
-    }
-    Ok(batch_effects)
-}
-
-async fn known(session: &mut Session, schema: &Schema) -> Result<TableEffects, Error> {
-    if let Some(known) = session.skipping.of(&schema.name) {
-        return Ok(known);
-    }
-    let found = session.run(TABLE_EFFECTS_SQL, &[Value::Text(quoted(&schema.name).into())]).await?;
-    let is_so = |column: usize| found.values.get(column) == Some(&Value::Bool(true));
-    let known = TableEffects { has_rules: is_so(0), may_skip: is_so(1) };
-    session.skipping.note(&schema.name, known);
-    Ok(known)
+/// Whether the row of a change may be skipped or redirected although its statement counts it: then it is
+/// looked up.
+pub(super) fn may_skip(change: &Change, acting: &Acting) -> bool {
+    brings_row(change) && acting.of(change.table).may_skip
 }
 
 /// The result of checking changes whose statements have changed no row.
@@ -200,6 +162,7 @@ pub(super) async fn lock(session: &mut Session, schema: &Schema, op: &Op) -> Res
 pub(super) async fn find(
     session: &mut Session,
     batch: &Batch,
+    acting: &Acting,
     applied: Range<usize>,
     done: &Done,
 ) -> Result<Vec<usize>, Error> {
@@ -216,7 +179,7 @@ pub(super) async fn find(
                 last.remove(&key);
             }
         }
-        if last.is_empty() || !known(session, schema).await?.may_skip {
+        if last.is_empty() || !acting.of(table).may_skip {
             continue;
         }
         let places: Vec<usize> = last.into_values().collect();

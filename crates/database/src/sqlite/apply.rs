@@ -7,6 +7,7 @@
 //! held changes checks that these exist instead of moving a position. A failure that is not the change's
 //! fault (a full disk, a lock, a lost file) always fails the whole batch.
 
+use super::acting::SchemaFacts;
 use super::change::TableStatements;
 use super::dead_letters::{self, make_drain_tables, outstanding, supersede};
 use super::errors::{map, of_change};
@@ -18,7 +19,7 @@ use crate::dead_letter::Outstanding;
 use crate::held_changes::{behind_held, unrefused};
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
 use crate::unwritten_dead_letters::{Letters, of_letters};
-use crate::{Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Priority, Refused};
+use crate::{Acting, Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Priority, Refused};
 use forebay_value::{Row, Schema, Value};
 use rusqlite::Connection;
 use std::collections::HashSet;
@@ -39,6 +40,11 @@ impl Sqlite {
             })
         };
         self.writer.urgent(read).await
+    }
+
+    pub(crate) async fn acting(&self, schemas: &[Arc<Schema>]) -> Result<Acting, Error> {
+        let schemas = schemas.to_vec();
+        self.readers.submit(move |connection| Ok(SchemaFacts::read(connection)?.acting(&schemas))).await
     }
 
     pub(crate) async fn apply(
@@ -239,7 +245,10 @@ fn apply_changes(
     // compiled again. A database without foreign keys is spared that: it compiles each statement again for
     // each batch.
     let is_deferred = batch.on_error == OnError::Fail;
-    if session.has_foreign_keys()? {
+    let facts = session.schema_facts()?;
+    facts.check(batch)?;
+    let has_foreign_keys = facts.has_foreign_keys;
+    if has_foreign_keys {
         session.connection.pragma_update(None, "defer_foreign_keys", is_deferred).map_err(map)?;
     }
     let connection = &session.connection;

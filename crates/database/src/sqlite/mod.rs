@@ -5,6 +5,7 @@
 //! still the one that it opened. Other processes (`sqlite3`) may use the file at the same time; waits for
 //! their locks are limited.
 
+mod acting;
 mod apply;
 mod cascades;
 mod change;

@@ -6,6 +6,7 @@
 //! violation at the commit) is retried without the statement that caused it, which then runs alone: no caller
 //! pays for another caller's statement.
 
+use super::acting::{self, SchemaFacts};
 use super::errors::map;
 use super::open::{Deadline, Identity};
 use super::statement;
@@ -47,8 +48,8 @@ pub(super) struct Session {
     timeout: Duration,
     /// Whether `forebay_position` and `forebay_dead_letter` exist.
     pub(super) has_drain_tables: bool,
-    /// Whether some table has a foreign key, and the schema version at which that was read.
-    foreign_keys: Option<(i64, bool)>,
+    /// The triggers and foreign keys, as last read.
+    facts: Option<SchemaFacts>,
 }
 
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl Writer {
             shared: shared.clone(),
             timeout,
             has_drain_tables: false,
-            foreign_keys: None,
+            facts: None,
         };
         let thread =
             std::thread::Builder::new().name("database-write".into()).spawn(move || session.run()).map_err(
@@ -397,28 +398,20 @@ impl Session {
         })
     }
 
-    /// Whether some table has a foreign key. In an open transaction, which no other process can alter the
-    /// schema beside.
-    pub(super) fn has_foreign_keys(&mut self) -> Result<bool, Error> {
-        let exists = "SELECT 1 FROM sqlite_schema m, pragma_foreign_key_list(m.name) WHERE m.type = 'table'";
-        let read = |connection: &Connection| {
-            let version =
-                connection.prepare_cached("PRAGMA schema_version")?.query_one([], |row| row.get(0))?;
-            match self.foreign_keys {
-                Some((at, has)) if at == version => Ok((version, has)),
-                _ => Ok((version, connection.prepare_cached(exists)?.exists([])?)),
-            }
-        };
-        let read = read(&self.connection).map_err(map)?;
-        self.foreign_keys = Some(read);
-        Ok(read.1)
+    /// The triggers and foreign keys. In an open transaction, which no other process can alter the schema
+    /// beside.
+    pub(super) fn schema_facts(&mut self) -> Result<&SchemaFacts, Error> {
+        let version = acting::version(&self.connection)?;
+        let known = self.facts.take().filter(|facts| facts.is_of(version));
+        let facts = known.map_or_else(|| SchemaFacts::read_in_transaction(&self.connection), Ok)?;
+        Ok(self.facts.insert(facts))
     }
 
     /// Rolls the open transaction back, if there is one. It may have created the drain's tables.
     pub(super) fn rollback(&mut self) {
         self.has_drain_tables = false;
         // The version that the transaction gave the schema can be given again, to another schema.
-        self.foreign_keys = None;
+        self.facts = None;
         self.deadline.clear();
         if !self.connection.is_autocommit() {
             // A ROLLBACK that fails has rolled back nevertheless (SQLite: "if the transaction has already

@@ -58,7 +58,7 @@ fn check(input: &str, expected: Option<&str>) {
 }
 
 fn check_in(input: &str, expected: Option<&str>, is_shared: bool) {
-    let got = coalesce(&mut parse(input), &[schema()], &[is_shared]);
+    let got = coalesce(parse(input), &[schema()], &[is_shared], &Acting::none(1));
     let ops = |changes: Vec<Change>| changes.into_iter().map(|change| change.op).collect::<Vec<_>>();
     assert_eq!(got.map(ops), expected.map(|text| ops(parse(text))), "{input}");
 }
@@ -217,7 +217,7 @@ proptest! {
         }
         let mut coalesced = before;
         let count = changes.len();
-        let batch = coalesce(&mut changes, &[schema()], &[is_shared]).expect("nothing here overflows");
+        let batch = coalesce(changes, &[schema()], &[is_shared], &Acting::none(1)).expect("nothing here overflows");
         prop_assert!(batch.len() <= count + 6);
         prop_assert!(run(&batch, &mut coalesced));
         prop_assert_eq!(coalesced, one_by_one);

@@ -1,5 +1,6 @@
 //! The drain over a real log, real tables and a real database; one file a topic.
 
+mod acting;
 mod faults;
 mod model;
 mod postgres;
@@ -26,7 +27,7 @@ pub(crate) struct World {
     pub(crate) data: PathBuf,
 }
 
-struct DatabaseSource(Store);
+pub(crate) struct DatabaseSource(pub(crate) Store);
 
 impl Source for DatabaseSource {
     fn next_keys(

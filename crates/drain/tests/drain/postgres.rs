@@ -13,27 +13,30 @@ use tokio_postgres::{Client, NoTls};
 
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 
-async fn client(url: &str) -> Client {
+pub(crate) async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
     tokio::spawn(connection);
     client
 }
 
-/// A world over its own database, created with these options; and a client of that database.
-async fn world(folder: &Path, options: &str) -> (World, Client) {
+/// A database of its own, created with these options: a client of the server, and its URL.
+pub(crate) async fn database(options: &str) -> (Client, String) {
     let server = std::env::var("FOREBAY_TEST_POSTGRES").unwrap_or_else(|_| {
         panic!("FOREBAY_TEST_POSTGRES is not set: run these tests by `make test`, or start a server with scripts/services")
     });
     let number = DATABASES.fetch_add(1, Ordering::Relaxed);
     let name = format!("forebay_drain_{}_{number}", std::process::id());
-    client(&server)
-        .await
-        .batch_execute(&format!("CREATE DATABASE {name} {options}"))
-        .await
-        .expect("a database");
+    let admin = client(&server).await;
+    admin.batch_execute(&format!("CREATE DATABASE {name} {options}")).await.expect("a database");
     let (base, query) = server.split_once('?').unwrap_or((&server, ""));
     let (scheme, rest) = base.split_once("://").expect("a URL");
     let url = format!("{scheme}://{}/{name}?{query}", rest.split('/').next().unwrap_or_default());
+    (admin, url)
+}
+
+/// A world over its own database, created with these options; and a client of that database.
+async fn world(folder: &Path, options: &str) -> (World, Client) {
+    let (_, url) = database(options).await;
     let own = url.clone();
     let store =
         tokio::task::spawn_blocking(move || Store::open(&own, Default::default())).await.unwrap().unwrap();
@@ -205,7 +208,7 @@ async fn a_commit_that_is_still_under_way_does_not_fence_its_own_drain() {
     // A deferred trigger delays the COMMIT as long as another session has the lock.
     let hold = "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
           PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
-        CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON hits DEFERRABLE INITIALLY DEFERRED
+        CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON forebay_position DEFERRABLE INITIALLY DEFERRED
           FOR EACH ROW EXECUTE FUNCTION hold();
         SELECT pg_advisory_lock(1)";
     plain.batch_execute(hold).await.unwrap();

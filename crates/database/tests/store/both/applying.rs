@@ -35,6 +35,7 @@ pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         opening: String::new(),
         schemas,
         changes,
+        acting: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
         held: Holding::default(),

@@ -21,6 +21,7 @@ fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
         opening: String::new(),
         schemas,
         changes,
+        acting: None,
         on_error,
         priority,
         held: Holding::default(),

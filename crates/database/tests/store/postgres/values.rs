@@ -347,6 +347,7 @@ fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
         opening: String::new(),
         schemas: vec![schema.clone()],
         changes: changes.collect(),
+        acting: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
         held: Holding::default(),

@@ -22,7 +22,7 @@
 
 use super::{Cut, HeldEntry, Settler};
 use crate::Error;
-use crate::coalesce::coalesce;
+use crate::coalesce::combine;
 use crate::queue::{Schemas, decode};
 use crate::remote::Queues;
 use crate::remote::limits::READ_ROWS;
@@ -168,8 +168,8 @@ impl Settler {
 /// the end.
 fn in_place(schemas: &[Arc<Schema>], row: &[HeldEntry]) -> Option<Change> {
     let (delete, later) = row.split_first()?;
-    let mut later: Vec<Change> = later.iter().map(|entry| entry.change.clone()).collect();
-    let coalesced = coalesce(&mut later, schemas, &vec![true; schemas.len()])?;
+    let later: Vec<Change> = later.iter().map(|entry| entry.change.clone()).collect();
+    let coalesced = combine(later, schemas, &vec![true; schemas.len()])?;
     let image = coalesced.into_iter().rev().find_map(|change| match change.op {
         Op::Insert(row) | Op::Put(row) => Some(row),
         _ => None,

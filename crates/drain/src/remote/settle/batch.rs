@@ -115,6 +115,7 @@ impl Settler {
             opening: String::new(),
             schemas: schemas.to_vec(),
             changes,
+            acting: None,
             on_error,
             priority: Priority::Holds,
             held: Holding {

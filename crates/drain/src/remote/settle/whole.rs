@@ -6,7 +6,7 @@
 
 use super::{HeldEntry, Settler};
 use crate::Error;
-use crate::coalesce::coalesce;
+use crate::coalesce::combine;
 use forebay_database::{Change, Kind, OnError, Op};
 use forebay_value::{Column, Schema, Type, Uuid, Value};
 use std::collections::{HashMap, HashSet};
@@ -35,8 +35,8 @@ impl Settler {
             if rows.len() == taken.len() {
                 break;
             }
-            let mut changes = taken.iter().map(|entry| entry.change.clone()).collect();
-            let Some(changes) = coalesce(&mut changes, schemas, &is_shared) else { break };
+            let changes = taken.iter().map(|entry| entry.change.clone()).collect();
+            let Some(changes) = combine(changes, schemas, &is_shared) else { break };
             let mut changes = in_place(changes, schemas);
             let parked = unparked.as_ref().map_or(0, |unparked| park(&mut changes, schemas, unparked));
             let deletes = changes.iter().take_while(|change| matches!(change.op, Op::Delete(_))).count();
@@ -88,8 +88,8 @@ fn by_row(entries: &[HeldEntry]) -> HashMap<i64, Vec<&Change>> {
 /// The rows, by hash, whose changes cannot be combined into one.
 fn not_one_change(entries: &[HeldEntry], schemas: &[Arc<Schema>], is_shared: &[bool]) -> HashSet<i64> {
     let adds_up = |row: &[&Change]| {
-        let mut changes = row.iter().map(|&change| change.clone()).collect();
-        coalesce(&mut changes, schemas, is_shared).is_some()
+        let changes = row.iter().map(|&change| change.clone()).collect();
+        combine(changes, schemas, is_shared).is_some()
     };
     let rows = by_row(entries).into_iter();
     rows.filter(|(_, row)| row.len() > 1 && !adds_up(row)).map(|(key, _)| key).collect()

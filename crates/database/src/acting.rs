@@ -1,0 +1,90 @@
+//! Which changes act: those that run a trigger or a rule, or that a foreign key passes on to other rows.
+//!
+//! The result of such a change depends on what was executed before it, and what is executed after it sees its
+//! result. So it is executed by itself, in its place; all other changes between two of them may be combined
+//! and sorted. The facts are read from the catalogue when a batch is prepared, and compared in the batch's
+//! transaction, where they can no longer change ([`Kind::Altered`](crate::Kind::Altered)). Following's own
+//! triggers act on no row of a hot table, and do not count.
+
+use forebay_value::Schema;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which changes of a list of tables act.
+#[derive(Debug, Clone)]
+pub struct Acting {
+    tables: Vec<TableActing>,
+    pub(crate) stamp: Stamp,
+}
+
+/// Which changes of one table act.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TableActing {
+    pub inserts: bool,
+    pub updates: bool,
+    pub deletes: bool,
+    /// The indexes of the columns whose change is passed on to rows that refer to them.
+    pub columns: Vec<usize>,
+    /// Whether acting changes run code of the database's owner: triggers or rules, directly or of a table
+    /// that a foreign key reaches.
+    pub runs_code: bool,
+    /// Whether a rule changes or replaces statements that change rows.
+    pub has_rules: bool,
+    /// Whether a trigger or a rule may skip rows that are inserted, or redirect them.
+    pub may_skip: bool,
+    /// Whether it has partitions, or other tables inherit from it.
+    pub has_descendants: bool,
+}
+
+/// Identifies what the facts were read from.
+#[derive(Debug, Clone)]
+pub(crate) enum Stamp {
+    /// Facts of no database.
+    Nothing,
+    /// SQLite: the version of the schema.
+    Version(i64),
+    /// PostgreSQL: for each table its number in the catalogue and those of the tables that it reaches, itself
+    /// among them; and what identifies the triggers and rules of each of these.
+    Catalogue { tables: Vec<(i64, Vec<i64>)>, entries: BTreeMap<i64, String> },
+}
+
+impl TableActing {
+    /// Draws conclusions from all facts. An update may move a row to another partition, which is a delete and
+    /// an insert there.
+    pub fn complete(&mut self) {
+        if self.has_descendants && (self.inserts || self.updates || self.deletes) {
+            (self.inserts, self.updates, self.deletes) = (true, true, true);
+        }
+    }
+}
+
+impl Acting {
+    pub(crate) fn new(tables: Vec<TableActing>, stamp: Stamp) -> Acting {
+        Acting { tables, stamp }
+    }
+
+    /// No change of so many tables acts.
+    pub fn none(tables: usize) -> Acting {
+        Acting::new(vec![TableActing::default(); tables], Stamp::Nothing)
+    }
+
+    /// How many tables it knows, the first of those that it was read for.
+    pub fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    pub(crate) fn of(&self, table: usize) -> &TableActing {
+        &self.tables[table]
+    }
+}
+
+/// The indexes of columns by their names, without the key, which no change sets.
+pub(crate) fn column_indexes<'a>(schema: &Arc<Schema>, names: impl Iterator<Item = &'a str>) -> Vec<usize> {
+    let mut columns: Vec<usize> = names
+        .filter_map(|name| schema.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name)))
+        .filter(|column| *column != schema.key)
+        .collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}

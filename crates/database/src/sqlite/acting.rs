@@ -1,0 +1,112 @@
+//! Which changes act, from the schema.
+//!
+//! What must stay true: the facts are compared in the transaction of a batch, which no other process can
+//! alter the schema beside. A trigger's text alone says for which statements it runs, so that every change of
+//! a table with a trigger counts as acting; so does one of a table whose text speaks of a conflict that
+//! replaces rows, which is a delete of them.
+
+use super::errors::map;
+use crate::acting::{Acting, Stamp, TableActing, column_indexes};
+use crate::{Batch, Error, Kind};
+use forebay_value::Schema;
+use rusqlite::Connection;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The triggers and foreign keys of a database, at one version of its schema.
+pub(super) struct SchemaFacts {
+    version: i64,
+    /// Whether some table has a foreign key.
+    pub(super) has_foreign_keys: bool,
+    /// The names of tables with triggers that are not following's, or with such a text; in lower case.
+    act: HashSet<String>,
+    /// By the referenced table's name in lower case.
+    keys: HashMap<String, Vec<ForeignKey>>,
+}
+
+/// One column of a foreign key, as the referenced table sees it.
+struct ForeignKey {
+    /// `None`: the primary key, which no change sets.
+    column: Option<String>,
+    /// Whether deletes are passed on, and whether updates are.
+    on: (bool, bool),
+}
+
+const TRIGGERS: &str = "SELECT lower(tbl_name) FROM sqlite_schema WHERE type = 'trigger' \
+       AND NOT (name LIKE 'forebay\\_%' ESCAPE '\\' AND sql LIKE '%forebay\\_change%' ESCAPE '\\') \
+     UNION SELECT lower(name) FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%CONFLICT%' AND sql LIKE '%REPLACE%'";
+
+const KEYS: &str = "SELECT lower(f.\"table\"), f.\"to\", f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT'), \
+       f.on_update IN ('CASCADE', 'SET NULL', 'SET DEFAULT') \
+     FROM sqlite_schema m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table'";
+
+pub(super) fn version(connection: &Connection) -> Result<i64, Error> {
+    let read = connection.prepare_cached("PRAGMA schema_version");
+    read.and_then(|mut version| version.query_one([], |row| row.get(0))).map_err(map)
+}
+
+impl SchemaFacts {
+    /// Reads the facts, in one transaction.
+    pub(super) fn read(connection: &Connection) -> Result<SchemaFacts, Error> {
+        connection.execute_batch("SAVEPOINT facts").map_err(map)?;
+        let facts = SchemaFacts::read_in_transaction(connection);
+        connection.execute_batch("RELEASE facts").map_err(map)?;
+        facts
+    }
+
+    pub(super) fn read_in_transaction(connection: &Connection) -> Result<SchemaFacts, Error> {
+        let act = |connection: &Connection| -> rusqlite::Result<HashSet<String>> {
+            connection.prepare_cached(TRIGGERS)?.query_map([], |row| row.get(0))?.collect()
+        };
+        let keys = |connection: &Connection| -> rusqlite::Result<HashMap<String, Vec<ForeignKey>>> {
+            let mut keys: HashMap<String, Vec<ForeignKey>> = HashMap::new();
+            let mut statement = connection.prepare_cached(KEYS)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let key = ForeignKey { column: row.get(1)?, on: (row.get(2)?, row.get(3)?) };
+                keys.entry(row.get(0)?).or_default().push(key);
+            }
+            Ok(keys)
+        };
+        let version = version(connection)?;
+        let act = act(connection).map_err(map)?;
+        let keys = keys(connection).map_err(map)?;
+        Ok(SchemaFacts { version, has_foreign_keys: !keys.is_empty(), act, keys })
+    }
+
+    pub(super) fn is_of(&self, version: i64) -> bool {
+        self.version == version
+    }
+
+    pub(super) fn acting(&self, schemas: &[Arc<Schema>]) -> Acting {
+        Acting::new(schemas.iter().map(|schema| self.table(schema)).collect(), Stamp::Version(self.version))
+    }
+
+    fn table(&self, schema: &Arc<Schema>) -> TableActing {
+        let name = schema.name.to_ascii_lowercase();
+        if self.act.contains(&name) {
+            let (inserts, updates, deletes) = (true, true, true);
+            return TableActing { inserts, updates, deletes, runs_code: true, ..TableActing::default() };
+        }
+        let keys = self.keys.get(&name).map_or(&[][..], Vec::as_slice);
+        let columns = keys.iter().filter(|key| key.on.1).filter_map(|key| key.column.as_deref());
+        TableActing {
+            deletes: keys.iter().any(|key| key.on.0),
+            columns: column_indexes(schema, columns),
+            ..TableActing::default()
+        }
+    }
+
+    /// Compares the facts that a batch was prepared for with these.
+    pub(super) fn check(&self, batch: &Batch) -> Result<(), Error> {
+        let Some(acting) = batch.acting.as_deref() else { return Ok(()) };
+        let is_same = |table: usize| *acting.of(table) == self.table(&batch.schemas[table]);
+        if matches!(acting.stamp, Stamp::Version(version) if version == self.version)
+            || batch.changed_tables().into_iter().all(is_same)
+        {
+            return Ok(());
+        }
+        let message = "a table has other triggers or foreign keys than when the batch was prepared";
+        Err(Error::new(Kind::Altered, message))
+    }
+}
