@@ -53,6 +53,12 @@ impl Problem {
         Problem { headers: vec![("Retry-After", "1".into())], ..Problem::new(503, detail) }
     }
 
+    /// 503 for a write that may have been done, or will be: without Retry-After, because a repeated write may
+    /// be done twice.
+    pub fn outcome_unknown(detail: impl std::fmt::Display) -> Problem {
+        Problem::new(503, format!("outcome unknown: {detail}"))
+    }
+
     /// 405 with the methods of the route.
     pub fn method_not_allowed(allow: &str) -> Problem {
         let detail = format!("this route answers {allow}");

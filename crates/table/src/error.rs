@@ -165,6 +165,12 @@ impl HotError {
         HotError::caused(HotKind::Source, format!("table {table} is stopped"), reason)
     }
 
+    /// The error of a write that is in the log of a table that the drain has stopped since.
+    pub(crate) fn logged(reason: &str) -> HotError {
+        let what = "it is unknown whether the write is in the database";
+        HotError::caused(HotKind::UnknownOutcome, what, SourceError::later(reason.to_owned()))
+    }
+
     pub(crate) fn unavailable(what: impl Into<Cow<'static, str>>) -> HotError {
         HotError::new(HotKind::Unavailable, what)
     }

@@ -9,7 +9,7 @@ use super::{Answering, Step};
 use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Scope, Slots};
 use crate::problem::Problem;
-use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable};
+use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable, SourceError};
 use forebay_terminal::warn;
 use forebay_value::{Invalid, Row, RowRef, Schema};
 use std::sync::Arc;
@@ -120,7 +120,10 @@ pub trait HotAction: Sized + Send + Sync + 'static {
             HotKind::UnknownOutcome if forebay_database::planted_bugs::is("unknown-told-as-undone") => {
                 Problem::unavailable("planted: it was not done")
             }
-            HotKind::UnknownOutcome => Problem::unavailable("whether it was done is unknown"),
+            HotKind::UnknownOutcome => match error.cause::<SourceError>() {
+                Some(stopped) => Problem::outcome_unknown(format_args!("the write is logged, and {stopped}")),
+                None => Problem::outcome_unknown("whether it was done is unknown"),
+            },
             _ => {
                 warn!("forebay: the memory tier: {error}");
                 Problem::new(500, "the memory tier failed")

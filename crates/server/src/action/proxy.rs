@@ -145,7 +145,7 @@ impl ProxyAction {
         match writing.await {
             Ok((Ok(_), Err(problem))) => reply_of(Err(problem)).into(),
             Ok((sent, _)) => self.given(sent, place),
-            Err(_) => reply_of(Err(Problem::unavailable("the write was broken off: outcome unknown"))).into(),
+            Err(_) => reply_of(Err(Problem::outcome_unknown("the write was broken off"))).into(),
         }
     }
 

@@ -133,7 +133,7 @@ pub fn sql_problem(error: &Error) -> Problem {
         Kind::Timeout => at(504, None, "the statement took too long".into()),
         Kind::UnknownOutcome => {
             error!("forebay: {error}");
-            Problem::unavailable("the connection broke at commit: outcome unknown")
+            Problem::outcome_unknown("the connection broke at commit")
         }
         Kind::Busy => Problem::unavailable("the database is busy"),
         Kind::Unavailable => Problem::unavailable("the database is unreachable"),

@@ -97,7 +97,7 @@ impl Drops {
             result.and_then(|reply| told.map(|()| reply))
         });
         Ok(Outcome::Later(Box::pin(async move {
-            let broken_off = |_| Err(Problem::unavailable("the write was broken off: outcome unknown"));
+            let broken_off = |_| Err(Problem::outcome_unknown("the write was broken off"));
             place.reply(async { writing.await.unwrap_or_else(broken_off) }).await
         })))
     }
@@ -117,9 +117,9 @@ impl Dropping {
         match self.cache.drop_tags_within(&self.tags, patience_ms).await {
             Err(error) if self.is_strict => {
                 warn!("forebay: a write could not be told to other servers: {error}");
-                Err(Problem::unavailable(
-                    "it was written, but other servers may show what was there before for a while",
-                ))
+                // A write that was done is not to be repeated: no Retry-After.
+                let detail = "it was written, but other servers may show what was there before for a while";
+                Err(Problem::new(503, detail))
             }
             // The cache tells the other servers as soon as it can; until then `consistency = "eventual"`
             // allows them stale answers.

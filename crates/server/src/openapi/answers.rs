@@ -87,7 +87,7 @@ fn problems(endpoint: &model::Endpoint, has_params: bool) -> Vec<(u16, &'static 
     if endpoint.rate.is_some() {
         problems.push((429, "Too many requests; Retry-After says when to retry."));
     }
-    problems.push((503, "Unavailable now; Retry-After says when to retry."));
+    problems.push((503, "Unavailable now. Nothing was done if Retry-After says when to retry; without it the outcome may be unknown."));
     problems.push((504, "The answer was not ready in time."));
     problems
 }

@@ -34,16 +34,17 @@ impl Table {
     }
 
     /// Notes why the drain has stopped the table, or with `None` that the drain writes to it again. While it
-    /// is stopped, new intents are refused; clients that wait get the reason.
+    /// is stopped, new intents are refused. Those in the log will be decided later: clients that wait for one
+    /// are told that its outcome is unknown, and why.
     pub fn set_stopped(&self, reason: Option<&str>) {
         let mut stopped = self.intents.stopped.lock();
-        if stopped.as_deref() == reason {
-            return;
+        if stopped.as_deref() != reason {
+            *stopped = reason.map(Arc::from);
         }
-        *stopped = reason.map(Arc::from);
         drop(stopped);
+        // Also when nothing has changed: an intent may have been appended meanwhile.
         if let Some(reason) = reason {
-            self.intents.answer_all(&HotError::stopped(&self.schema().name, reason));
+            self.intents.answer_all(&HotError::logged(reason));
         }
     }
 
