@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted histories fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -114,6 +114,13 @@ torture-histories-planted:
 	@$(WITH_SERVICES) export FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/forebay-planted && for bug in $(HISTORIES_PLANTED); do \
 		FOREBAY_PLANTED=$$bug FOREBAY_HISTORY_ROUNDS=20 $(CARGO) test --workspace --test torture -- --nocapture histories_of || exit 1; \
 	done
+
+# Random histories beside each kind of following (tests/schemas/histories.rs), ROUNDS of each; appends what came of them to docs/proofs.tsv. About five
+# a second. FOREBAY_HISTORY_SEED=N begins with that seed.
+ROUNDS ?= 1000
+histories:
+	@$(WITH_SERVICES) export FOREBAY_HISTORY_ROUNDS=$(ROUNDS) FOREBAY_PROOF="$(CURDIR)/docs/proofs.tsv|$$(date +%F)|$$(git rev-parse --short HEAD)" && \
+	$(CARGO) test --workspace --test schemas -- --nocapture histories
 
 # Five minutes a target; needs a nightly toolchain.
 fuzz: tools
