@@ -115,8 +115,8 @@ torture-histories-planted:
 		FOREBAY_PLANTED=$$bug FOREBAY_HISTORY_ROUNDS=20 $(CARGO) test --workspace --test torture -- --nocapture histories_of || exit 1; \
 	done
 
-# Random histories beside each kind of following (tests/schemas/histories.rs), ROUNDS of each; appends what came of them to docs/proofs.tsv. About five
-# a second. FOREBAY_HISTORY_SEED=N begins with that seed.
+# Random histories beside each kind of following (tests/schemas/histories.rs), ROUNDS of each; appends what came of them to docs/proofs.tsv.
+# FOREBAY_HISTORY_SEED=N begins with that seed.
 ROUNDS ?= 1000
 histories:
 	@$(WITH_SERVICES) export FOREBAY_HISTORY_ROUNDS=$(ROUNDS) FOREBAY_PROOF="$(CURDIR)/docs/proofs.tsv|$$(date +%F)|$$(git rev-parse --short HEAD)" && \
