@@ -26,7 +26,7 @@ CREATE FUNCTION raises() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF NEW.word = 'skip' THEN RETURN NULL; END IF;
   RETURN NEW; END $$;
 CREATE TABLE sick (id bigint PRIMARY KEY, parent_id bigint REFERENCES parent, day date, at timestamptz, n numeric, d double precision,
-  days date[], word text, low integer, high integer, CHECK (low <= high));
+  days date[], word text, long text, low integer, high integer, CHECK (low <= high));
 CREATE UNIQUE INDEX ON sick (lower(word));
 CREATE TRIGGER raises BEFORE INSERT ON sick FOR EACH ROW EXECUTE FUNCTION raises();
 INSERT INTO sick (id, word) VALUES (1, 'Well');
@@ -70,7 +70,7 @@ const KINDS_OF_POSTGRES: &[Poison] = &[
     ),
     Written(
         "a row of 70 MB",
-        "INSERT INTO sick (id, word) VALUES (16, repeat('x', 70000000) COLLATE \"C\")",
+        "INSERT INTO sick (id, long) VALUES (16, repeat('x', 70000000))",
         "DELETE FROM sick WHERE id = 16",
     ),
     Posted("foreign key", r#"{"id":30,"parent_id":77}"#),
