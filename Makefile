@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted histories fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds idle-long load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted histories fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -55,6 +55,10 @@ seeds: tools
 	@scripts/install-peers
 	$(CARGO) build --release --workspace
 	@$(WITH_SERVICES) FOREBAY_TEST_POSTGRES= $(CARGO) run --release --bin forebay-bench -- --seeds $(QUICK)
+
+# An event stream and a WebSocket that are silent for five minutes pass through a proxy without settings. `make test` has them silent for a minute.
+idle-long: tools
+	FOREBAY_IDLE_SECONDS=300 $(CARGO) test --workspace --test front -- patience
 
 # Half an hour of `forebay load` at full rate: its memory stays within 5 %. `make test` does the same for seconds.
 load-long: tools

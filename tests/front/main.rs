@@ -18,6 +18,7 @@ mod logs;
 mod metrics;
 mod openapi;
 mod owners;
+mod patience;
 mod poisoning;
 mod proxy;
 mod reload;

@@ -10,7 +10,7 @@ use crate::fields::Fields;
 use crate::forward::strip_hop_by_hop;
 use crate::head::{AnswerHead, RemainingBody};
 use crate::in_flight::InFlight;
-use crate::limits::READ_BYTES;
+use crate::limits::{READ_BYTES, UPLOAD_REST};
 use crate::link::Link;
 use http::Method;
 use std::fmt;
@@ -53,7 +53,7 @@ impl UncheckedAnswer {
     }
 
     /// The part of the answer that may be passed on, for a request with this method.
-    pub(crate) fn accept(self, method: &Method, silence: Duration) -> Result<Answer, Error> {
+    pub(crate) fn accept(self, method: &Method, silence: Option<Duration>) -> Result<Answer, Error> {
         let status = self.head.status;
         if !(200..=599).contains(&status) {
             return Err(self.refuse("has a status that does not exist"));
@@ -93,7 +93,7 @@ pub struct AnswerBody {
     /// `None`: the body has ended.
     rest: Option<BodyReader>,
     /// The longest time without a byte from the upstream.
-    silence: Duration,
+    silence: Option<Duration>,
     /// The time since which the task has waited for the upstream.
     waits_since: Option<Instant>,
 }
@@ -133,8 +133,9 @@ impl AnswerBody {
             Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
             Poll::Pending => {}
         }
+        let Some(silence) = self.silence else { return Poll::Pending };
         // The clock runs only while the task waits for the upstream.
-        let late_at = *self.waits_since.get_or_insert_with(Instant::now) + self.silence;
+        let late_at = *self.waits_since.get_or_insert_with(Instant::now) + silence;
         ready!(rest.link.timer.poll(cx, || late_at));
         let error = Error::new(Kind::TimedOut, "the upstream fell silent in the middle of a body");
         Poll::Ready(Some(Err(self.fail(error))))
@@ -156,7 +157,7 @@ impl AnswerBody {
             None => {}
             // The upstream has answered and may still read the client's body.
             Some(mut upload) => {
-                let (silence, began) = (self.silence, Instant::now());
+                let (silence, began) = (self.silence.unwrap_or(UPLOAD_REST), Instant::now());
                 drop(tokio::spawn(async move {
                     let sending = std::future::poll_fn(|cx| match upload.poll(cx, &mut link) {
                         Poll::Ready(sent) => Poll::Ready(sent.is_ok()),

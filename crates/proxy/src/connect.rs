@@ -4,6 +4,7 @@
 //! and issued for that host, which is also sent as SNI. TCP and the handshake share one time-out. Leaves
 //! pools and attempts to [`crate::proxy`].
 
+use crate::limits::{KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, KEEPALIVE_TIME};
 use crate::link::{Link, Socket};
 use http::Uri;
 use http::uri::{Authority, InvalidUri, Scheme};
@@ -126,6 +127,9 @@ impl Connector {
         // The addresses of one name share the timeout.
         http.set_connect_timeout(Some(timeout));
         http.set_nodelay(true);
+        http.set_keepalive(Some(KEEPALIVE_TIME));
+        http.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+        http.set_keepalive_retries(Some(KEEPALIVE_PROBES));
         http.enforce_http(false);
         let inner = HttpsConnectorBuilder::new()
             .with_tls_config(tls)

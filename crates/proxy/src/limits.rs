@@ -32,4 +32,12 @@ pub(crate) const SUSPENSION: Duration = Duration::from_secs(5);
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(5);
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long an upstream that has answered may pause in reading the rest of the request's body.
+pub(crate) const UPLOAD_REST: Duration = Duration::from_secs(60);
+/// The silence after which the system probes a connection, the pause between probes, and their number: a
+/// host that disappeared ends a silent stream after two minutes.
+pub(crate) const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(crate) const KEEPALIVE_PROBES: u32 = 4;
+
 const _: () = assert!(CHECK_TIMEOUT.as_millis() < CHECK_PERIOD.as_millis());

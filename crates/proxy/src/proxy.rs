@@ -32,8 +32,8 @@ pub struct Settings {
     /// From the end of the request (time spent waiting for the client's body does not count) to the head of
     /// the answer.
     pub answer_timeout: Duration,
-    /// The longest time without a byte in the middle of a body.
-    pub silence_timeout: Duration,
+    /// The longest time without a byte in the middle of a body; `None`: as long as the connection stands.
+    pub silence_timeout: Option<Duration>,
     /// How often a request is sent again, to another upstream if there is one.
     pub retries: u32,
     /// The path of health checks; `None`: no health checks.

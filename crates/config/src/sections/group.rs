@@ -34,16 +34,16 @@ pub(crate) const UPSTREAM: Section = Section {
     keys: keys! {
         "url" | "URL, or array of URLs" | "" |
             "as `proxy` of an endpoint; the keys below are those beside `proxy`"
-        "connect_timeout" | "time" | "\"2s\"" | ""
+        "connect_timeout" | "time" | "\"60s\"" | ""
         "ca" | "path" | "(those of the system)" | ""
-        "silence_timeout" | "time" | "\"60s\"" | ""
+        "silence_timeout" | "time" | "(none)" | ""
         "tunnel_timeout" | "time" | "\"10m\"" | ""
         "retries" | "number" | "1" | ""
         "health" | "path" | "(no checks)" | ""
         "host" | "\"client\" or \"upstream\"" | "\"client\"" | ""
         "forwarded" | "\"replace\" or \"append\"" | "\"replace\"" | ""
         "body" | "size" | "\"1GiB\"" | ""
-        "timeout" | "time" | "\"30s\"" | ""
+        "timeout" | "time" | "\"2m\"" | ""
     },
 };
 

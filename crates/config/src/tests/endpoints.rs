@@ -374,10 +374,11 @@ fn jobs() {
 fn proxies() {
     let plain = endpoint("route = '* /shop/{path...}'\nproxy = 'http://127.0.0.1:8080'");
     assert_eq!((plain.method, plain.method.name()), (Method::Any, "*"));
+    assert_eq!(plain.timeout_ms, 120_000);
     let Action::Proxy(proxy) = plain.action else { panic!("{:?}", plain.action) };
     assert_eq!(
         (proxy.upstreams.as_slice(), proxy.connect_timeout_ms, proxy.silence_timeout_ms, proxy.retries),
-        (&["http://127.0.0.1:8080".to_owned()][..], 2_000, 60_000, 1)
+        (&["http://127.0.0.1:8080".to_owned()][..], 60_000, None, 1)
     );
     assert_eq!(
         (proxy.health, proxy.keeps_host, proxy.trusts_front, proxy.body_bytes),
@@ -389,7 +390,7 @@ fn proxies() {
     );
     let Action::Proxy(proxy) = full.action else { panic!("{:?}", full.action) };
     assert_eq!(proxy.upstreams, ["http://a", "https://[::1]:81"]);
-    assert_eq!(proxy.ca, Some("ca.pem".into()));
+    assert_eq!((proxy.ca, proxy.silence_timeout_ms), (Some("ca.pem".into()), Some(5_000)));
     assert_eq!(
         (proxy.health.as_deref(), proxy.keeps_host, proxy.trusts_front, proxy.body_bytes, proxy.retries),
         (Some("/healthz?x=1"), false, true, 4 << 30, 0)

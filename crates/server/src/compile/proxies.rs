@@ -63,7 +63,7 @@ impl Proxies {
             roots: roots(proxy)?,
             connect_timeout: Duration::from_millis(proxy.connect_timeout_ms),
             answer_timeout,
-            silence_timeout: Duration::from_millis(proxy.silence_timeout_ms),
+            silence_timeout: proxy.silence_timeout_ms.map(Duration::from_millis),
             retries: proxy.retries as u32,
             health_path: proxy.health.as_ref().map(path).transpose()?,
             keeps_host: proxy.keeps_host,

@@ -7,8 +7,8 @@ use crate::syntax::tree::{Data, Node};
 use fluent_uri::Uri;
 use std::path::PathBuf;
 
-const CONNECT_TIMEOUT_MS: u64 = 2_000;
-const SILENCE_TIMEOUT_MS: u64 = 60_000;
+/// As nginx: an app whose queue of connections is full accepts one after seconds.
+const CONNECT_TIMEOUT_MS: u64 = 60_000;
 const TUNNEL_TIMEOUT_MS: u64 = 600_000;
 const RETRIES: u64 = 1;
 const BODY_BYTES: u64 = 1 << 30;
@@ -19,10 +19,10 @@ pub(crate) const PROXY: ActionKeys = action! {
     "proxy" | "URL, or array of URLs" |
         "passes requests on to `http://host:port` or `https://host:port`, to the least busy of several; \
         `timeout` limits the wait for the answer" => {
-        "connect_timeout" | "time" | "\"2s\"" | "longest time to connect, TLS handshake included"
+        "connect_timeout" | "time" | "\"60s\"" | "longest time to connect, TLS handshake included"
         "ca" | "path" | "(those of the system)" |
             "a PEM file of authorities: the certificate of an https upstream is checked against these"
-        "silence_timeout" | "time" | "\"60s\"" |
+        "silence_timeout" | "time" | "(none)" |
             "longest time without a byte in the middle of an answer; then the answer is cut off"
         "tunnel_timeout" | "time" | "\"10m\"" |
             "longest time in which neither side of an upgraded connection (WebSocket) sends; then it is \
@@ -48,8 +48,9 @@ pub struct Proxy {
     pub ca: Option<PathBuf>,
     /// The longest time to connect, in milliseconds.
     pub connect_timeout_ms: u64,
-    /// The longest time without a byte in the middle of an answer, in milliseconds.
-    pub silence_timeout_ms: u64,
+    /// The longest time without a byte in the middle of an answer, in milliseconds; `None`: an answer that
+    /// began may pause as long as it likes.
+    pub silence_timeout_ms: Option<u64>,
     /// The longest time without a byte from either side of an upgraded connection, in milliseconds.
     pub tunnel_timeout_ms: u64,
     /// How often a request is sent again, if it may be.
@@ -82,7 +83,7 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
         upstreams,
         ca: fields.read("ca", |node| name(node).map(PathBuf::from)),
         connect_timeout_ms: CONNECT_TIMEOUT_MS,
-        silence_timeout_ms: SILENCE_TIMEOUT_MS,
+        silence_timeout_ms: fields.read("silence_timeout", milliseconds),
         tunnel_timeout_ms: TUNNEL_TIMEOUT_MS,
         retries: RETRIES,
         health: fields.read("health", health),
@@ -96,7 +97,6 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
         ca.wrong("ca: no server of `proxy` is asked by https");
     }
     fields.set("connect_timeout", &mut proxy.connect_timeout_ms, milliseconds);
-    fields.set("silence_timeout", &mut proxy.silence_timeout_ms, milliseconds);
     fields.set("tunnel_timeout", &mut proxy.tunnel_timeout_ms, milliseconds);
     fields.set("retries", &mut proxy.retries, integer(0, 10));
     fields.set("body", &mut proxy.body_bytes, bytes(0, i64::MAX as u64));

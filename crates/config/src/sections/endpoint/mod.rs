@@ -30,6 +30,8 @@ use crate::syntax::words::is_param_name;
 use forebay_value::Type;
 
 const TIMEOUT_MS: u64 = 30_000;
+/// Of a `proxy`: twice as patient as nginx, so that a long poll of a minute ends by itself.
+const PROXY_TIMEOUT_MS: u64 = 120_000;
 const CONCURRENCY: usize = 1000;
 /// The default number of rows on a page of `list`, and the maximum.
 const LIST_LIMIT: (i64, i64) = (100, 1000);
@@ -53,7 +55,7 @@ pub(crate) const ENDPOINT: Section = Section {
         "answer_headers" | "table: header = text" | "{}" |
             "header fields of every answer, in addition to those of [server]"
         "security_headers" | "true or false" | "(that of [server])" | "whether answers have the usual security headers"
-        "timeout" | "time" | "\"30s\"" | "longest time that a request may take; then 504"
+        "timeout" | "time" | "\"30s\"" | "longest time that a request may take; then 504; with `proxy` `\"2m\"`, to the answer's head"
         "rate" | "\"N/TIME\", and perhaps \" per ip\", \" per auth.sub\", \" per header NAME\" or \" per path\", and \" shared\"" | "(no limit)" |
             "how many requests are accepted in a period, by each server or (`shared`) by all together; one \
             more gets 429 with Retry-After"
@@ -199,7 +201,11 @@ fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Place
     let invalidates = read_invalidates(fields, route.as_ref(), action.as_ref());
     let etag = fields.read("etag", flag).unwrap_or(cache.is_some());
     let reply = reply::read(fields.get("reply"), action.as_ref());
-    let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(TIMEOUT_MS);
+    let default_ms = match &action {
+        Some(Action::Proxy(_)) => PROXY_TIMEOUT_MS,
+        _ => TIMEOUT_MS,
+    };
+    let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(default_ms);
     let batch = fields.read("batch", flag).unwrap_or(true);
     let compress = fields.read("compress", flag).unwrap_or(false);
     let durability = durability::read(fields, known.memory);
