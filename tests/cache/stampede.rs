@@ -122,7 +122,7 @@ fn one_query_for_several_servers() {
 }
 
 /// The database dies in the middle of the query. Clients get a stale answer if one is cached; the
-/// others get 503 with Retry-After.
+/// others get 503.
 #[test]
 fn the_database_dies_under_a_thousand() {
     let postgres = Postgres::start(&[]);
@@ -148,8 +148,9 @@ fn the_database_dies_under_a_thousand() {
     }
     for mut client in never {
         let answer = client.receive(false).expect("everybody is answered");
-        answer.expect_problem(503, "");
-        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+        // The statement draws a number: whether that was done is not known.
+        answer.expect_problem(503, "outcome unknown");
+        assert!(answer.header("retry-after").is_none(), "{answer:?}");
     }
     assert_eq!(counted(&server, "fills"), 3, "nobody asked again for himself");
     postgres.restart();
