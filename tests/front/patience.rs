@@ -33,7 +33,9 @@ fn a_silent_poll_stream_and_socket_pass_through_a_proxy_without_settings() {
             stream.write_all(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n").expect("it is taken");
         } else {
             stream
-                .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: bytes\r\n\r\n")
+                .write_all(
+                    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: bytes\r\n\r\n",
+                )
                 .expect("it is taken");
             std::thread::sleep(silence());
             stream.write_all(b"pushed").expect("it is taken");
