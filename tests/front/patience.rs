@@ -1,5 +1,5 @@
-//! What a client and an app may leave silent through a `proxy` that sets no time-out: a long poll, a stream of
-//! events and an upgraded connection. `make idle-long` has them silent for five minutes.
+//! What a client and an app may leave silent through a `proxy` that sets no time-out: a long poll, a stream
+//! of events and an upgraded connection. `make idle-long` has them silent for five minutes.
 
 use super::Front;
 use super::upstream::Scripted;

@@ -171,6 +171,11 @@ pub(crate) fn read(cursor: Option<Cursor<'_>>, known: EndpointContext<'_>) -> Ve
     items.into_iter().enumerate().filter_map(read).collect()
 }
 
+fn timeout_ms(fields: Fields<'_>, action: Option<&Action>) -> u64 {
+    let default_ms = if matches!(action, Some(Action::Proxy(_))) { PROXY_TIMEOUT_MS } else { TIMEOUT_MS };
+    fields.read("timeout", milliseconds).unwrap_or(default_ms)
+}
+
 fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Placed> {
     let fields = cursor.table("an endpoint");
     let route = fields.read("route", route::read);
@@ -201,11 +206,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Place
     let invalidates = read_invalidates(fields, route.as_ref(), action.as_ref());
     let etag = fields.read("etag", flag).unwrap_or(cache.is_some());
     let reply = reply::read(fields.get("reply"), action.as_ref());
-    let default_ms = match &action {
-        Some(Action::Proxy(_)) => PROXY_TIMEOUT_MS,
-        _ => TIMEOUT_MS,
-    };
-    let timeout_ms = fields.read("timeout", milliseconds).unwrap_or(default_ms);
+    let timeout_ms = timeout_ms(fields, action.as_ref());
     let batch = fields.read("batch", flag).unwrap_or(true);
     let compress = fields.read("compress", flag).unwrap_or(false);
     let durability = durability::read(fields, known.memory);
