@@ -12,6 +12,7 @@ mod checking;
 mod checkpoints;
 mod claims;
 mod columns;
+mod ddl;
 mod dead_letters;
 mod deadlines;
 mod drainers;

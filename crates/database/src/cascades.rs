@@ -112,5 +112,6 @@ fn updates(nodes: &[Node], edges: &[Edge]) -> Vec<UpdateAction> {
 
 /// A name without its quotes, if it has any.
 fn bare(name: &str) -> &str {
-    name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(name)
+    let within = |quote| name.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('`')).unwrap_or(name)
 }

@@ -38,11 +38,33 @@ pub struct Followed {
     /// Tables of which any row may have changed: the caller must request all of their keys. Their reads are
     /// valid from this snapshot on.
     pub reload: Vec<usize>,
+    /// Tables whose definition has changed: the rules for their values may be others.
+    pub redefined: Vec<usize>,
+    /// Tables that cannot be followed or read at present.
+    pub troubles: Vec<TableTrouble>,
+    /// Keys that changed or were requested, of tables that could not be read: the caller must request them
+    /// again.
+    pub later: Vec<FollowedRow>,
+    /// The number of rows, by table, in this snapshot: of tables from which the database may remove rows
+    /// without reporting them. A caller that has another number must request all of a table's keys.
+    pub counts: Vec<(usize, u64)>,
     /// Whether more changes wait: then the next poll should follow at once.
     pub more: bool,
     /// Whether the follower has joined again: it cannot continue from an earlier place
     /// ([`Follower::place`](crate::Follower::place)).
     pub anew: bool,
+}
+
+/// Why a table cannot be followed or read at present. The others are followed meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableTrouble {
+    /// The table's index in the argument of [`Store::follow`](crate::Store::follow).
+    pub table: usize,
+    /// The reason, as a sentence that names the table.
+    pub why: Arc<str>,
+    /// Whether its changes are reported, and are read once that is possible. Otherwise its rows may be older
+    /// than what others have committed, and it is read again as a whole later.
+    pub is_followed: bool,
 }
 
 /// A row as the database contains it.

@@ -3,7 +3,7 @@
 
 use crate::postgres::follow::Follower as PostgresFollower;
 use crate::sqlite::follow::Follower as SqliteFollower;
-use crate::{Error, Followed};
+use crate::{Error, Followed, TableTrouble};
 use forebay_value::Value;
 
 /// Polls one database for the server of one log.
@@ -25,6 +25,14 @@ impl Follower {
         match &mut self.engine {
             Following::Sqlite(follower) => follower.poll(wanted).await,
             Following::Postgres(follower) => follower.poll(wanted).await,
+        }
+    }
+
+    /// The tables that cannot be followed at present.
+    pub fn troubles(&self) -> Vec<TableTrouble> {
+        match &self.engine {
+            Following::Sqlite(follower) => follower.troubles(),
+            Following::Postgres(follower) => follower.troubles(),
         }
     }
 

@@ -218,6 +218,23 @@ pub const FOLLOW_PAGE: usize = 4_000;
 /// meanwhile.
 pub const FOLLOW_LOCK_WAIT_MS: u64 = 2_000;
 
+/// How long a poll waits for a lock on one table: the changes of all others wait meanwhile.
+pub const FOLLOW_POLL_LOCK_MS: u64 = 20;
+
+/// How long a table that is locked is left alone by the polls.
+pub const FOLLOW_LOCKED_PAUSE_MS: u64 = 250;
+
+/// When a table that cannot be followed is looked at again, though its definition is unchanged: a right may
+/// have been granted.
+pub const FOLLOW_TROUBLE_PAUSE_MS: u64 = 2_000;
+
+/// How often rows are counted, in tables of which rows may be removed without a report: a count reads an
+/// index as a whole.
+pub const FOLLOW_COUNT_MS: u64 = 1_000;
+
+/// How often a poll looks at a table again that is altered again and again.
+pub const FOLLOW_LOOKS: usize = 3;
+
 /// How often the lock is tried, and the pause between two tries, in which the waiting writers proceed.
 pub const FOLLOW_LOCK_TRIES: usize = 15;
 /// See [`FOLLOW_LOCK_TRIES`].

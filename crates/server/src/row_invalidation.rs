@@ -93,7 +93,7 @@ impl Changes {
             // Any row may have changed, and the old tags are unknown.
             tags.extend(self.everything.tags());
         }
-        for row in &found.rows {
+        for row in found.rows.iter().chain(&found.later) {
             let Some(table) = tables[row.table] else { continue };
             row.old.iter().for_each(|old| table.add_old(old, &mut tags));
             if let Some(row) = &row.row {

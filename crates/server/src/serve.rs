@@ -23,6 +23,7 @@ use crate::tier::{Listener, Tier};
 use crate::tls;
 use forebay_cache::{Cache, Clock, SharedLevel};
 use forebay_config::Config;
+use forebay_database::Followed;
 use forebay_drain::{NewDatabase, Settings, Window};
 use forebay_http::{Gate, Inherited, Options, Server};
 use forebay_terminal::{error, say, warn};
@@ -290,8 +291,14 @@ fn listener(config: &Config, setup: &CompileSetup, cached: &CachedRoutes) -> Res
         .flat_map(|following| following.tables())
         .map(|table| table.schema().name.clone())
         .collect();
-    let old = changes.old_columns();
-    Ok(Listener { old, told: Box::new(move |found| changes.drop_for(found, &names)) })
+    let (old, redefined) = (changes.old_columns(), setup.enforced.redefined());
+    let told = move |found: &Followed| {
+        changes.drop_for(found, &names);
+        if !found.redefined.is_empty() {
+            redefined.notify_one();
+        }
+    };
+    Ok(Listener { old, told: Box::new(told) })
 }
 
 async fn load_and_drain(

@@ -159,6 +159,12 @@ impl HotError {
         HotError { source: Some(reason), ..HotError::new(HotKind::Refused, what) }
     }
 
+    /// The error of a call on a table whose rows cannot be served.
+    pub(crate) fn misfit(why: &str) -> HotError {
+        let why = SourceError::later(why.to_owned());
+        HotError::caused(HotKind::Source, "its rows cannot be served", why)
+    }
+
     /// The error of a write to a table that the drain has stopped.
     pub(crate) fn stopped(table: &str, reason: &str) -> HotError {
         let reason = SourceError::later(reason.to_owned());

@@ -133,6 +133,7 @@ impl HotTable {
                 if !table.is_loaded() && !table.is_early(key) {
                     return Ok(Called::First(row_loaded(table.clone(), key.to_owned())));
                 }
+                table.fits()?;
                 match table.get(key, counters, show) {
                     Read::Found(shown, mark) => Ok(Called::Now(shown, mark)),
                     // The loaded rows may have been cleared meanwhile, with the database not read yet.
@@ -183,8 +184,7 @@ impl HotTable {
         }
     }
 
-    /// The number of rows, at most about a second old. `None`: await [`HotTable::wait_counted`], then call
-    /// again.
+    /// The number of rows, about a second old at most; `None`: await [`HotTable::wait_counted`] first.
     pub fn count_recent(&self) -> Option<u64> {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => Some(table.count().0),
@@ -341,13 +341,11 @@ impl HotTable {
         }
     }
 
-    /// [`HotTable::increment`] for answers that do not wait until it is durable: it does not hurry the log.
-    ///
-    /// # Panics
-    /// As [`HotTable::increment`].
+    /// [`HotTable::increment`] for answers that do not wait until it is durable; panics as it does.
     pub fn increment_later(&self, key: ValueRef<'_>, column: usize, delta: i64) -> HotResult<(), Row> {
         match self {
             HotTable::Embedded(table) | HotTable::Strict(table) => {
+                table.fits()?;
                 match table.increment_later(key, column, delta) {
                     Ok(()) => Ok(Called::Now((), Position(0))),
                     Err(error) => refused(table, error),
@@ -414,6 +412,7 @@ impl HotTable {
 /// Makes a call in this process, once the table's rows are loaded.
 fn now<N, L>(table: &Arc<Table>, call: impl FnOnce() -> HotResult<N, L>) -> HotResult<N, L> {
     if table.is_loaded() {
+        table.fits()?;
         return call();
     }
     Ok(Called::First(embedded_loaded(table.clone())))
@@ -458,6 +457,7 @@ fn strict<N, L: Send + 'static>(
     let table = table.clone();
     Ok(Called::Later(Box::pin(async move {
         table.wait_loaded().await;
+        table.fits()?;
         table.commit(&write).await.map(shown)
     })))
 }
@@ -476,8 +476,7 @@ fn refused<N, L>(table: &Arc<Table>, error: WriteError) -> HotResult<N, L> {
     }
 }
 
-/// Resolves when an evicted row, or one of a table to which others write, is in memory; `Missing` when it
-/// does not exist.
+/// Resolves when an evicted row, or one that others may write, is in memory; `Missing` when there is none.
 fn fetched(table: &Table, key: Value) -> BoxFuture<'static, Result<(), HotError>> {
     let fetch = table.fetch(key);
     Box::pin(async move {

@@ -6,7 +6,7 @@ use super::session::{Connector, Role, Session};
 use super::sql::quoted;
 use super::table::{codecs, columns, row_from_bytes};
 use super::{Postgres, errors, positions};
-use crate::limits::{SCAN_MESSAGES, SCAN_ROWS, WHOLE_TABLE_MS};
+use crate::limits::{FOLLOW_LOCK_WAIT_MS, SCAN_MESSAGES, SCAN_ROWS, WHOLE_TABLE_MS};
 use crate::{Error, Kind, Scan, ScannedRows, UnfitRow};
 use bytes::Bytes;
 use forebay_value::{Row, Schema};
@@ -141,7 +141,11 @@ async fn read_all(
 
 async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, Option<u64>), Error> {
     let mut session = wanted.connector.connect(Role::Bulk).await?;
-    session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0").await?;
+    // A table that stays locked must not use up the scans of the others.
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS}"
+    );
+    session.begin(&begin).await?;
     let position = match wanted.log {
         Some(log) => positions::position(&mut session, log).await?,
         None => None,

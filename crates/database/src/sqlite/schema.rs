@@ -24,8 +24,14 @@ const UUID7: &str = "substr(printf('%012x', cast((julianday('now') - 2440587.5) 
      || lower('7' || substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) \
      || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
 
-/// A name as an SQL identifier, whatever characters it has.
+/// A name as an SQL identifier, whatever characters it has. In double quotes, the name of a column that is
+/// gone would be a text.
 pub(super) fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A name as standard SQL quotes it, for statements that define a table.
+fn defined(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
@@ -36,7 +42,7 @@ fn literal(text: &str) -> String {
 
 /// The statements that create a table and its indexes.
 pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
-    let mut sql = format!("CREATE TABLE {} (", quoted(&schema.name));
+    let mut sql = format!("CREATE TABLE {} (", defined(&schema.name));
     for (index, column) in schema.columns.iter().enumerate() {
         if index > 0 {
             sql.push(',');
@@ -45,15 +51,15 @@ pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
     }
     sql.push_str("\n);");
     for column in schema.columns.iter().filter(|column| column.indexed && !column.unique) {
-        let index = quoted(&format!("{}_{}", schema.name, column.name));
-        write!(sql, "\nCREATE INDEX {index} ON {} ({});", quoted(&schema.name), quoted(&column.name))
+        let index = defined(&format!("{}_{}", schema.name, column.name));
+        write!(sql, "\nCREATE INDEX {index} ON {} ({});", defined(&schema.name), defined(&column.name))
             .expect("a String takes everything");
     }
     Ok(sql)
 }
 
 fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String) -> Result<(), Error> {
-    let name = quoted(&column.name);
+    let name = defined(&column.name);
     let mut put = |text: &str| sql.push_str(text);
     put(&format!("\n  {name} {}", types::declaration(column.ty)));
     if index == schema.key {
@@ -187,16 +193,16 @@ pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Sc
     }
 }
 
-struct RawColumn {
-    name: String,
-    declaration: String,
-    not_null: bool,
+pub(super) struct RawColumn {
+    pub(super) name: String,
+    pub(super) declaration: String,
+    pub(super) not_null: bool,
     default: Option<String>,
     /// 1 and up for the columns of the primary key.
-    key_place: i64,
+    pub(super) key_place: i64,
 }
 
-fn raw_columns(connection: &Connection, table: &str) -> Result<Vec<RawColumn>, Error> {
+pub(super) fn raw_columns(connection: &Connection, table: &str) -> Result<Vec<RawColumn>, Error> {
     let sql = "SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info(?1) ORDER BY cid";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
     let rows = statement.query_map([table], |row| {

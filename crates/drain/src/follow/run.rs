@@ -6,9 +6,10 @@ use crate::error::Error;
 use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
 use crate::pace::BackOff;
 use crate::stopped::Reached;
-use forebay_database::{Follow, Followed, Follower, Store};
+use forebay_database::{Follow, Followed, Follower, Store, TableTrouble};
 use forebay_table::{Following, Image, Poll};
 use forebay_terminal::{say, warn};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,6 +38,10 @@ pub(super) struct FollowLoop {
     told: OnFollowed,
     shared: Arc<FollowShared>,
     reloads: Reloads,
+    /// Tables that the last poll could not follow or read, with the reasons.
+    troubles: BTreeMap<usize, Arc<str>>,
+    /// Tables that cannot be served before they were read again.
+    unserved: BTreeSet<usize>,
     back_off: BackOff,
     /// Whether the database was at an earlier position than memory has seen.
     went_back: bool,
@@ -60,6 +65,8 @@ impl FollowLoop {
             told,
             shared,
             reloads: Reloads::default(),
+            troubles: BTreeMap::new(),
+            unserved: BTreeSet::new(),
             back_off: BackOff::default(),
             went_back: false,
             looked_at: None,
@@ -95,7 +102,8 @@ impl FollowLoop {
 
     /// One poll; returns whether the next poll should follow at once.
     async fn round(&mut self) -> Result<bool, String> {
-        self.reloads.want_some(self.tables.tables(), &self.store).await.map_err(|error| error.to_string())?;
+        let is_readable = |table: usize| !self.troubles.contains_key(&table);
+        self.reloads.want_some(self.tables.tables(), &self.store, is_readable);
         let poll = self.tables.begin(FOLLOW_KEYS);
         let began = Instant::now();
         let found = tokio::select! {
@@ -134,7 +142,7 @@ impl FollowLoop {
             self.tables.void();
             (0..self.tables.tables().len()).for_each(|table| self.reloads.begin(table));
         }
-        found.reload.iter().for_each(|table| self.reloads.begin(*table));
+        self.take_news(&found);
         #[cfg(feature = "planted")]
         if forebay_database::planted_bugs::is("place-before-the-rows") {
             self.passed(0);
@@ -147,8 +155,11 @@ impl FollowLoop {
             self.passed(0);
             return Err(failed(poll, why));
         }
+        self.find_ghosts(&mut found);
         (self.told)(&found);
-        let is_last = !found.more && self.reloads.is_empty();
+        self.serve_again();
+        // A table that waits for a lock does not delay those who wait for the others.
+        let is_last = !found.more && !self.reloads.is_progressing(|table| self.is_readable(table));
         poll.end(reached.all(), is_last);
         self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
@@ -156,7 +167,70 @@ impl FollowLoop {
         if is_last && self.looked_at.is_none_or(|at| at.elapsed() > IDLE_SLOTS_PAUSE) {
             self.look_for_idle_slots().await?;
         }
-        Ok(!is_last)
+        Ok(found.more || self.has_full_poll())
+    }
+
+    fn is_readable(&self, table: usize) -> bool {
+        !self.troubles.contains_key(&table)
+    }
+
+    /// Whether some table has enough rows to read for another poll.
+    fn has_full_poll(&self) -> bool {
+        let mut tables = self.tables.tables().iter().enumerate();
+        tables.any(|(place, table)| self.is_readable(place) && table.wanted() >= FOLLOW_KEYS)
+            || self.reloads.is_listing(|table| self.is_readable(table))
+    }
+
+    /// Begins to read tables again, and records what became of their definitions.
+    fn take_news(&mut self, found: &Followed) {
+        let tables = self.tables.tables();
+        let name = |table: usize| &tables[table].schema().name;
+        for table in &found.reload {
+            if found.redefined.contains(table) && !self.reloads.has(*table) {
+                say!("table {} was altered or emptied in the database: it is read again", name(*table));
+            }
+            self.reloads.begin(*table);
+        }
+        for row in &found.later {
+            tables[row.table].want_again([row.key.clone()]);
+        }
+        self.troubles = found.troubles.iter().map(|trouble| (trouble.table, trouble.why.clone())).collect();
+        for TableTrouble { table, why, .. } in found.troubles.iter().filter(|trouble| !trouble.is_followed) {
+            self.unserved.insert(*table);
+            tables[*table].set_misfit(Some(why.clone()));
+        }
+        let failed = self.reloads.failed().filter(|(table, _)| !self.troubles.contains_key(table));
+        let troubles = self.troubles.iter().map(|(table, why)| (*table, why)).chain(failed);
+        self.shared.troubles(troubles.map(|(table, why)| (name(table).clone(), why.clone())).collect());
+    }
+
+    /// Reads tables again that have more rows in memory than in the database, where it removes some without a
+    /// report. Memory has everything that the counted snapshot shows.
+    fn find_ghosts(&mut self, found: &mut Followed) {
+        let tables = self.tables.tables();
+        for (place, rows) in &found.counts {
+            let table = &tables[*place];
+            let is_whole = table.is_drained() && table.unfit().is_none() && !self.reloads.has(*place);
+            if is_whole && table.count().0 > *rows {
+                say!("rows of table {} were removed without a report: it is read again", table.schema().name);
+                self.reloads.begin(*place);
+                found.reload.push(*place);
+            }
+        }
+    }
+
+    /// Serves tables that can be followed again, once their rows are those of the database.
+    fn serve_again(&mut self) {
+        let tables = self.tables.tables();
+        let (troubles, reloads) = (&self.troubles, &self.reloads);
+        self.unserved.retain(|place| {
+            let table = &tables[*place];
+            let is_current = !troubles.contains_key(place) && !reloads.has(*place) && table.wanted() == 0;
+            if is_current {
+                table.set_misfit(None);
+            }
+            !is_current
+        });
     }
 
     /// Warns about servers that have left a slot for which the database retains WAL.

@@ -3,6 +3,7 @@
 use forebay_database::Followed;
 use forebay_value::Timestamp;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::SetOnce;
 
@@ -37,6 +38,8 @@ pub struct FollowState {
     pub seen_until: Instant,
     /// The last failure, until a poll succeeds.
     pub last_error: Option<String>,
+    /// Tables that cannot be followed or read at present, with the reasons; the others are followed.
+    pub troubles: Vec<(String, Arc<str>)>,
 }
 
 /// The state that the thread and its handle share.
@@ -55,6 +58,7 @@ impl Default for FollowShared {
             rows_total: 0,
             seen_until: Instant::now(),
             last_error: None,
+            troubles: Vec::new(),
         };
         FollowShared { state: Mutex::new(state), stopping: SetOnce::new() }
     }
@@ -91,6 +95,11 @@ impl FollowShared {
         state.seen_until = seen_until.unwrap_or(state.seen_until);
         state.last_error = None;
         state.enter(if is_reloading { FollowStatus::Reloading } else { FollowStatus::Following });
+    }
+
+    /// Records the tables that cannot be followed or read.
+    pub fn troubles(&self, troubles: Vec<(String, Arc<str>)>) {
+        self.state.lock().troubles = troubles;
     }
 
     /// Records a failed poll.

@@ -10,6 +10,7 @@ use forebay_terminal::{say, warn};
 use forebay_value::Schema;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How often the catalogue is read; each time takes a few statements a table.
 const POLL: Duration = Duration::from_secs(5);
@@ -21,6 +22,8 @@ const LINES_MAX: usize = 5;
 #[derive(Clone)]
 pub struct Watched {
     tables: Vec<WatchedTable>,
+    /// Notified when a follower has seen that the definition of a table changed.
+    redefined: Arc<Notify>,
 }
 
 #[derive(Clone)]
@@ -62,7 +65,7 @@ impl Watched {
             spec.rules.set(enforced.rules.clone());
             tables.push(WatchedTable { schema: spec.schema.clone(), rules: spec.rules.clone(), enforced });
         }
-        Ok(Watched { tables })
+        Ok(Watched { tables, redefined: Arc::default() })
     }
 
     /// Records how the tables are served: a tier may not check everything that is unique in the database.
@@ -96,10 +99,19 @@ impl Watched {
         }
     }
 
-    /// Reads the catalogue periodically, validates by it, and stores it for the next start. Never returns.
+    /// To be notified when the definition of a table has changed: its rules are read at once then.
+    pub(crate) fn redefined(&self) -> Arc<Notify> {
+        self.redefined.clone()
+    }
+
+    /// Reads the catalogue periodically, and when a definition has changed; validates by it, and stores it
+    /// for the next start. Never returns.
     pub async fn watch(mut self, store: Store, known: Arc<DatabaseKnowledge>) {
         loop {
-            tokio::time::sleep(POLL).await;
+            tokio::select! {
+                () = tokio::time::sleep(POLL) => {}
+                () = self.redefined.notified() => {}
+            }
             for table in &mut self.tables {
                 // An unreachable database is reported by the requests that need it; the constraints stay in
                 // use.

@@ -5,6 +5,9 @@
 //! checkpoint of them exists. A start that reaches the database reads everything from it, and rewrites the
 //! file. What the file lacks, such as a new statement, is read from the database, so the start waits for it.
 //! The enforced constraints are rewritten whenever they change.
+//!
+//! It also describes a table that the database does not have at present, in the middle of a migration: the
+//! start goes on, and the table alone is not served.
 
 use super::columns::StoredTable;
 use crate::retry::{RetryReason, retry_while_unavailable};
@@ -14,7 +17,7 @@ use forebay_database::{Enforced, Error, ResultColumn, ServerFacts, Statement, St
 use forebay_value::{Schema, Type};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::{fs, io};
@@ -53,6 +56,8 @@ pub struct DatabaseKnowledge {
     /// What an earlier start read; `None`: the database is read.
     earlier: Option<StoredKnowledge>,
     now: Mutex<StoredKnowledge>,
+    /// What an earlier start read, when tables are missing now.
+    before_loss: Option<(HashSet<String>, StoredKnowledge)>,
     /// The data folder, from the first write of the file on.
     dir: OnceLock<PathBuf>,
     trouble: RetryReason,
@@ -64,6 +69,7 @@ impl DatabaseKnowledge {
         DatabaseKnowledge {
             earlier: None,
             now: Mutex::default(),
+            before_loss: None,
             dir: OnceLock::new(),
             trouble: trouble.clone(),
         }
@@ -111,10 +117,32 @@ impl DatabaseKnowledge {
         self.earlier = None;
     }
 
+    /// The columns that a followed table had when an earlier start of this config read it.
+    pub(super) fn schema_before(&self, table: &model::TableConfig, store: &Store) -> Option<Schema> {
+        let said = self.earlier.as_ref().filter(|said| said.database == store.describe_url())?;
+        (table.others == model::Others::Followed)
+            .then(|| said.tables.get(&table.name)?.schema(&table.name))
+            .flatten()
+    }
+
+    /// As [`DatabaseKnowledge::ask`], when these tables are missing: the file is used for them.
+    pub(super) fn ask_without(&mut self, lost: HashSet<String>) {
+        if let Some(earlier) = self.earlier.take().filter(|_| !lost.is_empty()) {
+            self.before_loss = Some((lost, earlier));
+        }
+    }
+
     /// The constraints that the database enforces on a table.
     pub(super) async fn enforced(&self, store: &Store, schema: &Schema) -> Result<Enforced, StartError> {
         let known = self.earlier.as_ref().and_then(|said| said.enforced.get(&schema.name));
         if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        if let Some((lost, said)) = &self.before_loss
+            && lost.contains(&schema.name)
+            && let Some(known) = said.enforced.get(&schema.name)
+        {
+            self.now.lock().enforced.insert(schema.name.clone(), known.clone());
             return Ok(known.clone());
         }
         let doing = format!("what is enforced on {}", schema.name);
@@ -148,8 +176,10 @@ impl DatabaseKnowledge {
         if let Some(known) = known {
             return Ok(known);
         }
-        let statement =
-            retry_while_unavailable(&self.trouble, "preparing SQL", || store.prepare(sql)).await?;
+        let prepared = retry_while_unavailable(&self.trouble, "preparing SQL", || store.prepare(sql)).await;
+        let known = || self.before_loss.as_ref()?.1.statements.get(sql)?.statement(sql);
+        // Of a table that is missing, most likely: its requests fail, and those alone.
+        let statement = prepared.or_else(|error| known().ok_or(error))?;
         self.now.lock().statements.insert(sql.to_owned(), StoredStatement::of(&statement));
         Ok(statement)
     }

@@ -54,7 +54,8 @@ pub async fn database(
 ) -> Result<(Store, HashMap<String, Arc<Schema>>), StartError> {
     let trouble = RetryReason::default();
     let store = open_store(config, away, &StoreOptions::default(), &trouble).await?;
-    let schemas = schemas::prepare_tables(config, &store, &trouble).await?;
+    let known = DatabaseKnowledge::new(&trouble);
+    let (schemas, _) = schemas::prepare_tables(config, &store, &known, &trouble).await?;
     Ok((store, schemas))
 }
 
@@ -97,11 +98,12 @@ async fn database_or_known(
     {
         return Ok((store, schemas, known));
     }
-    known.ask();
     if store.was_away() {
+        known.ask();
         store = open_store(config, away, &StoreOptions::default(), trouble).await?;
     }
-    let schemas = schemas::prepare_tables(config, &store, trouble).await?;
+    let (schemas, lost) = schemas::prepare_tables(config, &store, &known, trouble).await?;
+    known.ask_without(lost);
     Ok((store, schemas, known))
 }
 

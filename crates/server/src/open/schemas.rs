@@ -1,13 +1,15 @@
 //! Compares the config's tables with the database's: a missing table is created, columns that the config
 //! omits are read, and declared columns are compared.
 
+use super::known::DatabaseKnowledge;
 use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Error, Store};
 use forebay_table::{Others, TableSpec};
+use forebay_terminal::warn;
 use forebay_value::{Schema, Type};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The tables that exist in the database, with the config's columns or else the database's. Creates nothing.
@@ -36,13 +38,15 @@ pub(super) async fn tables_there(
 }
 
 /// Creates the tables that the database lacks, and reads those whose columns the config leaves to the
-/// database.
+/// database. Returns also which of the latter are missing now, or are no hot tables any more: they have the
+/// columns that an earlier start has read.
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
+    known: &DatabaseKnowledge,
     trouble: &RetryReason,
-) -> Result<HashMap<String, Arc<Schema>>, StartError> {
-    let mut schemas = HashMap::new();
+) -> Result<(HashMap<String, Arc<Schema>>, HashSet<String>), StartError> {
+    let (mut schemas, mut lost) = (HashMap::new(), HashSet::new());
     for table in &config.tables {
         let at = |what: StartError| {
             StartError::from(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
@@ -55,7 +59,16 @@ pub(super) async fn prepare_tables(
             }
             Ok::<_, Error>(stored)
         });
-        let stored = found.await.map_err(|error| at(error.into()))?;
+        let stored = found.await;
+        let is_there = stored.as_ref().is_ok_and(Option::is_some);
+        if let Some(before) = known.schema_before(table, store).filter(|_| !is_there) {
+            let why = stored.map_or_else(|error| error.to_string(), |_| "it is not in the database".into());
+            warn!("table {} is served when it is there again: {why}", table.name);
+            lost.insert(table.name.clone());
+            schemas.insert(table.name.clone(), Arc::new(before));
+            continue;
+        }
+        let stored = stored.map_err(|error| at(error.into()))?;
         let schema = match (&table.columns, stored) {
             (Some(wanted), None) => wanted.clone(),
             (Some(wanted), Some(stored)) => {
@@ -73,7 +86,7 @@ pub(super) async fn prepare_tables(
         };
         schemas.insert(table.name.clone(), Arc::new(schema));
     }
-    Ok(schemas)
+    Ok((schemas, lost))
 }
 
 /// The declared columns, each that has a type of the database's own with that type.

@@ -71,17 +71,17 @@ impl Embedded {
     }
 }
 
-/// The condition of a follower.
-pub(super) fn condition(state: &FollowState) -> Option<Condition> {
-    match state.status {
+/// The conditions of a follower, and of the tables that it cannot follow or read.
+pub(super) fn conditions(state: &FollowState) -> Vec<Condition> {
+    let why = match state.status {
         FollowStatus::Following => None,
-        FollowStatus::Reloading => {
-            Some(Condition::new(State::NotFollowing, "tables are read again; until then rows may be older"))
-        }
-        FollowStatus::BackingOff => {
-            Some(Condition::new(State::NotFollowing, state.last_error.clone().unwrap_or_default()))
-        }
-    }
+        FollowStatus::Reloading => Some("tables are read again; until then rows may be older".to_owned()),
+        FollowStatus::BackingOff => Some(state.last_error.clone().unwrap_or_default()),
+    };
+    let of_all = why.map(|why| Condition::new(State::NotFollowing, why));
+    let of_table =
+        |(table, why): &(String, Arc<str>)| Condition::new(State::NotFollowing, why.to_string()).of(table);
+    of_all.into_iter().chain(state.troubles.iter().map(of_table)).collect()
 }
 
 /// The name of a follower's status.

@@ -233,7 +233,7 @@ impl Tier {
         }
         found.extend(loading);
         if let Some(follow) = self.follow.get() {
-            found.extend(following::condition(&follow.state()));
+            found.extend(following::conditions(&follow.state()));
         }
         if let Err(error) = self.store.availability() {
             found.push(Condition::new(State::DatabaseUnreachable, error.to_string()));

@@ -42,6 +42,7 @@ mod intent;
 mod list;
 mod load;
 mod memory_reserve;
+mod misfit;
 mod readers;
 mod replay;
 mod replay_record;

@@ -8,12 +8,13 @@ use super::core::Core;
 use super::early_reads::Early;
 use super::follow::Follow;
 use super::intent::Intents;
+use super::misfit::Misfit;
 use super::readers::Readers;
 use super::rows::Rows;
 use super::shard::{Absence, Shard, key_of};
 use super::slab::{EVICTED, REFERENCED, Slot};
 use super::unfit_rows::UnfitRows;
-use crate::error::{Error, Kind};
+use crate::error::{Error, HotError, Kind};
 use crate::flights::Flights;
 use crate::key::KeyRef;
 use crate::limits::SHARDS;
@@ -90,6 +91,8 @@ pub struct Table {
     /// The state of following; `None` when the table is not followed.
     pub(crate) follow: Option<Box<Follow>>,
     loaded: SetOnce<()>,
+    /// Why its rows cannot be served: its columns in the database are others.
+    misfit: Misfit,
     /// What can be read before the table is loaded.
     pub(super) early: Early,
 }
@@ -113,6 +116,7 @@ impl Table {
             unfit: UnfitRows::default(),
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
+            misfit: Misfit::default(),
             early: Early::new(),
         })
     }
@@ -148,6 +152,24 @@ impl Table {
     /// answer from the table nor write to it.
     pub fn is_loaded(&self) -> bool {
         self.loaded.initialized()
+    }
+
+    /// Sets why requests are refused although the table is loaded; `None`: they are answered.
+    pub fn set_misfit(&self, why: Option<Arc<str>>) {
+        self.misfit.set(why);
+    }
+
+    /// Why requests are refused although the table is loaded.
+    pub fn misfit(&self) -> Option<Arc<str>> {
+        self.misfit.why()
+    }
+
+    /// Fails when the table's rows cannot be served.
+    pub(crate) fn fits(&self) -> Result<(), HotError> {
+        match self.misfit.why() {
+            Some(why) => Err(HotError::misfit(&why)),
+            None => Ok(()),
+        }
     }
 
     /// Resolves when the table is loaded.

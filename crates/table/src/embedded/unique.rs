@@ -116,6 +116,12 @@ impl Locked<'_> {
         })
     }
 
+    /// Whether a value has more than one claim.
+    pub fn is_shared(&self, claim: &Claim) -> bool {
+        let taken = &self.stripe(claim.after).taken;
+        taken.iter_hash(spread(claim.after)).filter(|other| **other == claim.after).count() > 1
+    }
+
     /// Whether any of the values has more than one claim, or is reserved by an intent.
     pub fn has_twin(&self, claims: &[Claim]) -> bool {
         claims.iter().any(|claim| {

@@ -1,16 +1,16 @@
 //! Following by triggers: the follower and its polls.
 
-use super::cursor::{Cursor, Link};
+use super::cursor::{Cursor, Link, News, Patience, Tracked, continues, retry_due, troubles};
 use super::place::TriggerPlace;
+use super::shape::{Shape, UNCOMPILED};
 use super::snapshot::Snapshot;
 use super::{note, page, tables, triggers};
-use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_NOTE_MS, FOLLOW_SERVER_MIN};
+use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_LOOKS, FOLLOW_NOTE_MS, FOLLOW_SERVER_MIN};
 use crate::postgres::session::{Role, Session};
 use crate::postgres::table::number;
 use crate::postgres::{Bulk, Postgres};
-use crate::{Error, Follow, Followed, Kind};
+use crate::{Error, Follow, Followed, Kind, TableTrouble};
 use forebay_value::Value;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -95,6 +95,10 @@ impl Follower {
         Ok(found)
     }
 
+    pub(super) fn troubles(&self) -> Vec<TableTrouble> {
+        troubles(&self.cursor.tables)
+    }
+
     pub(super) fn place(&self) -> String {
         TriggerPlace::of(&self.link, &self.cursor).to_string()
     }
@@ -145,27 +149,30 @@ async fn begin(
     let home = tables::make(session).await?;
     // Before triggers are created: missing triggers have reported nothing.
     let before = look(session, &home, link).await?;
-    let place = place.filter(|place| place.fits(link, &before));
+    let place = place.filter(|place| place.fits(&before));
     // Once this is committed, the triggers report to this follower. Transactions that began before may have
     // written without reporting; the follower waits for those, unless it was followed during all the time
     // since they began.
     let joined = note::join(session, &home, link.log, place).await?;
     let mut tables = Vec::with_capacity(link.follows.len());
     for follow in &link.follows {
-        tables.push(triggers::make(session, &home, follow, joined.all_told).await?);
+        tables.push(triggers::make(session, &home, follow, joined.all_told, Patience::START).await?);
     }
     let head = look(session, &home, link).await?;
-    let (seen, goes_on) = match place.filter(|_| joined.goes_on) {
-        Some(place) => (place.snapshot()?, place.has(link)),
-        None => (head.snapshot, vec![false; tables.len()]),
+    let place = place.filter(|_| joined.goes_on);
+    let shapes = before.shapes.unwrap_or_default();
+    let goes_on = |(index, tracked): (usize, &Tracked)| {
+        let stored = place.and_then(|place| place.stored(&link.follows[index].schema.name));
+        continues(tracked, &shapes[index], stored)
     };
-    let cursor = Cursor { home, tables, server: head.server, shapes: head.shapes, seen, pass: None };
-    Ok((cursor, goes_on))
+    let goes_on = tables.iter().enumerate().map(goes_on).collect();
+    let seen = place.map_or(Ok(head.snapshot), TriggerPlace::snapshot)?;
+    Ok((Cursor { home, tables, server: head.server, checked: String::new(), seen, pass: None }, goes_on))
 }
 
 async fn look(session: &mut Session, home: &str, link: &Link) -> Result<page::TriggerSnapshot, Error> {
-    session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let head = page::head(session, home, link).await;
+    session.begin(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {UNCOMPILED}")).await?;
+    let head = page::head(session, home, link, "").await;
     session.end(head).await
 }
 
@@ -177,37 +184,65 @@ async fn poll(
     cursor: &Cursor,
     wanted: &[(usize, Value)],
 ) -> Result<(Followed, Cursor), Error> {
-    let mut cursor = cursor.clone();
-    let (mut reload, mut anew) = (BTreeSet::new(), false);
-    for tries in 1..=FOLLOW_LOCK_TRIES {
-        let read = match page::read(session, link, &cursor, wanted).await {
-            // Most likely a statement that was prepared for a table that has been altered since. The session
-            // has forgotten it.
-            Err(error) if *error.kind() == Kind::Busy && tries == 1 => continue,
-            read => read?,
+    let (mut cursor, mut news) = (cursor.clone(), News::default());
+    retry_due(&mut cursor.tables);
+    let mut looks = vec![0; link.follows.len()];
+    for _ in 0..FOLLOW_LOCK_TRIES + FOLLOW_LOOKS * link.follows.len() {
+        let mut fault = None;
+        let read = match page::read(session, link, &cursor, wanted, &mut fault).await {
+            Err(error) => {
+                news.page_failed(&mut cursor.tables, fault, session, error)?;
+                continue;
+            }
+            Ok(read) => read,
         };
         match read {
             page::Read::Page(page) => {
                 let (mut found, next) = *page;
-                reload.extend(found.reload);
-                found.reload = reload.into_iter().collect();
-                found.anew = anew;
+                news.add_to(&mut found);
                 return Ok((found, next));
             }
             page::Read::Lost => {
                 (cursor, _) = begin(bulk, session, link, None).await?;
-                anew = true;
-                reload.extend(0..link.follows.len());
+                news.anew = true;
+                news.reload.extend(0..link.follows.len());
             }
-            page::Read::Untold(index, shape) => {
-                let follow = &link.follows[index];
-                note::void(session, &cursor.home, link.log).await?;
-                anew = true;
-                cursor.tables[index] = triggers::make(session, &cursor.home, follow, false).await?;
-                cursor.shapes[index] = shape;
-                reload.insert(index);
+            page::Read::Altered(altered) => {
+                for (index, shape) in altered {
+                    looks[index] += 1;
+                    cursor.tables[index] = match looks[index] > FOLLOW_LOOKS {
+                        true => Tracked::held(shape, &link.follows[index].schema.name),
+                        false => look_again(session, link, &cursor, index, &shape, &mut news).await?,
+                    };
+                    news.redefined.insert(index);
+                }
             }
         }
     }
     Err(Error::new(Kind::Busy, "the followed tables, or their triggers, are being changed again and again"))
+}
+
+/// Looks at a table again whose shape has changed, or which could not be followed.
+async fn look_again(
+    session: &mut Session,
+    link: &Link,
+    cursor: &Cursor,
+    index: usize,
+    shape: &Shape,
+    news: &mut News,
+) -> Result<Tracked, Error> {
+    let (follow, before) = (&link.follows[index], &cursor.tables[index]);
+    let is_told = before.shape.is_told_as(shape);
+    if !is_told {
+        // Triggers that were missing have reported nothing, and that does not show later.
+        note::void(session, &cursor.home, link.log).await?;
+        news.anew = true;
+    }
+    let all_told = is_told && before.table.is_some();
+    let now = triggers::make(session, &cursor.home, follow, all_told, Patience::POLL).await?;
+    let is_other = before.table.is_none() || !before.shape.means_the_same(shape);
+    if now.table.is_some() && (is_other || !now.shape.means_the_same(shape)) {
+        news.reload.insert(index);
+    }
+    Ok(now)
 }

@@ -1,7 +1,7 @@
 //! The contents of a page: the keys that were reported or requested, each once, with the rows as of the
 //! page's snapshot.
 
-use super::cursor::Table;
+use super::cursor::Tracked;
 use crate::postgres::bulk::array;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
@@ -57,13 +57,17 @@ impl Page {
     /// values, an object of texts.
     pub(super) fn told(
         &mut self,
-        tables: &[Table],
+        tables: &[Tracked],
         relation: i64,
         key: Option<&str>,
         old: Option<&str>,
     ) -> Result<(), Error> {
-        let Some(table) = tables.iter().position(|table| table.oid == relation) else {
-            // A table that another server follows, or one that was dropped.
+        let followed = tables.iter().enumerate().find_map(|(index, tracked)| {
+            let table = tracked.table.as_ref().filter(|table| table.oid == relation)?;
+            Some((index, table.key_type))
+        });
+        let Some((table, key_type)) = followed else {
+            // A table that another server follows, or one that cannot be followed now.
             return Ok(());
         };
         let Some(key) = key else {
@@ -75,8 +79,7 @@ impl Page {
         #[cfg(feature = "planted")]
         let old = old.filter(|_| !crate::planted_bugs::is("old-tag-forgotten"));
         let place = self.place(table, key.to_owned(), || {
-            let ty = tables[table].key_type;
-            from_text(ty, key)
+            from_text(key_type, key)
                 .map_err(|why| Error::new(Kind::Type, format!("the changed key {key:?}: {why}")))
         })?;
         if let Some(old) = old {
@@ -85,20 +88,38 @@ impl Page {
         Ok(())
     }
 
-    /// Parses the previous values, each as its column's type.
-    pub(super) async fn previous(
+    /// Reads the previous values and the present rows, except of tables that have a trouble: their keys are
+    /// left for later, or given up where the whole table is to be read again. `fault` is the table whose rows
+    /// were being read when this fails.
+    pub(super) async fn read(
         &mut self,
         session: &mut Session,
         follows: &[Follow],
-        tables: &[Table],
+        tables: &[Tracked],
+        fault: &mut Option<usize>,
+    ) -> Result<(), Error> {
+        self.previous(session, follows, tables).await?;
+        self.rows(session, follows, tables, fault).await?;
+        let (read, unread) = std::mem::take(&mut self.found.rows)
+            .into_iter()
+            .partition::<Vec<_>, _>(|row| tables[row.table].trouble.is_none());
+        self.found.rows = read;
+        self.found.later = unread.into_iter().filter(|row| tables[row.table].table.is_some()).collect();
+        Ok(())
+    }
+
+    /// Parses the previous values, each as its column's type.
+    async fn previous(
+        &mut self,
+        session: &mut Session,
+        follows: &[Follow],
+        tables: &[Tracked],
     ) -> Result<(), Error> {
         for (table, follow) in follows.iter().enumerate().filter(|(_, follow)| !follow.old.is_empty()) {
             let mine: Vec<&(usize, Box<str>)> =
                 self.previous.iter().filter(|(place, _)| self.found.rows[*place].table == table).collect();
-            if mine.is_empty() {
-                continue;
-            }
-            let typed = follow.old.iter().zip(&tables[table].old_types).map(|(&column, ty)| {
+            let Some(tracked) = tables[table].table.as_ref().filter(|_| !mine.is_empty()) else { continue };
+            let typed = follow.old.iter().zip(&tracked.old_types).map(|(&column, ty)| {
                 let column = &follow.schema.columns[column];
                 // What is carried as text stays the text that the trigger wrote.
                 let ty = if column.ty == Type::AsText { "text" } else { ty };
@@ -119,13 +140,21 @@ impl Page {
     }
 
     /// Reads the present rows.
-    pub(super) async fn rows(&mut self, session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
+    async fn rows(
+        &mut self,
+        session: &mut Session,
+        follows: &[Follow],
+        tables: &[Tracked],
+        fault: &mut Option<usize>,
+    ) -> Result<(), Error> {
         #[cfg(feature = "planted")]
         if crate::planted_bugs::is("fetch-without-snapshot") {
             // The window is held open, as on a busy server.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
-        for (table, follow) in follows.iter().enumerate() {
+        let is_readable = |(table, _): &(usize, &Follow)| tables[*table].trouble.is_none();
+        for (table, follow) in follows.iter().enumerate().filter(is_readable) {
+            *fault = Some(table);
             let keys: Vec<Value> =
                 self.found.rows.iter().filter(|row| row.table == table).map(|row| row.key.clone()).collect();
             let mut left = vec![&keys[..]];
@@ -160,6 +189,7 @@ impl Page {
                 }
             }
         }
+        *fault = None;
         Ok(())
     }
 }

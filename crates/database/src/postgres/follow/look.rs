@@ -6,11 +6,6 @@ use crate::postgres::table::text;
 use crate::{Error, Follow, Kind, Rows};
 use forebay_value::Value;
 
-/// Identifies everything that may change what the drain writes: triggers of a table `c` that are not
-/// following's own (foreign keys have some), and rules.
-pub(super) const RULES: &str = "concat_ws('/', (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname NOT LIKE 'forebay\\_%' AND t.tgenabled <> 'D'), \
-     (SELECT count(*) FROM pg_rewrite WHERE ev_type <> '1'))";
-
 /// What the catalogue says about a table (`$1`, as in SQL), its key (`$2`) and its columns (`$3`).
 ///
 /// `alters`: the stored values may differ from those sent: another trigger changes rows, a rule of any table
@@ -25,15 +20,16 @@ SELECT c.oid::int8 AS oid, n.nspname::text AS space, c.relname::text AS name, c.
     AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum AND i.indpred IS NULL), false) AS identifies,
   EXISTS (SELECT FROM pg_constraint f WHERE f.conrelid = c.oid AND f.contype = 'f'
     AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))) AS cascades,
-  EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 3 = 3)
+  EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgtype & 3 = 3 AND t.tgenabled <> 'D')
     OR EXISTS (SELECT FROM pg_rewrite r JOIN pg_class o ON o.oid = r.ev_class WHERE r.ev_type <> '1' AND o.relkind IN ('r', 'p'))
     OR EXISTS (SELECT FROM pg_attribute o JOIN pg_type t ON t.oid = o.atttypid
       WHERE o.attrelid = c.oid AND o.attname IN (SELECT jsonb_array_elements_text($3::text::jsonb)) AND t.typtype <> 'e' AND NOT
         (o.atttypid IN ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'oid'::regtype, 'float8'::regtype,
            'text'::regtype, 'varchar'::regtype, 'uuid'::regtype, 'json'::regtype, 'bytea'::regtype)
          OR o.atttypid IN ('numeric'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype) AND o.atttypmod = -1)) AS alters,
-  (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgenabled IN ('O', 'A')) AS enabled,
+  (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid AND (t.tgenabled = 'A' OR t.tgenabled = 'O' AND NOT pg_has_role(c.relowner, 'USAGE'))) AS enabled,
   (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid) AS triggers,
+  c.relpages::int8 * current_setting('block_size')::int8 AS bytes,
   f.name AS function, f.told AS told, c.relpersistence::text AS persistence, c.relreplident::text AS identity,
   coalesce((SELECT jsonb_agg(o.attname)::text FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND NOT o.attisdropped
     AND (c.relreplident = 'f' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND o.attnum = ANY (i.indkey)
@@ -84,7 +80,7 @@ pub(super) async fn look(session: &mut Session, follow: &Follow) -> Result<Look,
     if found.is_empty() {
         return Err(Error::new(
             Kind::Schema,
-            format!("table {} is not there, and cannot be followed", schema.name),
+            format!("table {} is not in the database, or not in the search path", schema.name),
         ));
     }
     Ok(Look(found))

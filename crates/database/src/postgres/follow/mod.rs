@@ -8,7 +8,9 @@
 //! ```text
 //! slot         by logical decoding: publication, slot, replication connection
 //! by_triggers  by triggers: polls, what they need, how far they are
+//! shape        what gives a table's values their meaning, as a text that is compared in each poll
 //! look         what the catalogue says of a table, and whether it can be followed
+//! fits         whether a table has the columns that it is followed with
 //! gathered     what a page gives: each key once, with its row
 //! snapshot     what is visible
 //! cursor       what is followed by triggers, and how far
@@ -25,16 +27,19 @@
 //!
 //! Everything is read again (`reload`) when unread changes may be lost: the follower was forgotten (it was
 //! silent for too long), its slot is lost, the snapshot went back, or the server is another one or on another
-//! timeline. A single table is read again when its file was replaced (TRUNCATE, an ALTER that rewrites), or
-//! its triggers were missing.
+//! timeline. A single table is looked at again when its shape differs, and read again when its values may
+//! have another meaning, or its changes may not have been reported. A table that is gone, lacks a column, or
+//! is locked has a trouble of its own ([`TableTrouble`](crate::TableTrouble)); the others go on.
 
 mod by_triggers;
 mod cursor;
+mod fits;
 mod gathered;
 mod look;
 mod note;
 mod page;
 mod place;
+mod shape;
 mod slot;
 mod snapshot;
 mod tables;
@@ -43,7 +48,7 @@ mod triggers;
 use super::Postgres;
 use super::url::FollowBy;
 use crate::limits::{BULK_ANSWER_MS, FOLLOW_LOCK_TRIES};
-use crate::{Error, Follow, Followed, Kind};
+use crate::{Error, Follow, Followed, Kind, TableTrouble};
 use forebay_value::Value;
 use std::sync::Arc;
 
@@ -109,7 +114,12 @@ impl Postgres {
     ) -> Result<(Follower, Vec<bool>), Error> {
         let (source, reporting_by, goes_on) = self.begin_following(log, &follows, place).await?;
         let postgres = self.clone();
-        Ok((Follower { postgres, log, follows, source, reporting_by, is_reloading: false }, goes_on))
+        let follower = Follower { postgres, log, follows, source, reporting_by, is_reloading: false };
+        // Memory has nothing of such a table.
+        match follower.troubles().iter().find(|trouble| !trouble.is_followed && !goes_on[trouble.table]) {
+            Some(trouble) => Err(Error::new(Kind::Schema, &*trouble.why)),
+            None => Ok((follower, goes_on)),
+        }
     }
 
     async fn begin_following(
@@ -147,6 +157,13 @@ impl Follower {
     /// How changes are reported; and why not by logical decoding, if so.
     pub(crate) fn reporting_by(&self) -> &str {
         &self.reporting_by
+    }
+
+    pub(crate) fn troubles(&self) -> Vec<TableTrouble> {
+        match &self.source {
+            ChangeSource::Slot(follower) => follower.troubles(),
+            ChangeSource::Triggers(follower) => follower.troubles(),
+        }
     }
 
     pub(crate) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {

@@ -1,15 +1,14 @@
 //! One page of a pass: the changes and their present rows, in one snapshot.
 
-use super::cursor::{Cursor, Link, Pass};
+use super::cursor::{Cursor, Link, Pass, altered, troubles};
 use super::gathered::Page;
-use super::look::RULES;
+use super::shape::{self, Shape, TOLD_BY_TRIGGERS};
 use super::snapshot::{Snapshot, begin};
 use crate::limits::FOLLOW_PAGE;
 use crate::postgres::bulk::array;
 use crate::postgres::errors::is_missing_table;
 use crate::postgres::positions::{integer, log_text};
 use crate::postgres::session::Session;
-use crate::postgres::sql::quoted;
 use crate::postgres::table::text;
 use crate::{Error, Followed, Kind, Rows};
 use forebay_value::{Value, ValueRef};
@@ -20,36 +19,38 @@ pub(super) enum Read {
     Page(Box<(Followed, Cursor)>),
     /// Unread changes may be lost.
     Lost,
-    /// This table's triggers are missing, it is another table, or other rules apply to what the drain writes;
-    /// and its shape.
-    Untold(usize, String),
+    /// These tables are to be looked at again; with their shapes.
+    Altered(Vec<(usize, Shape)>),
 }
 
 /// The values that are read first in each snapshot.
 pub(super) struct TriggerSnapshot {
     pub(super) snapshot: Snapshot,
     pub(super) server: String,
-    pub(super) shapes: Vec<String>,
+    /// `None`: those of the cursor.
+    pub(super) shapes: Option<Vec<Shape>>,
     position: Option<u64>,
     note: String,
     is_known: bool,
 }
 
-/// Reads the head, in the open transaction.
-pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Result<TriggerSnapshot, Error> {
+/// Reads the head, in the open transaction; without the shapes when the snapshot is `checked`.
+pub(super) async fn head(
+    session: &mut Session,
+    home: &str,
+    link: &Link,
+    checked: &str,
+) -> Result<TriggerSnapshot, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
          EXISTS (SELECT FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
-         ARRAY(SELECT concat_ws(' ', coalesce(c.oid, 0), (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = c.oid \
-           AND t.tgname IN ('forebay_insert', 'forebay_update', 'forebay_delete', 'forebay_truncate') AND t.tgenabled IN ('O', 'A')), c.relfilenode, {RULES}) \
-           FROM jsonb_array_elements_text($2::text::jsonb) WITH ORDINALITY AS f(name, n) \
-           LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n) \
-         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1"
+         {} \
+         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1",
+        shape::sql_unless(TOLD_BY_TRIGGERS, "$2::text::jsonb", "$3")
     );
-    let names: Vec<String> = link.follows.iter().map(|follow| quoted(&follow.schema.name)).collect();
-    let names = serde_json::to_string(&names).expect("texts are JSON");
-    let found = session.run(&sql, &[log_text(link.log), Value::Text(names.into())]).await?;
+    let params = [log_text(link.log), shape::names(&link.follows, &[]), Value::Text(checked.into())];
+    let found = session.run(&sql, &params).await?;
     let [snapshot, position, note, is_known, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
@@ -59,22 +60,21 @@ pub(super) async fn head(session: &mut Session, home: &str, link: &Link) -> Resu
         note: text(note).into(),
         is_known: *is_known == Value::Bool(true),
         server: text(server).into(),
-        shapes: serde_json::from_str(text(shapes)).map_err(|error| {
-            Error::new(Kind::Corrupt, "PostgreSQL's array of texts cannot be read").with_source(error)
-        })?,
+        shapes: (!shapes.is_null()).then(|| Shape::parse_all(text(shapes))).transpose()?,
     })
 }
 
-/// Reads one page after `cursor`.
+/// Reads one page after `cursor`. `fault` is the table whose rows were being read when this fails.
 pub(super) async fn read(
     session: &mut Session,
     link: &Link,
     cursor: &Cursor,
     wanted: &[(usize, Value)],
+    fault: &mut Option<usize>,
 ) -> Result<Read, Error> {
     session.begin(&begin()).await?;
-    let read = match head(session, &cursor.home, link).await {
-        Ok(head) => within(session, link, cursor, wanted, head).await,
+    let read = match head(session, &cursor.home, link, &cursor.checked).await {
+        Ok(head) => within(session, link, cursor, wanted, head, fault).await,
         Err(error) if is_missing_table(&error) => {
             session.rollback().await;
             session.forget_all();
@@ -88,7 +88,7 @@ pub(super) async fn read(
         Ok(Read::Page(mut page)) if crate::planted_bugs::is("position-from-the-commit") => {
             // The window is held open, as on a busy server.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            let now = head(session, &cursor.home, link).await?;
+            let now = head(session, &cursor.home, link, &cursor.checked).await?;
             (page.0.position, page.0.note) = (now.position, now.note);
             Ok(Read::Page(page))
         }
@@ -103,29 +103,25 @@ async fn within(
     cursor: &Cursor,
     wanted: &[(usize, Value)],
     head: TriggerSnapshot,
+    fault: &mut Option<usize>,
 ) -> Result<Read, Error> {
     if !head.is_known || head.server != cursor.server || head.snapshot.xmax < cursor.seen.xmax {
         return Ok(Read::Lost);
     }
-    let rules = |shapes: &[String], index: usize| shapes[index].rsplit(' ').next().map(str::to_owned);
-    let is_told = |index: usize| {
-        head.shapes[index].starts_with(&format!("{} 4 ", cursor.tables[index].oid))
-            && rules(&head.shapes, index) == rules(&cursor.shapes, index)
-    };
-    if let Some(index) = (0..link.follows.len()).find(|&index| !is_told(index)) {
-        return Ok(Read::Untold(index, head.shapes[index].clone()));
+    let altered = altered(&cursor.tables, head.shapes.as_deref());
+    if !altered.is_empty() {
+        return Ok(Read::Altered(altered));
     }
     let mut page = Page::new(&link.follows, wanted);
-    let changed = |index: &usize| head.shapes[*index] != cursor.shapes[*index];
-    page.found.reload.extend((0..link.follows.len()).filter(changed));
     let first = cursor.pass.as_ref().map_or(&head.snapshot, |pass| &pass.snapshot);
     let changes = changes(session, cursor, first.xmax).await?;
     for change in changes.iter() {
         page.told(&cursor.tables, integer(&change[2]), optional(&change[3]), optional(&change[4]))?;
     }
-    page.previous(session, &link.follows, &cursor.tables).await?;
-    page.rows(session, &link.follows).await?;
+    page.read(session, &link.follows, &cursor.tables, fault).await?;
+    page.found.troubles = troubles(&cursor.tables);
     let mut next = cursor.clone();
+    next.checked = head.snapshot.to_string();
     (page.found.position, page.found.note) = (head.position, head.note);
     page.found.more = changes.len() == FOLLOW_PAGE;
     match changes.iter().last() {
@@ -134,7 +130,6 @@ async fn within(
         }
         _ => (next.seen, next.pass) = (first.clone(), None),
     }
-    next.shapes = head.shapes;
     Ok(Read::Page(Box::new((page.found, next))))
 }
 

@@ -4,12 +4,14 @@
 //! What must stay true: a change that is not visible in the place's snapshot is still in the table of
 //! changes. That holds when the follower has been known ever since, and its stored snapshot shows nothing
 //! that the place does not show: only what a stored snapshot shows is ever deleted. A follower that joins
-//! again stores more than any earlier place shows.
+//! again stores more than any earlier place shows. A table whose triggers were not there for a while has
+//! another shape, because triggers that are created again are other ones; where the same ones are enabled
+//! again, the follower joins again.
 
-use super::cursor::{Cursor, Link};
+use super::cursor::{Cursor, Link, Tracked};
 use super::page::TriggerSnapshot;
 use super::snapshot::Snapshot;
-use crate::{Error, Follow, Kind};
+use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,7 +23,7 @@ pub(super) struct TriggerPlace {
     server: String,
     /// Every change that is visible in it was read.
     pub(super) seen: String,
-    /// Identifies each table's file and triggers.
+    /// The shape of each table.
     tables: BTreeMap<String, String>,
 }
 
@@ -31,7 +33,7 @@ impl TriggerPlace {
         TriggerPlace {
             server: cursor.server.clone(),
             seen: cursor.seen.to_string(),
-            tables: names.zip(cursor.shapes.iter().cloned()).collect(),
+            tables: names.zip(cursor.tables.iter().map(Tracked::stored)).collect(),
         }
     }
 
@@ -45,22 +47,14 @@ impl TriggerPlace {
         Snapshot::parse(&self.seen)
     }
 
-    /// For each followed table, whether the place contains it.
-    pub(super) fn has(&self, link: &Link) -> Vec<bool> {
-        link.follows.iter().map(|follow| self.tables.contains_key(&follow.schema.name)).collect()
+    /// What the place stores of a table.
+    pub(super) fn stored(&self, table: &str) -> Option<&String> {
+        self.tables.get(table)
     }
 
-    /// Whether the server is the same and not at an earlier state, and the tables are the same with all their
-    /// triggers. All or none: re-created triggers do not show that they were missing.
-    pub(super) fn fits(&self, link: &Link, head: &TriggerSnapshot) -> bool {
-        let is_reached = |seen: Snapshot| seen.xmax <= head.snapshot.xmax;
-        let is_same = |(follow, shape): (&Follow, &String)| match self.tables.get(&follow.schema.name) {
-            Some(before) => before == shape && shape.split(' ').nth(1) == Some("4"),
-            None => true,
-        };
-        self.server == head.server
-            && self.snapshot().is_ok_and(is_reached)
-            && link.follows.iter().zip(&head.shapes).all(is_same)
+    /// Whether the server is the same and not at an earlier state.
+    pub(super) fn fits(&self, head: &TriggerSnapshot) -> bool {
+        self.server == head.server && self.snapshot().is_ok_and(|seen| seen.xmax <= head.snapshot.xmax)
     }
 }
 

@@ -1,5 +1,6 @@
 //! A snapshot as `pg_current_snapshot()` returns it: which transactions it shows.
 
+use crate::limits::FOLLOW_POLL_LOCK_MS;
 use crate::{Error, Kind};
 
 /// Shows every transaction below `xmax` that is not in `running`.
@@ -55,7 +56,9 @@ pub(super) fn begin() -> String {
     if crate::planted_bugs::is("fetch-without-snapshot") {
         return format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {SETTINGS}");
     }
-    format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {SETTINGS}")
+    format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {FOLLOW_POLL_LOCK_MS}; {SETTINGS}"
+    )
 }
 
 impl std::fmt::Display for Snapshot {

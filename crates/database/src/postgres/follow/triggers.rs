@@ -10,8 +10,11 @@
 //! statements with `forebay.drain` (its log). The cascades of its statements run at the same trigger depth,
 //! so that in a table with such a foreign key only its INSERTs count as its own.
 
-use super::cursor::Table;
+use super::cursor::{Patience, Table, Tracked};
+use super::fits;
 use super::look::{Look, look, old_types, refused, sentence};
+use super::shape::{self, Shape, TOLD_BY_TRIGGERS};
+use crate::fingerprint::fnv;
 use crate::limits::{FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS};
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
@@ -31,21 +34,29 @@ const TRIGGERS: [(&str, &str, &str); 4] = [
 ];
 
 /// Creates or corrects the triggers of a table. `all_told`: whether every open transaction has been reporting
-/// to this follower.
+/// to this follower. A table that cannot be followed is returned with the reason.
 pub(super) async fn make(
     session: &mut Session,
     home: &str,
     follow: &Follow,
     all_told: bool,
-) -> Result<Table, Error> {
+    patience: Patience,
+) -> Result<Tracked, Error> {
     let mut tries = 1;
     loop {
-        session.begin(&format!("BEGIN; SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS}")).await?;
-        let made = make_once(session, home, follow, all_told).await;
+        session.begin(&patience.begin()).await?;
+        let mut shape = Shape::default();
+        let made = make_once(session, home, follow, all_told, &mut shape).await;
         match session.end(made).await {
-            Err(error) if *error.kind() == Kind::Busy && tries < FOLLOW_LOCK_TRIES => tries += 1,
-            Err(error) => return Err(error.context(format!("cannot follow table {}", follow.schema.name))),
-            Ok(table) => return Ok(table),
+            Ok(table) => return Ok(Tracked::followed(shape, table)),
+            Err(error) if *error.kind() == Kind::Busy && tries < patience.tries => tries += 1,
+            Err(error) if patience.is_lost(session, &error) => {
+                return Err(error.context(format!("cannot follow table {}", follow.schema.name)));
+            }
+            Err(error) => {
+                let error = error.context(format!("cannot follow table {}", follow.schema.name));
+                return Ok(Tracked::refused(shape, &error));
+            }
         }
         tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
     }
@@ -56,7 +67,10 @@ async fn make_once(
     home: &str,
     follow: &Follow,
     all_told: bool,
+    now: &mut Shape,
 ) -> Result<Table, Error> {
+    // Before anything else is read: what changes meanwhile gives another shape at the next poll.
+    *now = shape::of(session, TOLD_BY_TRIGGERS, follow).await?;
     let found = look(session, follow).await?;
     if let Some(why) = refused(&found, follow) {
         return Err(Error::new(Kind::Schema, why));
@@ -65,6 +79,7 @@ async fn make_once(
         let why = "is filled by a subscription, which fires no statement triggers";
         return Err(Error::new(Kind::Schema, sentence(&found, follow, why)));
     }
+    fits::check(session, &found, follow).await?;
     let missing: Vec<_> = TRIGGERS.iter().filter(|(name, ..)| !found.lists("enabled", name)).collect();
     let body = body(home, follow, &found);
     let told = format!("{:016x}", fnv(&body));
@@ -88,6 +103,7 @@ async fn make_once(
     if !is_same {
         session.execute(&function_sql(&function, &body, &told)).await?;
     }
+    let is_complete = missing.is_empty();
     for (name, event, tables) in missing {
         let (table, is_there) = (found.table(), found.lists("triggers", name));
         if !is_there {
@@ -100,6 +116,10 @@ async fn make_once(
             // Also for sessions that replay replicated changes (`session_replication_role = replica`).
             session.execute(&format!("ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}")).await?;
         }
+    }
+    if !is_complete {
+        // Under the lock, which excludes everybody who would change the triggers again.
+        now.told = shape::of(session, TOLD_BY_TRIGGERS, follow).await?.told;
     }
     let key_type = follow.schema.key_column().ty.unbounded();
     Ok(Table { oid: number(&found.0, 0, 0), key_type, old_types: old_types(session, follow, &found).await? })
@@ -169,12 +189,6 @@ BEGIN
   RETURN NULL;
 END"
     )
-}
-
-/// FNV-1a: a hash for names, the same in every version.
-fn fnv(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Removes all objects of following; returns their names.

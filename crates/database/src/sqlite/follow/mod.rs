@@ -1,6 +1,7 @@
 //! Following on SQLite: by triggers that write the keys of changed rows.
 //!
 //! ```text
+//! shape        what gives a table's values their meaning, as a text that is compared when the schema changes
 //! triggers     the triggers, forebay_change, forebay_follower: made, checked, removed
 //! page         what has changed and how it is now, in one read transaction
 //! place        a follower's place, over a restart
@@ -8,14 +9,16 @@
 //! There is one writer at a time, so that the order of changes is the order of commits, and everything after
 //! the last change read is new. `PRAGMA data_version` shows whether anybody has committed at all. Own writes
 //! are reported too. SQLite fires no trigger for a row that OR REPLACE removes because of a unique value
-//! (unless `recursive_triggers` is on): triggers before the statement report the rows that have the values of
-//! a unique column.
+//! (unless `recursive_triggers` is on): memory knows the other row that has the value, and reads it again.
+//! Where memory does not know the rule, the rows are counted after a change.
 //!
 //! Everything is read again when unread changes may be lost: the follower was forgotten, or the number of the
-//! last change is lower than before (a restored copy), or triggers were missing.
+//! last change is lower than before (a restored copy). One table is read again when its definition changed or
+//! its triggers were missing; one that is gone or lacks a column has a trouble of its own.
 
 mod page;
 mod place;
+mod shape;
 mod triggers;
 
 use super::Sqlite;
@@ -26,12 +29,13 @@ use super::writer::Session;
 use crate::limits::{
     BULK_ANSWER_MS, FOLLOW_DELETE_ROWS, FOLLOW_IDLE_NOTE_MS, FOLLOW_LOCK_TRIES, FOLLOW_NOTE_MS,
 };
-use crate::{Error, Follow, Followed, Kind};
+use crate::{Error, Follow, Followed, Kind, TableTrouble};
 use forebay_value::Value;
-use page::{Cursor, Read};
+use page::{Cursor, Read, troubles};
 use parking_lot::Mutex;
 use place::FollowPlace;
 use rusqlite::Connection;
+use shape::Shape;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,6 +81,10 @@ impl Sqlite {
         // A place of another database or another version is ignored.
         let place = place.and_then(|place| FollowPlace::parse(place).ok());
         let (cursor, goes_on) = self.begin_to_follow(log, follows.clone(), place).await?;
+        // Memory has nothing of such a table.
+        if let Some(trouble) = troubles(&cursor.tables).iter().find(|trouble| !goes_on[trouble.table]) {
+            return Err(Error::new(Kind::Schema, &*trouble.why));
+        }
         let is_anew = !goes_on.contains(&true);
         let follower = Follower {
             sqlite: self.clone(),
@@ -113,18 +121,20 @@ impl Sqlite {
                 let connection = &session.connection;
                 triggers::make_tables(connection)?;
                 triggers::leave_modules(connection)?;
-                let place = place::goes_on(connection, log, &follows, place.as_ref())?;
-                let goes_on =
-                    follows.iter().map(|follow| place.is_some_and(|place| place.has(follow))).collect();
+                let place = place::goes_on(connection, log, place.as_ref())?;
+                let (mut tables, mut goes_on) = (Vec::new(), Vec::new());
                 for follow in follows.iter() {
-                    triggers::make(connection, follow)?;
+                    let before = Shape::of(connection, &follow.schema.name)?;
+                    let tracked = triggers::look_at(connection, follow)?;
+                    goes_on.push(place.is_some_and(|place| place.continues(follow, &before, &tracked)));
+                    tables.push(tracked);
                 }
                 let seq = match place {
                     Some(place) => place::join_again(connection, log).map(|()| place.seq)?,
                     None => place::join(connection, log)?,
                 };
-                // The first poll checks the triggers once more.
-                Ok((Cursor { seq, ..Cursor::default() }, goes_on))
+                // The first poll compares the shapes once more.
+                Ok((Cursor { seq, tables, ..Cursor::default() }, goes_on))
             })
         };
         self.writer.urgent(begin).await
@@ -135,12 +145,13 @@ impl Follower {
     pub(crate) async fn poll(&mut self, wanted: &[(usize, Value)]) -> Result<Followed, Error> {
         self.noted().await?;
         let mut cursor = self.cursor.clone();
-        let (mut reload, mut anew) = (BTreeSet::new(), false);
+        let (mut reload, mut redefined, mut anew) = (BTreeSet::new(), BTreeSet::new(), false);
         for _ in 0..FOLLOW_LOCK_TRIES {
             match self.read(&cursor, wanted).await? {
                 Read::Page(page) => {
                     let (mut found, next) = *page;
                     found.reload = reload.into_iter().collect();
+                    found.redefined = redefined.into_iter().collect();
                     if anew {
                         self.held = None;
                     }
@@ -149,19 +160,47 @@ impl Follower {
                     self.note();
                     return Ok(found);
                 }
-                // An earlier place would not show that triggers were missing: the follower joins again.
-                Read::Lost | Read::Untold => {
+                Read::Lost => {
                     (cursor, _) = self.sqlite.begin_to_follow(self.log, self.follows.clone(), None).await?;
                     anew = true;
                     reload.extend(0..self.follows.len());
                 }
+                Read::Altered(altered) => {
+                    let looked = self.look_again(&altered).await?;
+                    for (index, tracked) in altered.into_iter().zip(looked) {
+                        let before = &cursor.tables[index];
+                        let is_same = before.trouble.is_none() && before.shape.means_the_same(&tracked.shape);
+                        if tracked.trouble.is_none() && !is_same {
+                            reload.insert(index);
+                        }
+                        redefined.insert(index);
+                        cursor.uncounted.extend(tracked.is_counted.then_some(index));
+                        cursor.tables[index] = tracked;
+                    }
+                }
             }
         }
-        Err(Error::new(Kind::Busy, "the triggers of followed tables are being changed again and again"))
+        Err(Error::new(Kind::Busy, "the followed tables are being altered again and again"))
+    }
+
+    /// Looks at tables again whose definitions have changed.
+    async fn look_again(&self, altered: &[usize]) -> Result<Vec<page::Tracked>, Error> {
+        let (follows, altered) = (self.follows.clone(), altered.to_vec());
+        let look = move |session: &mut Session| {
+            session.transaction(|session| {
+                let tables = altered.iter();
+                tables.map(|index| triggers::look_at(&session.connection, &follows[*index])).collect()
+            })
+        };
+        self.sqlite.writer.urgent(look).await
+    }
+
+    pub(crate) fn troubles(&self) -> Vec<TableTrouble> {
+        troubles(&self.cursor.tables)
     }
 
     pub(crate) fn place(&self) -> String {
-        FollowPlace::of(&self.follows, self.cursor.seq).to_string()
+        FollowPlace::of(&self.follows, &self.cursor.tables, self.cursor.seq).to_string()
     }
 
     pub(crate) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {

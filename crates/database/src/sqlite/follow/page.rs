@@ -1,23 +1,32 @@
 //! One page of changes and their present rows, in one read transaction.
 
-use super::triggers;
-use crate::limits::FOLLOW_PAGE;
+use super::shape::Shape;
+use crate::limits::{FOLLOW_COUNT_MS, FOLLOW_PAGE};
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::{has_table, log_text, note, position};
 use crate::sqlite::scan::row_of;
+use crate::sqlite::schema::quoted;
 use crate::sqlite::types;
-use crate::{Error, Follow, Followed, FollowedRow, Kind};
+use crate::{Error, Follow, Followed, FollowedRow, Kind, TableTrouble};
 use forebay_value::Value;
 use rusqlite::{Connection, OptionalExtension};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The progress of a follower. A poll returns a new cursor, which applies once its caller has what was found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cursor {
     /// The last change read.
     pub(super) seq: i64,
-    /// The file's schema version when the triggers were last checked.
+    /// The file's schema version when the tables were last compared with their shapes.
     pub(super) schema_version: i64,
+    /// The tables as they were looked at last.
+    pub(super) tables: Vec<Tracked>,
+    /// Tables whose rows are to be counted, because some have changed.
+    pub(super) uncounted: BTreeSet<usize>,
+    /// When rows were last counted.
+    pub(super) counted_at: Option<Instant>,
     /// The connection's `data_version` before the last poll that found nothing more; `None`: the next poll
     /// reads.
     pub(super) data_version: Option<i64>,
@@ -27,14 +36,31 @@ pub(super) struct Cursor {
     pub(super) note: String,
 }
 
+/// A table that is to be followed, as far as it is.
+#[derive(Debug, Clone)]
+pub(super) struct Tracked {
+    pub(super) shape: Shape,
+    /// Why it cannot be followed at present.
+    pub(super) trouble: Option<Arc<str>>,
+    /// Whether rows may be removed without a report, so that they are counted after a change.
+    pub(super) is_counted: bool,
+}
+
+pub(super) fn troubles(tables: &[Tracked]) -> Vec<TableTrouble> {
+    let troubles = tables.iter().enumerate().filter_map(|(table, tracked)| {
+        Some(TableTrouble { table, why: tracked.trouble.clone()?, is_followed: false })
+    });
+    troubles.collect()
+}
+
 /// The result of reading a page.
 pub(super) enum Read {
     /// The page, and the follower's progress once it is taken.
     Page(Box<(Followed, Cursor)>),
     /// Unread changes may be lost.
     Lost,
-    /// Some table's triggers are missing or differ.
-    Untold,
+    /// These tables have other shapes than before.
+    Altered(Vec<usize>),
 }
 
 /// The integer result of a statement without parameters.
@@ -55,8 +81,11 @@ pub(super) fn read(
 ) -> Result<Read, Error> {
     // Before the snapshot: a commit in between is found by the next poll.
     let data_version = number(connection, "PRAGMA data_version")?;
-    if cursor.data_version == Some(data_version) && wanted.is_empty() {
-        let found = Followed { position: cursor.position, note: cursor.note.clone(), ..Followed::default() };
+    let is_counting = !cursor.uncounted.is_empty() && cursor.may_count();
+    if cursor.data_version == Some(data_version) && wanted.is_empty() && !is_counting {
+        let troubles = troubles(&cursor.tables);
+        let (position, note) = (cursor.position, cursor.note.clone());
+        let found = Followed { position, note, troubles, ..Followed::default() };
         return Ok(Read::Page(Box::new((found, cursor.clone()))));
     }
     connection.execute_batch("BEGIN").map_err(map)?;
@@ -82,14 +111,19 @@ fn within(
     }
     let schema_version = number(connection, "PRAGMA schema_version")?;
     if schema_version != cursor.schema_version {
-        for follow in follows {
-            if !triggers::are_there(connection, follow)? {
-                return Ok(Read::Untold);
+        let mut altered = Vec::new();
+        for (index, follow) in follows.iter().enumerate() {
+            if Shape::of(connection, &follow.schema.name)? != cursor.tables[index].shape {
+                altered.push(index);
             }
         }
+        if !altered.is_empty() {
+            return Ok(Read::Altered(altered));
+        }
     }
-    let mut page = Page { follows, found: Followed::default(), places: HashMap::new() };
-    for (table, key) in wanted {
+    let mut page =
+        Page { follows, tables: &cursor.tables, found: Followed::default(), places: HashMap::new() };
+    for (table, key) in wanted.iter().filter(|(table, _)| cursor.tables[*table].trouble.is_none()) {
         let place = page.place(*table, key.clone());
         page.found.rows[place].wanted = true;
     }
@@ -104,8 +138,36 @@ fn within(
     }
     let (position, note) = (position(connection, log)?, note(connection, log)?);
     (page.found.position, page.found.note) = (position, note.clone());
-    let next = Cursor { seq, schema_version, data_version: None, position, note };
-    Ok(Read::Page(Box::new((page.found, next))))
+    page.found.troubles = troubles(&cursor.tables);
+    let mut found = page.found;
+    let mut next = Cursor { seq, schema_version, data_version: None, position, note, ..cursor.clone() };
+    let changed = found.rows.iter().map(|row| row.table);
+    next.uncounted.extend(changed.filter(|table| cursor.tables[*table].is_counted));
+    if !found.more && next.may_count() {
+        next.count(connection, follows, &mut found)?;
+    }
+    Ok(Read::Page(Box::new((found, next))))
+}
+
+impl Cursor {
+    fn may_count(&self) -> bool {
+        self.counted_at.is_none_or(|at| at.elapsed() > Duration::from_millis(FOLLOW_COUNT_MS))
+    }
+
+    /// Counts the rows of the tables of which some have changed.
+    fn count(
+        &mut self,
+        connection: &Connection,
+        follows: &[Follow],
+        found: &mut Followed,
+    ) -> Result<(), Error> {
+        for table in std::mem::take(&mut self.uncounted) {
+            let sql = format!("SELECT count(*) FROM {}", quoted(&follows[table].schema.name));
+            found.counts.push((table, number(connection, &sql)?.unsigned_abs()));
+            self.counted_at = Some(Instant::now());
+        }
+        Ok(())
+    }
 }
 
 /// Whether the follower has reported within half an hour: then the triggers have reported everything to it
@@ -133,6 +195,7 @@ pub(super) fn last_seq(connection: &Connection) -> Result<i64, Error> {
 /// A page that is being built: each key once.
 struct Page<'a> {
     follows: &'a [Follow],
+    tables: &'a [Tracked],
     found: Followed,
     /// The index of each key in `found.rows`.
     places: HashMap<(usize, String), usize>,
@@ -158,8 +221,9 @@ impl Page<'_> {
         while let Some(change) = changes.next().map_err(map)? {
             (count, last) = (count + 1, change.get(0).map_err(map)?);
             let name: String = change.get(1).map_err(map)?;
-            let Some(table) = self.follows.iter().position(|follow| follow.schema.name == name) else {
-                // A table that another server follows.
+            let place = self.follows.iter().position(|follow| follow.schema.name == name);
+            let Some(table) = place.filter(|table| self.tables[*table].trouble.is_none()) else {
+                // A table that another server follows, or one that cannot be followed now.
                 taken = last;
                 continue;
             };

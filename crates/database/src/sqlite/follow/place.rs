@@ -5,13 +5,15 @@
 //! follower has been known ever since, and its stored progress is not after the place: only changes up to the
 //! stored progress are ever deleted. A follower that joins again is after every earlier place.
 
+use super::page::Tracked;
 use super::page::{is_known, last_seq};
-use super::triggers;
+use super::shape::Shape;
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::log_text;
 use crate::{Error, Follow, Kind};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The place of a follower.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,12 +21,18 @@ use serde::{Deserialize, Serialize};
 pub(super) struct FollowPlace {
     /// The last change read.
     pub(super) seq: i64,
-    tables: Vec<String>,
+    /// The shape of each table; empty for one whose rows in memory may be older than the place.
+    tables: BTreeMap<String, String>,
 }
 
 impl FollowPlace {
-    pub(super) fn of(follows: &[Follow], seq: i64) -> FollowPlace {
-        FollowPlace { seq, tables: follows.iter().map(|follow| follow.schema.name.clone()).collect() }
+    pub(super) fn of(follows: &[Follow], tables: &[Tracked], seq: i64) -> FollowPlace {
+        let stored = |(follow, tracked): (&Follow, &Tracked)| {
+            let is_read = tracked.trouble.is_none();
+            let shape = if is_read { tracked.shape.to_string() } else { String::new() };
+            (follow.schema.name.clone(), shape)
+        };
+        FollowPlace { seq, tables: follows.iter().zip(tables).map(stored).collect() }
     }
 
     pub(super) fn parse(text: &str) -> Result<FollowPlace, Error> {
@@ -33,8 +41,12 @@ impl FollowPlace {
         serde_json::from_str(text).map_err(unreadable)
     }
 
-    pub(super) fn has(&self, follow: &Follow) -> bool {
-        self.tables.contains(&follow.schema.name)
+    /// Whether a follower continues with a table, which had this shape before it was looked at. A table that
+    /// cannot be followed now stays as it was until it can be, and is read again then.
+    pub(super) fn continues(&self, follow: &Follow, before: &Shape, now: &Tracked) -> bool {
+        let is_same =
+            |stored: &String| Shape::parse(stored).is_some_and(|stored| stored.means_the_same(before));
+        self.tables.get(&follow.schema.name).is_some_and(|stored| now.trouble.is_some() || is_same(stored))
     }
 }
 
@@ -44,22 +56,15 @@ impl std::fmt::Display for FollowPlace {
     }
 }
 
-/// The place, if everything after it still exists, and its tables have all their triggers. All or none:
-/// re-created triggers do not show that they were missing.
+/// The place, if everything after it still exists.
 pub(super) fn goes_on<'a>(
     connection: &Connection,
     log: u128,
-    follows: &[Follow],
     place: Option<&'a FollowPlace>,
 ) -> Result<Option<&'a FollowPlace>, Error> {
     let Some(place) = place else { return Ok(None) };
     if !is_known(connection, log)? || last_seq(connection)? < place.seq {
         return Ok(None);
-    }
-    for follow in follows.iter().filter(|follow| place.has(follow)) {
-        if !triggers::are_there(connection, follow)? {
-            return Ok(None);
-        }
     }
     let sql = "SELECT seen FROM forebay_follower WHERE log = ?1";
     let noted: i64 = connection.query_row(sql, [log_text(log)], |row| row.get(0)).map_err(map)?;

@@ -4,9 +4,12 @@
 //! existing columns, otherwise it would make other programs' statements fail; when no follower has reported
 //! for an hour the triggers write nothing.
 
+use super::page::Tracked;
+use super::shape::{PREFIXES, Shape, is_own};
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::has_table;
-use crate::sqlite::schema::quoted;
+use crate::sqlite::schema::{RawColumn, quoted, raw_columns};
+use crate::sqlite::types;
 use crate::{Error, Follow, Kind};
 use forebay_value::Schema;
 use rusqlite::Connection;
@@ -28,35 +31,76 @@ const FOLLOWERS: &str = "CREATE TABLE IF NOT EXISTS forebay_follower (
   updated_at INTEGER NOT NULL
 )";
 
-/// The prefixes of the triggers' names; the table's name follows.
-const PREFIXES: [&str; 5] =
-    ["forebay_insert_", "forebay_update_", "forebay_delete_", "forebay_replace_", "forebay_displace_"];
-
 /// Creates forebay_change and forebay_follower.
 pub(super) fn make_tables(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(&format!("{CHANGES};{FOLLOWERS}")).map_err(map)
 }
 
-/// Whether the triggers of a table exist in the wanted form.
-pub(super) fn are_there(connection: &Connection, follow: &Follow) -> Result<bool, Error> {
-    for (name, sql) in wanted(follow) {
-        if stored(connection, &name, follow)?.as_deref() != Some(sql.as_str()) {
-            return Ok(false);
-        }
+/// Looks at a table, in a transaction that may write: creates its triggers when they are missing or differ.
+pub(super) fn look_at(connection: &Connection, follow: &Follow) -> Result<Tracked, Error> {
+    let table = &follow.schema.name;
+    let shape = Shape::of(connection, table)?;
+    if let Err(refused) = check(connection, &follow.schema) {
+        return match refused.kind() {
+            Kind::Schema => Ok(Tracked { shape, trouble: Some(refused.message().into()), is_counted: false }),
+            _ => Err(refused),
+        };
     }
-    Ok(true)
+    let is_counted = has_hidden_rule(connection, &follow.schema)?;
+    if are_there(connection, follow)? {
+        return Ok(Tracked { shape, trouble: None, is_counted });
+    }
+    for prefix in PREFIXES {
+        let name = quoted(&format!("{prefix}{table}"));
+        connection.execute_batch(&format!("DROP TRIGGER IF EXISTS {name}")).map_err(map)?;
+    }
+    // Triggers that are made again have another text: it shows over a restart that they were missing.
+    let tag: String =
+        connection.query_row("SELECT lower(hex(randomblob(8)))", [], |row| row.get(0)).map_err(map)?;
+    for (_, sql) in wanted(follow, &tag) {
+        connection.execute_batch(&sql).map_err(map)?;
+    }
+    Ok(Tracked { shape: Shape::of(connection, table)?, trouble: None, is_counted })
 }
 
-/// Creates the triggers of a table that are missing or differ.
-pub(super) fn make(connection: &Connection, follow: &Follow) -> Result<(), Error> {
-    check(connection, &follow.schema)?;
-    for (name, sql) in wanted(follow) {
-        if stored(connection, &name, follow)?.as_deref() != Some(sql.as_str()) {
-            let drop = format!("DROP TRIGGER IF EXISTS {}", quoted(&name));
-            connection.execute_batch(&format!("{drop};{sql}")).map_err(map)?;
+/// Whether the triggers of a table exist in the wanted form, and no others of following.
+fn are_there(connection: &Connection, follow: &Follow) -> Result<bool, Error> {
+    let sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let found = statement
+        .query_map([&follow.schema.name], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+    let found: Vec<_> = found.and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(map)?;
+    let own: Vec<_> = found.into_iter().filter(|(name, _)| is_own(name)).collect();
+    let tag = own.first().and_then(|(_, sql)| sql.split_once("/*")?.1.split_once("*/")).map(|(tag, _)| tag);
+    let wanted = wanted(follow, tag.unwrap_or_default());
+    Ok(tag.is_some() && own.len() == wanted.len() && wanted.iter().all(|one| own.contains(one)))
+}
+
+/// Whether a row may replace others because of a unique index that memory does not know as a rule: over an
+/// expression, over some rows only, or with a collation. SQLite fires no trigger for a row that OR REPLACE
+/// removes (unless `recursive_triggers` is on).
+fn has_hidden_rule(connection: &Connection, schema: &Schema) -> Result<bool, Error> {
+    let sql = "SELECT list.partial, (SELECT group_concat(coalesce(info.name, ''), char(0)) FROM pragma_index_xinfo(list.name) info WHERE info.key), \
+           EXISTS (SELECT 1 FROM pragma_index_xinfo(list.name) info WHERE info.key AND (info.name IS NULL OR info.coll <> 'BINARY')) \
+         FROM pragma_index_list(?1) list WHERE list.\"unique\" AND list.origin <> 'pk'";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let mut found = statement.query([&schema.name]).map_err(map)?;
+    while let Some(row) = found.next().map_err(map)? {
+        let (is_partial, is_special): (bool, bool) = (row.get(0).map_err(map)?, row.get(2).map_err(map)?);
+        let names: String = row.get(1).map_err(map)?;
+        let mut columns: Vec<_> = names.split('\0').map(|name| schema.position(name)).collect();
+        columns.sort_unstable();
+        let is_known = match columns.as_slice() {
+            [Some(column)] => schema.columns[*column].unique || *column == schema.key,
+            columns => {
+                schema.unique_sets.iter().any(|set| set.iter().copied().map(Some).eq(columns.iter().copied()))
+            }
+        };
+        if is_partial || is_special || !is_known {
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Removes the triggers that an earlier version made on tables of a module (FTS, R*Tree): SQLite crashes when
@@ -87,26 +131,11 @@ fn drop_triggers(connection: &Connection, condition: &str) -> Result<Vec<String>
     let mut statement = connection.prepare(&sql).map_err(map)?;
     let found = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
     let found: Vec<(String, String)> = found.and_then(Iterator::collect).map_err(map)?;
-    for (name, table) in
-        found.iter().filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
-    {
+    for (name, table) in found.iter().filter(|(name, _)| is_own(name)) {
         connection.execute_batch(&format!("DROP TRIGGER {}", quoted(name))).map_err(map)?;
         removed.push(format!("trigger {name} of table {table}"));
     }
     Ok(removed)
-}
-
-/// The text with which a trigger of this table was created.
-fn stored(connection: &Connection, name: &str, follow: &Follow) -> Result<Option<String>, Error> {
-    use rusqlite::OptionalExtension;
-    let sql =
-        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1 AND tbl_name = ?2 COLLATE NOCASE";
-    connection
-        .prepare_cached(sql)
-        .and_then(|mut statement| {
-            statement.query_row([name, &follow.schema.name], |row| row.get(0)).optional()
-        })
-        .map_err(map)
 }
 
 /// Checks that a table's key and columns are as in the schema.
@@ -119,30 +148,36 @@ fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
         Err(Error::new(Kind::Schema, message))
     };
     if !has_table(connection, &schema.name).map_err(map)? {
-        return refused("is not there, or is a view".into());
+        return refused("is not in the database, or is a view".into());
     }
-    let sql = "SELECT name, pk, \"notnull\" AND EXISTS (SELECT 1 FROM pragma_index_list(?1) list WHERE list.\"unique\" \
-         AND NOT list.partial AND (SELECT group_concat(coalesce(info.name, ''), char(0)) FROM pragma_index_info(list.name) info) \
-         = columns.name) FROM pragma_table_info(?1) columns";
-    let mut statement = connection.prepare(sql).map_err(map)?;
-    let columns = statement.query_map([&schema.name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-    let columns: Vec<(String, i64, bool)> = columns.and_then(Iterator::collect).map_err(map)?;
+    let columns = raw_columns(connection, &schema.name)?;
     for column in &schema.columns {
-        if !columns.iter().any(|(name, ..)| name.eq_ignore_ascii_case(&column.name)) {
+        let Some(found) = columns.iter().find(|found| found.name.eq_ignore_ascii_case(&column.name)) else {
             return refused(format!("has no column {}", column.name));
+        };
+        if types::declared(&found.declaration).unbounded() != column.ty.unbounded() {
+            return refused(format!(
+                "has a column {} of type {:?} now; it was {}",
+                column.name, found.declaration, column.ty
+            ));
         }
     }
     let key = &schema.key_column().name;
-    let is_key = |(name, place, _): &(String, i64, bool)| (*place > 0) == name.eq_ignore_ascii_case(key);
-    let is_unique = |(name, _, unique): &(String, i64, bool)| *unique && name.eq_ignore_ascii_case(key);
-    if !columns.iter().all(is_key) && !columns.iter().any(is_unique) {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1) list WHERE list.\"unique\" AND NOT list.partial \
+         AND (SELECT group_concat(coalesce(info.name, ''), char(0)) FROM pragma_index_info(list.name) info) = ?2 COLLATE NOCASE)";
+    let is_unique: bool = connection.query_row(sql, [&schema.name, key], |row| row.get(0)).map_err(map)?;
+    let is_key = |column: &RawColumn| column.name.eq_ignore_ascii_case(key);
+    let has_key = columns.iter().all(|column| (column.key_place > 0) == is_key(column));
+    if !has_key && !columns.iter().any(|column| is_key(column) && column.not_null && is_unique) {
         return refused(format!("has no PRIMARY KEY on {key} alone, and no UNIQUE and NOT NULL on it"));
     }
     Ok(())
 }
 
-/// The triggers of a table: their names and texts.
-fn wanted(follow: &Follow) -> Vec<(String, String)> {
+/// The triggers of a table: their names and texts, which contain a tag. They name the key alone, and the
+/// columns whose previous values are reported: another program's ALTER TABLE fails while a trigger names the
+/// column that it drops.
+fn wanted(follow: &Follow, tag: &str) -> Vec<(String, String)> {
     let (schema, key) = (&follow.schema, quoted(&follow.schema.key_column().name));
     let table = schema.name.replace('\'', "''");
     let told = |of: &str| format!(" INSERT INTO forebay_change (tbl, key) VALUES ('{table}', {of}.{key});");
@@ -165,37 +200,15 @@ fn wanted(follow: &Follow) -> Vec<(String, String)> {
         let name = format!("{prefix}{}", schema.name);
         let sql = format!(
             "CREATE TRIGGER {} {event} ON {} WHEN EXISTS (SELECT 1 FROM forebay_follower \
-             WHERE updated_at > strftime('%s', 'now') - 3600) BEGIN{body} END",
+             WHERE updated_at > strftime('%s', 'now') - 3600) BEGIN /*{tag}*/{body} END",
             quoted(&name),
             quoted(&schema.name)
         );
         (name, sql)
     };
-    let mut triggers = vec![
+    vec![
         make(PREFIXES[0], "AFTER INSERT", &told("NEW")),
         make(PREFIXES[1], "AFTER UPDATE", &moved),
         make(PREFIXES[2], "AFTER DELETE", &told_with_old),
-    ];
-    // OR REPLACE deletes rows that have a unique value already, and fires no trigger for them: they are
-    // reported before it does.
-    let rules = schema.unique_columns().map(|column| vec![column]).chain(schema.unique_sets.iter().cloned());
-    let replaced = rules.map(|columns| {
-        let is_same = |column: usize| {
-            let column = quoted(&schema.columns[column].name);
-            format!("{column} = NEW.{column}")
-        };
-        let are_same: Vec<String> = columns.into_iter().map(is_same).collect();
-        format!(
-            " INSERT INTO forebay_change (tbl, key) SELECT '{table}', {key} FROM {} \
-             WHERE {} AND {key} IS NOT NEW.{key};",
-            quoted(&schema.name),
-            are_same.join(" AND ")
-        )
-    });
-    let replaced: String = replaced.collect();
-    if !replaced.is_empty() {
-        triggers.push(make(PREFIXES[3], "BEFORE INSERT", &replaced));
-        triggers.push(make(PREFIXES[4], "BEFORE UPDATE", &replaced));
-    }
-    triggers
+    ]
 }

@@ -371,7 +371,7 @@ async fn what_cannot_be_followed_is_refused_with_a_sentence(way: &str) {
         ("seen", "is a view"),
         ("keyless", "has no PRIMARY KEY"),
         ("dates", "has a key of type date"),
-        ("gone", "is not there"),
+        ("gone", "is not in the database"),
     ] {
         let schema = schema(table, Type::Bigint, KeyKind::Bigint);
         let error = scratch.store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();

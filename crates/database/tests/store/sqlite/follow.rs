@@ -202,7 +202,7 @@ async fn what_cannot_be_followed_is_refused_with_a_sentence() {
         ("keyless", "has no PRIMARY KEY on id alone"),
         ("pairs", "has no PRIMARY KEY on id alone"),
         ("seen", "is a view"),
-        ("gone", "is not there"),
+        ("gone", "is not in the database"),
         ("short", "has no column n"),
     ] {
         let schema = schema(table, Type::Bigint, KeyKind::Bigint);

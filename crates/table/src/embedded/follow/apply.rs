@@ -10,7 +10,7 @@ use super::pending::{Fold, Pending, Reset};
 use super::wanted::Follow;
 use crate::embedded::budget::allocated_bytes;
 use crate::embedded::rows::{Fingerprints, Held};
-use crate::embedded::shard::Shard;
+use crate::embedded::shard::{Shard, key_of};
 use crate::embedded::slab::{EVICTED, REFERENCED};
 use crate::embedded::table::Table;
 use crate::hash::{Fingerprint, KeyHash};
@@ -62,6 +62,7 @@ impl Table {
             }
         }
         self.rows.release(held);
+        self.want_displaced(follow, images);
         follow.reached(at);
         for shard in 0..SHARDS {
             let again = self.rows.lock(shard).pending.sweep(at, &self.rows.budget);
@@ -89,6 +90,33 @@ impl Table {
             self.rows.hold(&before, &self.rows.fingerprints(row.as_ref()), &mut held);
         }
         held
+    }
+
+    /// Has rows read again whose unique values the rows of images have now: the database may have removed
+    /// them without a report, as SQLite's OR REPLACE does. Images that were requested say nothing about
+    /// others.
+    fn want_displaced(&self, follow: &Follow, images: &[Image]) {
+        if !self.rows.has_unique() {
+            return;
+        }
+        let mut values = Vec::new();
+        for image in images {
+            let (Some(row), Some(key)) = (&image.row, KeyRef::of(image.key.as_ref())) else { continue };
+            let shared = self.rows.shared_values(&self.rows.fingerprints(row.as_ref()));
+            if !shared.is_empty() && !follow.is_requested(key) {
+                values.extend(shared);
+            }
+        }
+        for shard in (0..SHARDS).filter(|_| !values.is_empty()) {
+            let shard = self.rows.lock(shard);
+            for slot in shard.slots.iter() {
+                let key = key_of(slot, self.schema());
+                let is_image = || images.iter().any(|image| KeyRef::of(image.key.as_ref()) == Some(key));
+                if self.rows.has_any(&self.rows.fingerprints_of(slot), &values) && !is_image() {
+                    follow.want(key.to_owned(), false);
+                }
+            }
+        }
     }
 
     fn apply(&self, follow: &Follow, key: KeyRef<'_>, image: Option<&Row>, at: Position) {

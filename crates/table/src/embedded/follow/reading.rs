@@ -109,6 +109,27 @@ impl Table {
         }
     }
 
+    /// Has the next polls read rows that the poll under way could not read.
+    pub fn want_again(&self, keys: impl IntoIterator<Item = Value>) {
+        let Some(follow) = &self.follow else { return };
+        for key in keys {
+            if let Some(key) = KeyRef::of(key.as_ref()) {
+                let with_body = follow.is_asked(key);
+                follow.want(key.to_owned(), with_body);
+            }
+        }
+    }
+
+    /// The number of rows that the next polls are to read.
+    pub fn wanted(&self) -> usize {
+        self.follow.as_ref().map_or(0, |follow| follow.len())
+    }
+
+    /// Whether the database has all writes of this process to the table, as of the last applied poll.
+    pub fn is_drained(&self) -> bool {
+        self.count().1 <= self.followed_position()
+    }
+
     /// The result of a fetch, if memory can give it without the database.
     fn fetched(&self, key: KeyRef<'_>) -> Option<Fetched> {
         let hash = self.rows.hasher.key(key);

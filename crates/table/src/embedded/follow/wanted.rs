@@ -50,6 +50,11 @@ impl Follow {
         !wanted.asked.is_empty() && wanted.asked.get(&key.to_owned()).copied().unwrap_or_default()
     }
 
+    /// Whether the poll under way reads a row because it was requested.
+    pub fn is_requested(&self, key: KeyRef<'_>) -> bool {
+        self.wanted.lock().asked.contains_key(&key.to_owned())
+    }
+
     /// All keys that are to be read, or are being read.
     pub fn all_wanted(&self) -> Vec<Key> {
         let wanted = self.wanted.lock();

@@ -112,6 +112,23 @@ impl Rows {
         }
     }
 
+    /// The unique values of a row that another row has too.
+    pub fn shared_values(&self, of: &[Fingerprint]) -> Claims {
+        let mut claims = self.claims_that(|claim| claim.after != NO_VALUE, &[], of);
+        claims.retain(|claim| {
+            let claim = std::slice::from_ref(claim);
+            self.unique.lock(claim).is_shared(&claim[0])
+        });
+        claims
+    }
+
+    /// Whether a row has one of these unique values.
+    pub fn has_any(&self, of: &[Fingerprint], values: &[Claim]) -> bool {
+        let is_one =
+            |claim: &Claim| values.iter().any(|value| (value.rule, value.after) == (claim.rule, claim.after));
+        !self.claims_that(is_one, &[], of).is_empty()
+    }
+
     /// Whether another row, or an intent, has a unique value that this row keeps.
     pub fn has_twin(&self, before: &[Fingerprint], after: &[Fingerprint]) -> bool {
         let is_kept = |claim: &Claim| claim.before == claim.after && claim.after != NO_VALUE;

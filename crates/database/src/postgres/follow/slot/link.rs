@@ -3,7 +3,8 @@
 use super::stream::{Own, Stream};
 use super::wire::Wire;
 use crate::Follow;
-use crate::postgres::follow::cursor::Table;
+use crate::postgres::follow::cursor::Tracked;
+use crate::postgres::follow::shape::Shape;
 use crate::postgres::session::Session;
 use tokio::sync::Mutex;
 
@@ -29,7 +30,7 @@ pub(super) struct Connections {
 /// The progress of a follower. A poll returns a new cursor, which applies once its caller has what was found.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<Tracked>,
     /// Which of the drain's own changes memory has already, by table.
     pub(super) own: Vec<Own>,
     /// How many bytes of WAL the server retains for slots at most; `None`: without a bound, and the slot is a
@@ -39,8 +40,10 @@ pub(super) struct Cursor {
     pub(super) lag_bytes_max: u64,
     /// Identifies the server: its identifier and its timeline.
     pub(super) server: String,
-    /// Identifies each table, and the drain's positions after them.
-    pub(super) shapes: Vec<String>,
+    /// The shape of the table of the drain's positions.
+    pub(super) positions: Shape,
+    /// The last snapshot whose shapes were those of `tables`, as text; empty: none.
+    pub(super) checked: String,
     /// The `xmax` of the last snapshot.
     pub(super) xmax: i64,
     /// Every transaction that committed up to here was handed over to the caller.

@@ -25,13 +25,15 @@ mod setup;
 mod stream;
 mod wire;
 
-use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_SERVER_MIN};
+use super::cursor::{News, Tracked, continues, retry_due, troubles};
+use super::shape::UNCOMPILED;
+use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_LOOKS, FOLLOW_SERVER_MIN};
 use crate::postgres::positions::log_text;
 use crate::postgres::session::{Role, Session};
 use crate::postgres::table::{number, text};
 use crate::postgres::url::FollowBy;
 use crate::postgres::{Bulk, Postgres};
-use crate::{Error, Follow, Followed, Kind};
+use crate::{Error, Follow, Followed, Kind, TableTrouble};
 use forebay_value::Value;
 use link::{Connections, Cursor, Link};
 use place::SlotPlace;
@@ -71,7 +73,14 @@ pub(super) async fn could(bulk: &Bulk, follows: &[Follow]) -> Result<Result<(), 
                 Ok(session) => session,
                 Err(why) => return Ok(Err(why)),
             };
-            Ok(look_for(bulk, &mut session, follows).await?.map(drop))
+            let footing = match look_for(bulk, &mut session, follows).await? {
+                Ok((footing, _)) => footing,
+                Err(why) => return Ok(Err(why)),
+            };
+            match troubles(&footing.tables).first() {
+                Some(trouble) => Err(Error::new(Kind::Schema, &*trouble.why)),
+                None => Ok(Ok(())),
+            }
         }
     }
 }
@@ -203,6 +212,10 @@ impl Follower {
         Ok(Some(found))
     }
 
+    pub(super) fn troubles(&self) -> Vec<TableTrouble> {
+        troubles(&self.cursor.tables)
+    }
+
     pub(super) fn place(&self) -> String {
         SlotPlace::of(&self.link, &self.cursor).to_string()
     }
@@ -231,40 +244,61 @@ async fn begin(
     // The publication contains one of them, which may have been dropped meanwhile.
     bulk.has_drain_tables.store(false, Ordering::Relaxed);
     bulk.make_drain_tables(session).await?;
-    let (footing, mut wire) = match look_for(bulk, session, &link.follows).await? {
+    let (mut footing, mut wire) = match look_for(bulk, session, &link.follows).await? {
         Ok(found) => found,
         Err(why) => {
             setup::withdraw(session, &link.follows).await?;
             return Ok(Err(why));
         }
     };
-    let is_changed = match footing.publish(session).await {
-        Ok(is_changed) => is_changed,
+    if !troubles(&footing.tables).is_empty() {
+        setup::withdraw(session, &link.follows).await?;
+    }
+    let was_published = match footing.publish(session, &link.follows, place.is_some()).await {
+        Ok(was_published) => was_published,
         Err(error) if error.may_retry() => return Err(error),
         Err(error) => return Ok(Err(cannot(format!("the publication cannot be made: {error}")))),
     };
     let head = look(session, link).await?;
-    let place = place.filter(|place| !is_changed && place.fits(link, &head));
+    let place = place.filter(|place| was_published && place.fits(link, &head));
     setup::release(session, &link.slot).await?;
     let goes_on = match place {
         Some(place) => setup::has_since(session, &link.slot, place.at, footing.lag_bytes_max).await?,
         None => false,
     };
-    let (at, goes_on) = match place.filter(|_| goes_on) {
-        Some(place) => (place.at, place.has(link)),
+    let place = place.filter(|_| goes_on);
+    let at = match place {
+        Some(place) => place.at,
         None => match setup::make(session, &mut wire, &link.slot, footing.keeps.is_none()).await? {
-            Ok(at) => (at, vec![false; link.follows.len()]),
+            Ok(at) => at,
             Err(Fault::Late) => return Ok(Err(waits(session).await?)),
             Err(fault) => return lasting(fault, "no slot can be made").map(Err),
         },
     };
+    let goes_on = |(follow, tracked): (&Follow, &Tracked)| {
+        continues(tracked, &tracked.shape, place.and_then(|place| place.stored(&follow.schema.name)))
+    };
+    let goes_on = link.follows.iter().zip(&footing.tables).map(goes_on).collect();
     forget_triggers(session, link).await?;
     let head = look(session, link).await?;
     let SlotRequirements { tables, own, keeps, lag_bytes_max, .. } = footing;
-    let (server, shapes, xmax) = (head.server, head.shapes, head.snapshot.xmax);
+    let (server, xmax) = (head.server, head.snapshot.xmax);
+    let (positions, checked) = (head.positions.unwrap_or_default(), String::new());
     let triggers_to = if head.has_triggers { u64::MAX } else { 0 };
-    let cursor =
-        Cursor { tables, own, keeps, lag_bytes_max, server, shapes, xmax, at, triggers_to, target: None };
+    let target = None;
+    let cursor = Cursor {
+        tables,
+        own,
+        keeps,
+        lag_bytes_max,
+        server,
+        positions,
+        checked,
+        xmax,
+        at,
+        triggers_to,
+        target,
+    };
     Ok(Ok((cursor, wire, goes_on)))
 }
 
@@ -321,22 +355,22 @@ async fn forget_triggers(session: &mut Session, link: &Link) -> Result<(), Error
 }
 
 async fn look(session: &mut Session, link: &Link) -> Result<page::SlotSnapshot, Error> {
-    session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let head = page::head(session, link).await;
+    session.begin(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {UNCOMPILED}")).await?;
+    let head = page::head(session, link, "").await;
     session.end(head).await
 }
 
 /// Streams from the cursor's position.
 async fn start(mut wire: Wire, link: &Link, cursor: &Cursor) -> Result<Stream, Fault> {
-    let oid = |shape: &String| shape.split(' ').next().and_then(|oid| oid.parse().ok()).unwrap_or_default();
-    let shapes = cursor.shapes.iter().zip(&cursor.own);
-    let watched = link.follows.iter().zip(shapes).map(|(follow, (shape, own))| {
+    let tables = cursor.tables.iter().zip(&cursor.own);
+    let watched = link.follows.iter().zip(tables).filter_map(|(follow, (tracked, own))| {
+        let oid = u32::try_from(tracked.table.as_ref()?.oid).ok()?;
         let name = |column: usize| follow.schema.columns[column].name.clone();
         let old = follow.old.iter().map(|column| name(*column)).collect();
-        (oid(shape), Watched { key: name(follow.schema.key), old, own: *own })
+        Some((oid, Watched { key: name(follow.schema.key), old, own: *own }))
     });
     let watched: HashMap<u32, Watched> = watched.collect();
-    let relation = cursor.shapes.last().map(oid).unwrap_or_default();
+    let relation = u32::try_from(cursor.positions.oid).unwrap_or_default();
     let positions = Positions { relation, log: format!("{:032x}", link.log) };
     let (high, low) = (cursor.at >> 32, cursor.at & 0xffff_ffff);
     let command = format!(
@@ -356,57 +390,67 @@ async fn poll(
     confirmed: u64,
     wanted: &[(usize, Value)],
 ) -> Result<Option<(Followed, Cursor)>, Error> {
-    for tries in 1..=FOLLOW_LOCK_TRIES {
+    let (mut cursor, mut news) = (cursor.clone(), News::default());
+    retry_due(&mut cursor.tables);
+    let mut looks = vec![0; link.follows.len()];
+    for _ in 0..FOLLOW_LOCK_TRIES + FOLLOW_LOOKS * link.follows.len() {
         // Taken out: so an error, or an abandoned task, closes it.
         let mut session = match connections.session.take().filter(Session::is_alive) {
             Some(session) => session,
             None => bulk.direct.connect(Role::Bulk).await?,
         };
-        let Some(stream) = stream_of(bulk, &mut session, connections, link, cursor).await? else {
+        let Some(stream) = stream_of(bulk, &mut session, connections, link, &cursor).await? else {
             return Ok(None);
         };
-        let read = match page::read(&mut session, stream, link, cursor, confirmed, wanted).await {
-            // Most likely a statement that was prepared for a table that has been altered since. The session
-            // has forgotten it.
-            Err(error) if *error.kind() == Kind::Busy && tries == 1 => {
+        let mut fault = None;
+        match page::read(&mut session, stream, link, &cursor, confirmed, wanted, &mut fault).await {
+            Err(error) => news.page_failed(&mut cursor.tables, fault, &session, error)?,
+            Ok(Ok(page::Read::Page(page))) => {
                 connections.session = Some(session);
-                continue;
-            }
-            read => read?,
-        };
-        match read {
-            Ok(page::Read::Page(page)) => {
-                let (found, mut next) = *page;
-                if next.shapes != cursor.shapes {
-                    match look_again(&mut session, link, &mut next).await {
-                        // Changes that the stream marked as known may not be known.
-                        Ok(true) if next.own != cursor.own => connections.stream = None,
-                        Ok(true) => {}
-                        Ok(false) => return Ok(None),
-                        Err(error) => {
-                            // The changes that the page has taken from the stream must be streamed again.
-                            connections.stream = None;
-                            return Err(error);
-                        }
-                    }
-                }
-                connections.session = Some(session);
+                let (mut found, next) = *page;
+                news.add_to(&mut found);
                 return Ok(Some((found, next)));
             }
-            Ok(page::Read::Lost) => return Ok(None),
-            Err(fault) if !fault.may_retry() => return Ok(None),
+            Ok(Ok(page::Read::Lost)) => return Ok(None),
+            Ok(Ok(page::Read::Altered(altered))) => {
+                for (index, shape) in altered {
+                    looks[index] += 1;
+                    if looks[index] > FOLLOW_LOOKS {
+                        cursor.tables[index] = Tracked::held(shape, &link.follows[index].schema.name);
+                    } else if !look_again(&mut session, link, &mut cursor, index, &mut news).await? {
+                        return Ok(None);
+                    }
+                    news.redefined.insert(index);
+                }
+                // Its tables may be others now, and changes that it marked as known may not be known.
+                connections.stream = None;
+            }
+            Ok(Err(fault)) if !fault.may_retry() => return Ok(None),
             // The stream is opened again, if the slot still exists.
-            Err(_) => connections.stream = None,
+            Ok(Err(_)) => connections.stream = None,
         }
         connections.session = Some(session);
     }
     Err(Error::new(Kind::Unavailable, "following by logical decoding: the stream ends again and again"))
 }
 
-/// Reads from the catalogue what an ALTER TABLE has changed; `false`: logical decoding is no longer possible.
-async fn look_again(session: &mut Session, link: &Link, cursor: &mut Cursor) -> Result<bool, Error> {
-    let Ok(footing) = setup::look_for(session, &link.follows).await? else { return Ok(false) };
-    (cursor.tables, cursor.own, cursor.lag_bytes_max) = (footing.tables, footing.own, footing.lag_bytes_max);
+/// Looks at a table again whose shape has changed, or which could not be followed; `false`: logical decoding
+/// is no longer possible.
+async fn look_again(
+    session: &mut Session,
+    link: &Link,
+    cursor: &mut Cursor,
+    index: usize,
+    news: &mut News,
+) -> Result<bool, Error> {
+    let looked = setup::look_again(session, &link.follows[index]).await?;
+    let Ok((tracked, own)) = looked else { return Ok(false) };
+    let before = std::mem::replace(&mut cursor.tables[index], tracked);
+    cursor.own[index] = own;
+    let now = &cursor.tables[index];
+    if now.table.is_some() && (before.table.is_none() || !before.shape.means_the_same(&now.shape)) {
+        news.reload.insert(index);
+    }
     Ok(true)
 }
 

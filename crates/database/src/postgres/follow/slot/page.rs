@@ -9,12 +9,12 @@ use super::stream::{Change, Stream};
 use super::wire::Fault;
 use crate::limits::{FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
 use crate::postgres::errors::is_missing_table;
+use crate::postgres::follow::cursor::{altered, troubles};
 use crate::postgres::follow::gathered::Page;
-use crate::postgres::follow::look::RULES;
+use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT};
 use crate::postgres::follow::snapshot::{Snapshot, begin};
 use crate::postgres::positions::{integer, log_text};
 use crate::postgres::session::Session;
-use crate::postgres::sql::quoted;
 use crate::postgres::table::text;
 use crate::{Error, Followed, Kind};
 use forebay_value::Value;
@@ -26,13 +26,18 @@ pub(super) enum Read {
     Page(Box<(Followed, Cursor)>),
     /// Unread changes may be lost.
     Lost,
+    /// These tables are to be looked at again; with their shapes.
+    Altered(Vec<(usize, Shape)>),
 }
 
 /// The values that are read first in each snapshot.
 pub(super) struct SlotSnapshot {
     pub(super) snapshot: Snapshot,
     pub(super) server: String,
-    pub(super) shapes: Vec<String>,
+    /// The shapes of the followed tables; `None`: those of the cursor.
+    pub(super) shapes: Option<Vec<Shape>>,
+    /// The shape of the table of the drain's positions.
+    pub(super) positions: Option<Shape>,
     /// The end of WAL, once the snapshot existed.
     pub(super) end: u64,
     position: Option<u64>,
@@ -40,37 +45,41 @@ pub(super) struct SlotSnapshot {
     pub(super) has_triggers: bool,
 }
 
-/// Reads the head, in the open transaction.
-pub(super) async fn head(session: &mut Session, link: &Link) -> Result<SlotSnapshot, Error> {
+/// Reads the head, in the open transaction; without the shapes when the snapshot is `checked`.
+pub(super) async fn head(session: &mut Session, link: &Link, checked: &str) -> Result<SlotSnapshot, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
          (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, \
          EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'forebay\\_%' AND tgenabled <> 'D'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
-         ARRAY(SELECT concat_ws(' ', coalesce(c.oid, 0), c.relreplident::text, coalesce(pg_get_replica_identity_index(c.oid)::oid::text, '-'), EXISTS (SELECT FROM pg_publication_rel r \
-             JOIN pg_publication o ON o.oid = r.prpubid WHERE r.prrelid = c.oid AND o.pubname = 'forebay'), c.relfilenode || '/' || {RULES}) \
-           FROM jsonb_array_elements_text($2::text::jsonb) WITH ORDINALITY AS f(name, n) \
-           LEFT JOIN pg_class c ON c.oid = to_regclass(f.name) ORDER BY f.n) \
-         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1"
+         {} \
+         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1",
+        shape::sql_unless(TOLD_BY_SLOT, "$2::text::jsonb", "$3")
     );
-    let names = link.follows.iter().map(|follow| quoted(&follow.schema.name));
-    let names: Vec<String> = names.chain(["forebay_position".into()]).collect();
-    let names = serde_json::to_string(&names).expect("texts are JSON");
-    let found = session.run(&sql, &[log_text(link.log), Value::Text(names.into())]).await?;
+    let names = shape::names(&link.follows, &["forebay_position"]);
+    let found = session.run(&sql, &[log_text(link.log), names, Value::Text(checked.into())]).await?;
     let [snapshot, position, note, end, has_triggers, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
+    let mut shapes = (!shapes.is_null()).then(|| Shape::parse_all(text(shapes))).transpose()?;
+    let positions = shapes.as_mut().and_then(Vec::pop);
     Ok(SlotSnapshot {
         snapshot: Snapshot::parse(text(snapshot))?,
         server: text(server).into(),
-        shapes: serde_json::from_str(text(shapes)).map_err(|error| {
-            Error::new(Kind::Corrupt, "PostgreSQL's array of texts cannot be read").with_source(error)
-        })?,
+        shapes,
+        positions,
         end: integer(end).unsigned_abs(),
         position: (!position.is_null()).then(|| integer(position).unsigned_abs()),
         note: text(note).into(),
         has_triggers: *has_triggers == Value::Bool(true),
     })
+}
+
+/// What the snapshot gives while it is open.
+enum Within {
+    Page(Box<OpenPage>),
+    Lost,
+    Altered(Vec<(usize, Shape)>),
 }
 
 /// A page whose snapshot is still open.
@@ -83,7 +92,7 @@ struct OpenPage {
 }
 
 /// Reads one page after `cursor`. The stream retains what was not handed over, and everything when this
-/// fails.
+/// fails. `fault` is the table whose rows were being read then.
 pub(super) async fn read(
     session: &mut Session,
     stream: &mut Stream,
@@ -91,10 +100,11 @@ pub(super) async fn read(
     cursor: &Cursor,
     confirmed: u64,
     wanted: &[(usize, Value)],
+    fault: &mut Option<usize>,
 ) -> Result<Result<Read, Fault>, Error> {
     session.begin(&begin()).await?;
-    let found = match head(session, link).await {
-        Ok(head) => within(session, stream, link, cursor, confirmed, wanted, head).await,
+    let found = match head(session, link, &cursor.checked).await {
+        Ok(head) => within(session, stream, (link, cursor), confirmed, wanted, head, fault).await,
         Err(error) if is_missing_table(&error) => {
             session.rollback().await;
             session.forget_all();
@@ -103,15 +113,16 @@ pub(super) async fn read(
         Err(error) => Err(error),
     };
     let OpenPage { mut page, mut next, handed_over, target } = match session.end(found).await? {
-        Ok(Some(found)) => found,
-        Ok(None) => return Ok(Ok(Read::Lost)),
+        Ok(Within::Page(found)) => *found,
+        Ok(Within::Lost) => return Ok(Ok(Read::Lost)),
+        Ok(Within::Altered(tables)) => return Ok(Ok(Read::Altered(tables))),
         Err(fault) => return Ok(Err(fault)),
     };
     #[cfg(feature = "planted")]
     if crate::planted_bugs::is("position-from-the-commit") {
         // The window is held open, as on a busy server.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = head(session, link).await?;
+        let now = head(session, link, &cursor.checked).await?;
         (page.position, page.note) = (now.position, now.note);
     }
     page.more = !stream.has_read(target) || handed_over.len() == FOLLOW_PAGE;
@@ -129,23 +140,24 @@ pub(super) async fn read(
 async fn within(
     session: &mut Session,
     stream: &mut Stream,
-    link: &Link,
-    cursor: &Cursor,
+    (link, cursor): (&Link, &Cursor),
     confirmed: u64,
     wanted: &[(usize, Value)],
     head: SlotSnapshot,
-) -> Result<Result<Option<OpenPage>, Fault>, Error> {
-    // For the stream, a table's identity is everything except its file and its rules.
-    let told = |shape: &String| shape.rsplit_once(' ').map_or_else(String::new, |(told, _)| told.to_owned());
-    let is_other = |(now, before): (&String, &String)| told(now) != told(before);
+    fault: &mut Option<usize>,
+) -> Result<Result<Within, Fault>, Error> {
     if head.server != cursor.server
         || head.snapshot.xmax < cursor.xmax
-        || head.shapes.iter().zip(&cursor.shapes).any(is_other)
+        || head.positions.as_ref().is_some_and(|positions| !positions.is_told_as(&cursor.positions))
     {
-        return Ok(Ok(None));
+        return Ok(Ok(Within::Lost));
+    }
+    let altered = altered(&cursor.tables, head.shapes.as_deref());
+    if !altered.is_empty() {
+        return Ok(Ok(Within::Altered(altered)));
     }
     if head.end.saturating_sub(cursor.at) > cursor.lag_bytes_max {
-        return Ok(Ok(None));
+        return Ok(Ok(Within::Lost));
     }
     let target = cursor.target.unwrap_or(head.end);
     let triggers_to = if head.has_triggers { u64::MAX } else { cursor.triggers_to.min(head.end) };
@@ -154,8 +166,6 @@ async fn within(
         return Ok(Err(fault));
     }
     let mut page = Page::new(&link.follows, wanted);
-    let changed = |index: &usize| head.shapes[*index] != cursor.shapes[*index];
-    page.found.reload.extend((0..link.follows.len()).filter(changed));
     let handed_over = hand_over(&stream.kept, &head.snapshot);
     for change in handed_over.iter().map(|index| &stream.kept[*index]) {
         if !change.is_known {
@@ -165,12 +175,13 @@ async fn within(
             return Ok(Err(Fault::Lost("a trigger was made: own changes are streamed again".into())));
         }
     }
-    page.previous(session, &link.follows, &cursor.tables).await?;
-    page.rows(session, &link.follows).await?;
+    page.read(session, &link.follows, &cursor.tables, fault).await?;
+    page.found.troubles = troubles(&cursor.tables);
     (page.found.position, page.found.note) = (head.position, head.note);
     let mut next = cursor.clone();
-    (next.xmax, next.shapes, next.triggers_to) = (head.snapshot.xmax, head.shapes, triggers_to);
-    Ok(Ok(Some(OpenPage { page: page.found, next, handed_over, target })))
+    next.checked = head.snapshot.to_string();
+    (next.xmax, next.triggers_to) = (head.snapshot.xmax, triggers_to);
+    Ok(Ok(Within::Page(Box::new(OpenPage { page: page.found, next, handed_over, target }))))
 }
 
 /// The indexes of the changes that the snapshot shows, as many as fit a page.

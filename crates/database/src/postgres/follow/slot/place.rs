@@ -6,6 +6,7 @@
 
 use super::link::{Cursor, Link};
 use super::page::SlotSnapshot;
+use crate::postgres::follow::cursor::Tracked;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub(super) struct SlotPlace {
     slot: String,
     /// Everything that was committed up to here was read and applied.
     pub(super) at: u64,
-    /// Identifies each table.
+    /// The shape of each table.
     tables: BTreeMap<String, String>,
 }
 
@@ -30,7 +31,7 @@ impl SlotPlace {
             server: cursor.server.clone(),
             slot: link.slot.clone(),
             at: cursor.at,
-            tables: names.zip(cursor.shapes.iter().cloned()).collect(),
+            tables: names.zip(cursor.tables.iter().map(Tracked::stored)).collect(),
         }
     }
 
@@ -40,19 +41,14 @@ impl SlotPlace {
         serde_json::from_str(text).map_err(unreadable)
     }
 
-    /// For each followed table, whether the place contains it.
-    pub(super) fn has(&self, link: &Link) -> Vec<bool> {
-        link.follows.iter().map(|follow| self.tables.contains_key(&follow.schema.name)).collect()
+    /// What the place stores of a table.
+    pub(super) fn stored(&self, table: &str) -> Option<&String> {
+        self.tables.get(table)
     }
 
-    /// Whether server, slot and tables are those of the place.
+    /// Whether server and slot are those of the place.
     pub(super) fn fits(&self, link: &Link, head: &SlotSnapshot) -> bool {
-        let is_same = |(name, shape): (&String, &String)| match self.tables.get(name) {
-            Some(before) => before == shape,
-            None => true,
-        };
-        let names = link.follows.iter().map(|follow| &follow.schema.name);
-        self.server == head.server && self.slot == link.slot && names.zip(&head.shapes).all(is_same)
+        self.server == head.server && self.slot == link.slot
     }
 }
 

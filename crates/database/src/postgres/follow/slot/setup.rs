@@ -9,11 +9,12 @@
 use super::stream::Own;
 use super::wire::{Fault, Wire};
 use crate::limits::{
-    FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS, FOLLOW_STREAM_WAIT_MS,
-    SLOT_WAIT_MS,
+    FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_STREAM_WAIT_MS, SLOT_WAIT_MS,
 };
-use crate::postgres::follow::cursor::Table;
+use crate::postgres::follow::cursor::{Patience, Table, Tracked};
+use crate::postgres::follow::fits;
 use crate::postgres::follow::look::{Look, look, old_types, refused};
+use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT};
 use crate::postgres::follow::snapshot::Snapshot;
 use crate::postgres::follow::tables;
 use crate::postgres::session::Session;
@@ -26,14 +27,25 @@ use std::time::Duration;
 
 /// What the server and the tables permit.
 pub(super) struct SlotRequirements {
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<Tracked>,
     pub(super) own: Vec<Own>,
-    /// Tables that are not in the publication, as SQL.
-    missing: Vec<String>,
+    /// Tables that are not in the publication, by index, as SQL.
+    missing: Vec<(usize, String)>,
+    /// Whether the table of the drain's positions is in the publication.
+    has_positions: bool,
     /// How many bytes of WAL the server retains for slots at most; `None`: without a bound.
     pub(super) keeps: Option<u64>,
     /// How far a stream may lag; beyond that, reading the tables again costs less.
     pub(super) lag_bytes_max: u64,
+}
+
+/// A table that can be followed by a slot.
+struct Fit {
+    table: Table,
+    own: Own,
+    bytes: u64,
+    /// The table as SQL, when it is not in the publication.
+    missing: Option<String>,
 }
 
 /// The error when logical decoding is not available.
@@ -60,43 +72,148 @@ pub(super) async fn look_for(
         _ => None,
     };
     let (tables, own, missing) = (Vec::new(), Vec::new(), Vec::new());
-    let mut footing = SlotRequirements { tables, own, missing, keeps, lag_bytes_max: FOLLOW_LAG_BYTES };
-    for follow in follows {
-        let found = look(session, follow).await?;
-        if let Some(why) = refused(&found, follow) {
-            return Err(Error::new(Kind::Schema, why));
-        }
-        if let Some(why) = unfit(&found, follow) {
-            return Ok(Err(cannot(why)));
-        }
-        footing.lag_bytes_max += TABLE_BYTES_READ * bytes(session, &found).await?;
-        footing.tables.push(Table {
-            oid: number(&found.0, 0, 0),
-            key_type: follow.schema.key_column().ty.unbounded(),
-            old_types: old_types(session, follow, &found).await?,
-        });
-        footing.own.push(match (follow.own || found.is("alters"), found.is("cascades")) {
-            (true, _) => Own::Unknown,
-            (false, true) => Own::Inserts,
-            (false, false) => Own::All,
-        });
-        if !found.is("published") {
-            footing.missing.push(found.table());
-        }
+    let mut footing = SlotRequirements {
+        tables,
+        own,
+        missing,
+        has_positions: true,
+        keeps,
+        lag_bytes_max: FOLLOW_LAG_BYTES,
+    };
+    for (index, follow) in follows.iter().enumerate() {
+        let (shape, looked) = look_at(session, follow, Patience::START).await?;
+        let fit = match looked {
+            Ok(Ok(fit)) => fit,
+            Ok(Err(why)) => return Ok(Err(why)),
+            Err(why) => {
+                footing.tables.push(Tracked::refused(shape, &why));
+                footing.own.push(Own::Unknown);
+                continue;
+            }
+        };
+        footing.lag_bytes_max += TABLE_BYTES_READ * fit.bytes;
+        footing.tables.push(Tracked::followed(shape, fit.table));
+        footing.own.push(fit.own);
+        footing.missing.extend(fit.missing.map(|table| (index, table)));
     }
     let positions = "SELECT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
          WHERE p.pubname = 'forebay' AND r.prrelid = to_regclass('forebay_position'))";
-    if session.run(positions, &[]).await?.values != [Value::Bool(true)] {
-        footing.missing.push("forebay_position".into());
-    }
+    footing.has_positions = session.run(positions, &[]).await?.values == [Value::Bool(true)];
     Ok(Ok(footing))
+}
+
+/// The outcome of a look at a table: what it permits; why logical decoding cannot report its changes, though
+/// triggers may; or why it cannot be followed.
+type Looked = Result<Result<Fit, Error>, Error>;
+
+/// Looks at a table; returns also its shape before that.
+///
+/// # Errors
+/// Those that concern all tables.
+async fn look_at(
+    session: &mut Session,
+    follow: &Follow,
+    patience: Patience,
+) -> Result<(Shape, Looked), Error> {
+    let mut tries = 1;
+    loop {
+        session.begin(&patience.begin()).await?;
+        let mut shape = Shape::default();
+        let looked = look_once(session, follow, &mut shape).await;
+        match session.end(looked).await {
+            Ok(looked) => return Ok((shape, Ok(looked))),
+            Err(error) if *error.kind() == Kind::Busy && tries < patience.tries => tries += 1,
+            Err(error) if patience.is_lost(session, &error) => return Err(error),
+            Err(error) => {
+                let error = error.context(format!("cannot follow table {}", follow.schema.name));
+                return Ok((shape, Err(error)));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
+    }
+}
+
+async fn look_once(
+    session: &mut Session,
+    follow: &Follow,
+    shape: &mut Shape,
+) -> Result<Result<Fit, Error>, Error> {
+    // Before anything else is read: what changes meanwhile gives another shape at the next poll.
+    *shape = shape::of(session, TOLD_BY_SLOT, follow).await?;
+    let found = look(session, follow).await?;
+    if let Some(why) = refused(&found, follow) {
+        return Err(Error::new(Kind::Schema, why));
+    }
+    fits::check(session, &found, follow).await?;
+    if let Some(why) = unfit(&found, follow) {
+        return Ok(Err(cannot(why)));
+    }
+    let own = match (follow.own || found.is("alters"), found.is("cascades")) {
+        (true, _) => Own::Unknown,
+        (false, true) => Own::Inserts,
+        (false, false) => Own::All,
+    };
+    let table = Table {
+        oid: number(&found.0, 0, 0),
+        key_type: follow.schema.key_column().ty.unbounded(),
+        old_types: old_types(session, follow, &found).await?,
+    };
+    let bytes = if let Value::Bigint(bytes) = found.value("bytes") { bytes.unsigned_abs() } else { 0 };
+    let missing = (!found.is("published")).then(|| found.table());
+    Ok(Ok(Fit { table, own, bytes, missing }))
+}
+
+/// Looks at a table again, and publishes it when it is another one than before.
+///
+/// # Errors
+/// Those that concern all tables.
+pub(super) async fn look_again(
+    session: &mut Session,
+    follow: &Follow,
+) -> Result<Result<(Tracked, Own), Error>, Error> {
+    let (shape, looked) = look_at(session, follow, Patience::POLL).await?;
+    let refused = |why: &Error| Ok(Ok((Tracked::refused(shape.clone(), why), Own::Unknown)));
+    let fit = match looked {
+        Ok(Ok(fit)) => fit,
+        Ok(Err(why)) => return Ok(Err(why)),
+        Err(why) => {
+            withdraw(session, std::slice::from_ref(follow)).await?;
+            return refused(&why);
+        }
+    };
+    let mut tracked = Tracked::followed(shape.clone(), fit.table);
+    if let Some(table) = fit.missing {
+        session.begin(&Patience::POLL.begin()).await?;
+        let published = publish_late(session, follow, &table).await;
+        match session.end(published).await {
+            Ok(told) => tracked.shape.told = told,
+            Err(error) if Patience::POLL.is_lost(session, &error) => return Err(error),
+            Err(error) => {
+                return refused(&error.context(format!("cannot publish table {}", follow.schema.name)));
+            }
+        }
+    }
+    Ok(Ok((tracked, fit.own)))
+}
+
+/// Adds a table to the publication of a slot that exists already. Whoever has written to the table has ended
+/// by then, so that no transaction is streamed without its earlier changes. Returns how the table is told.
+async fn publish_late(session: &mut Session, follow: &Follow, table: &str) -> Result<String, Error> {
+    session.execute(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
+    session.execute(&format!("ALTER PUBLICATION forebay ADD TABLE {table}")).await?;
+    Ok(shape::of(session, TOLD_BY_SLOT, follow).await?.told)
 }
 
 /// Removes tables from the publication that have become unfit for it: other programs' updates fail while a
 /// table without a usable replica identity is published.
 pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
     for follow in follows {
-        let found = look(session, follow).await?;
+        let found = match look(session, follow).await {
+            Ok(found) => found,
+            // It is not there, or not under this name.
+            Err(error) if *error.kind() == Kind::Schema => continue,
+            Err(error) => return Err(error),
+        };
         if found.is("published") && unfit(&found, follow).is_some() {
             session.execute(&format!("ALTER PUBLICATION forebay DROP TABLE {}", found.table())).await?;
         }
@@ -107,12 +224,6 @@ pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Resul
 /// How many bytes of WAL are decoded in the time in which one byte of a table is read again: its keys, its
 /// rows, and the work in memory.
 const TABLE_BYTES_READ: u64 = 4;
-
-/// The size of a table.
-async fn bytes(session: &mut Session, found: &Look) -> Result<u64, Error> {
-    let size = "SELECT pg_table_size($1::int8::oid)";
-    Ok(number(&session.run(size, &[found.value("oid").clone()]).await?, 0, 0).unsigned_abs())
-}
 
 /// Why a table's changes cannot be reported by logical decoding.
 fn unfit(found: &Look, follow: &Follow) -> Option<String> {
@@ -131,41 +242,69 @@ fn unfit(found: &Look, follow: &Follow) -> Option<String> {
 }
 
 impl SlotRequirements {
-    /// Creates the publication, or adds tables to it; returns whether anything was changed.
-    pub(super) async fn publish(&self, session: &mut Session) -> Result<bool, Error> {
+    /// Creates the publication, or adds tables to it. `is_late`: a slot exists already, and may go on.
+    /// Returns whether everything in it was reported so far.
+    pub(super) async fn publish(
+        &mut self,
+        session: &mut Session,
+        follows: &[Follow],
+        is_late: bool,
+    ) -> Result<bool, Error> {
+        let patience = Patience::START;
         let mut tries = 1;
         loop {
-            session.begin(&format!("BEGIN; SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS}")).await?;
-            let published = self.publish_once(session).await;
+            session.begin(&patience.begin()).await?;
+            let published = self.publish_once(session, follows, is_late).await;
             match session.end(published).await {
-                Err(error) if *error.kind() == Kind::Busy && tries < FOLLOW_LOCK_TRIES => tries += 1,
-                published => return published,
+                Err(error) if *error.kind() == Kind::Busy && tries < patience.tries => tries += 1,
+                Err(error) => return Err(error),
+                Ok((was_whole, told)) => {
+                    told.into_iter().for_each(|(index, told)| self.tables[index].shape.told = told);
+                    return Ok(was_whole && self.has_positions);
+                }
             }
             tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
         }
     }
 
-    async fn publish_once(&self, session: &mut Session) -> Result<bool, Error> {
+    /// Returns whether the publication was there with all kinds of changes, and how each table that was added
+    /// is told.
+    async fn publish_once(
+        &self,
+        session: &mut Session,
+        follows: &[Follow],
+        is_late: bool,
+    ) -> Result<(bool, Vec<(usize, String)>), Error> {
         // Servers that start together publish one after the other.
         session.execute(tables::LOCK).await?;
         let there = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = 'forebay'";
         let there = session.run(there, &[]).await?;
-        let missing = self.missing.join(", ");
+        let missing: Vec<&str> = self.missing.iter().map(|(_, table)| table.as_str()).collect();
+        if is_late {
+            for table in &missing {
+                session.execute(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
+            }
+        }
+        let positions = (!self.has_positions).then_some("forebay_position");
+        let missing = missing.into_iter().chain(positions).collect::<Vec<_>>().join(", ");
         match there.values.first() {
             None => session.execute(&format!("CREATE PUBLICATION forebay FOR TABLE {missing}")).await?,
-            Some(Value::Bool(true)) if self.missing.is_empty() => return Ok(false),
             Some(is_whole) => {
                 if *is_whole != Value::Bool(true) {
                     let whole =
                         "ALTER PUBLICATION forebay SET (publish = 'insert, update, delete, truncate')";
                     session.execute(whole).await?;
                 }
-                if !self.missing.is_empty() {
+                if !missing.is_empty() {
                     session.execute(&format!("ALTER PUBLICATION forebay ADD TABLE {missing}")).await?;
                 }
             }
         }
-        Ok(true)
+        let mut told = Vec::with_capacity(self.missing.len());
+        for (index, _) in &self.missing {
+            told.push((*index, shape::of(session, TOLD_BY_SLOT, &follows[*index]).await?.told));
+        }
+        Ok((there.values.first() == Some(&Value::Bool(true)), told))
     }
 }
 

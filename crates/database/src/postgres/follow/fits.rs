@@ -1,0 +1,55 @@
+//! Whether a table in the database has the columns that it is followed with, by name and type.
+
+use super::look::Look;
+use crate::postgres::codec::Codec;
+use crate::postgres::errors;
+use crate::postgres::session::Session;
+use crate::postgres::sql::quoted;
+use crate::postgres::table::text;
+use crate::{Error, Follow, Kind};
+use std::collections::HashMap;
+
+/// The columns of a table, and their types as PostgreSQL names them.
+const COLUMNS: &str = "SELECT attname::text, format_type(atttypid, atttypmod), has_column_privilege(attrelid, attnum, 'SELECT') \
+     FROM pg_attribute WHERE attrelid = $1::int8::oid AND attnum > 0 AND NOT attisdropped";
+
+/// Checks that each column exists, can be read, and has the type that memory stores.
+///
+/// # Errors
+/// [`Kind::Schema`]: a sentence that names table and column. [`Kind::Busy`]: the table is locked.
+pub(super) async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(), Error> {
+    let schema = &follow.schema;
+    let refused = |what: String| Err(Error::new(Kind::Schema, format!("table {} {what}", schema.name)));
+    let there = session.run(COLUMNS, &[found.value("oid").clone()]).await?;
+    let there: HashMap<&str, (&str, bool)> = there
+        .iter()
+        .map(|row| (text(&row[0]), (text(&row[1]), row[2] == forebay_value::Value::Bool(true))))
+        .collect();
+    for column in &schema.columns {
+        match there.get(column.name.as_str()) {
+            None => return refused(format!("has no column {} any more", column.name)),
+            Some((_, false)) => {
+                let (table, me) = (found.table(), quoted(found.text("me")));
+                return refused(format!(
+                    "may not be read in column {}: GRANT SELECT ON {table} TO {me}",
+                    column.name
+                ));
+            }
+            Some((_, true)) => {}
+        }
+    }
+    let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
+    let sql = format!("SELECT {} FROM {}", names.join(", "), found.table());
+    let types = |statement: tokio_postgres::Statement| {
+        let codec = |ty| Codec::of(ty).unwrap_or(Codec::AsText);
+        statement.columns().iter().map(|column| codec(column.type_())).collect::<Vec<_>>()
+    };
+    let codecs = session.answer(session.look_at(&sql, types)).await?.map_err(errors::map)?;
+    for (column, codec) in schema.columns.iter().zip(codecs) {
+        if codec.value_type().unbounded() != column.ty.unbounded() {
+            let now = there.get(column.name.as_str()).map_or("", |(ty, _)| ty);
+            return refused(format!("has a column {} of type {now} now; it was {}", column.name, column.ty));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! Migrations by others while their tables are served: each answer is the database's own row afterwards, or a
+//! sentence about the one table that no longer has its columns; nine other tables are followed on.
+
+use super::follow::{wait_following, wait_shown};
+use forebay_tests::{Archive, Folder, Server, Start, Stores, binary, wait_for};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// What a migration does to a table `{t}`, which has a twin `{t}_twin` with other values.
+struct Migration {
+    sql: &'static str,
+    /// `None`: its rows are served as the database has them. Otherwise what the answers and `/ready` say
+    /// until the second statement has run.
+    misfit: Option<(&'static str, &'static str)>,
+}
+
+const fn served(sql: &'static str) -> Migration {
+    Migration { sql, misfit: None }
+}
+
+const fn misfit(sql: &'static str, says: &'static str, cure: &'static str) -> Migration {
+    Migration { sql, misfit: Some((says, cure)) }
+}
+
+const IN_POSTGRES: [Migration; 18] = [
+    served("ALTER TABLE {t} RENAME TO {t}_old; ALTER TABLE {t}_twin RENAME TO {t}"),
+    served("ALTER TABLE {t} DROP z; ALTER TABLE {t} ADD z bigint DEFAULT 99"),
+    served("ALTER TYPE {t}_mood RENAME VALUE 'low' TO 'lowest'"),
+    served("ALTER TABLE {t} RENAME a TO c; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} RENAME c TO b"),
+    served("ALTER TABLE {t} ALTER z TYPE bigint; UPDATE {t} SET z = 5000000000"),
+    served("ALTER TABLE {t} ALTER a TYPE varchar(80); UPDATE {t} SET a = repeat('long ', 10)"),
+    served("TRUNCATE {t}; INSERT INTO {t} SELECT * FROM {t}_twin"),
+    served(
+        "DROP TABLE {t}; CREATE TABLE {t} (LIKE {t}_twin INCLUDING ALL); INSERT INTO {t} SELECT * FROM {t}_twin",
+    ),
+    served("ALTER TABLE {t} ADD password_hash text DEFAULT 'secret'"),
+    served(
+        "ALTER TABLE {t} DISABLE TRIGGER ALL; UPDATE {t} SET z = 77; ALTER TABLE {t} ENABLE TRIGGER USER; UPDATE {t} SET b = 'told'",
+    ),
+    served("CREATE UNIQUE INDEX ON {t} (a); DROP INDEX {t}_a_idx; UPDATE {t} SET z = 12"),
+    served(
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ADD PRIMARY KEY (id); UPDATE {t} SET z = 13",
+    ),
+    misfit("ALTER TABLE {t} DROP z", "no column z", "ALTER TABLE {t} ADD z integer DEFAULT 7"),
+    misfit(
+        "ALTER TABLE {t} RENAME z TO y",
+        "no column z",
+        "UPDATE {t} SET y = 8; ALTER TABLE {t} RENAME y TO z",
+    ),
+    misfit(
+        "ALTER TABLE {t} ALTER z TYPE text",
+        "a column z of type text",
+        "ALTER TABLE {t} ALTER z TYPE integer USING length(z)",
+    ),
+    misfit(
+        "DROP TABLE {t}",
+        "not in the database",
+        "CREATE TABLE {t} (LIKE {t}_twin INCLUDING ALL); INSERT INTO {t} SELECT * FROM {t}_twin",
+    ),
+    misfit(
+        "ALTER TABLE {t} RENAME TO {t}_old",
+        "not in the database",
+        "ALTER TABLE {t}_old RENAME TO {t}; UPDATE {t} SET z = 9",
+    ),
+    misfit(
+        "CREATE TABLE {t}_child () INHERITS ({t})",
+        "other tables inherit from it",
+        "DROP TABLE {t}_child; UPDATE {t} SET z = 10",
+    ),
+];
+
+const IN_SQLITE: [Migration; 11] = [
+    served("ALTER TABLE {t} RENAME TO {t}_old; ALTER TABLE {t}_twin RENAME TO {t}"),
+    served("ALTER TABLE {t} DROP COLUMN z; ALTER TABLE {t} ADD COLUMN z INTEGER DEFAULT 99"),
+    served("ALTER TABLE {t} RENAME a TO c; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} RENAME c TO b"),
+    served("DROP TABLE {t}; ALTER TABLE {t}_twin RENAME TO {t}"),
+    served("ALTER TABLE {t} ADD COLUMN password_hash TEXT DEFAULT 'secret'"),
+    served(
+        "CREATE UNIQUE INDEX {t}_lower ON {t} (lower(a)); INSERT OR REPLACE INTO {t} (id, a, b, z) VALUES (3, 'ONE', 'b', 4)",
+    ),
+    served(
+        "CREATE UNIQUE INDEX {t}_part ON {t} (a) WHERE z > 0; INSERT OR REPLACE INTO {t} (id, a, b, z) VALUES (3, 'one', 'b', 4)",
+    ),
+    served(
+        "CREATE UNIQUE INDEX {t}_late ON {t} (b); INSERT OR REPLACE INTO {t} (id, a, b, z) VALUES (3, 'three', 'b1', 4)",
+    ),
+    misfit("ALTER TABLE {t} DROP COLUMN z", "no column z", "ALTER TABLE {t} ADD COLUMN z INTEGER DEFAULT 7"),
+    misfit(
+        "ALTER TABLE {t} RENAME z TO y",
+        "no column z",
+        "UPDATE {t} SET y = 8; ALTER TABLE {t} RENAME y TO z",
+    ),
+    misfit(
+        "ALTER TABLE {t} RENAME TO {t}_old",
+        "not in the database",
+        "ALTER TABLE {t}_old RENAME TO {t}; UPDATE {t} SET z = 9",
+    ),
+];
+
+const OTHERS: usize = 9;
+
+struct Fixture {
+    folder: Folder,
+    stores: Stores,
+    start: Start,
+    migrations: &'static [Migration],
+}
+
+fn table(index: usize) -> String {
+    format!("t{index}")
+}
+
+impl Fixture {
+    fn new(way: &str) -> Fixture {
+        let stores = if way.is_empty() { Stores::sqlite() } else { Stores::postgres() };
+        let migrations: &[Migration] = if way.is_empty() { &IN_SQLITE } else { &IN_POSTGRES };
+        let (mut sql, mut config) = (String::new(), String::new());
+        for index in 0..migrations.len() {
+            let t = table(index);
+            let mood = if way.is_empty() { "TEXT".to_owned() } else { format!("{t}_mood") };
+            if !way.is_empty() {
+                write!(sql, "CREATE TYPE {mood} AS ENUM ('low', 'high');").unwrap();
+            }
+            for (name, b, z) in [(t.clone(), "b", 1), (format!("{t}_twin"), "twin", 100)] {
+                write!(
+                    sql,
+                    "CREATE TABLE {name} (id integer PRIMARY KEY, a varchar(10), b text, z integer, m {mood});
+                     INSERT INTO {name} VALUES (1, 'one', '{b}1', {z}, 'low'), (2, 'two', '{b}2', {z}, 'high');"
+                )
+                .unwrap();
+            }
+            add_table(&mut config, &t);
+        }
+        for index in 1..=OTHERS {
+            write!(sql, "CREATE TABLE other{index} (id integer PRIMARY KEY, v integer); INSERT INTO other{index} VALUES (1, 0);")
+                .unwrap();
+            add_table(&mut config, &format!("other{index}"));
+        }
+        let folder = Folder::new();
+        let config = folder.write("ddl.toml", &config);
+        if way.is_empty() {
+            let made =
+                rusqlite::Connection::open(folder.database()).and_then(|made| made.execute_batch(&sql));
+            made.expect("a file can be made");
+        }
+        let start = Start::new(binary(), &folder, &config)
+            .database(&format!("{}{way}", stores.database_url(&folder)));
+        let fixture = Fixture { folder, stores, start, migrations };
+        if !way.is_empty() {
+            fixture.change(&sql);
+        }
+        fixture
+    }
+
+    #[track_caller]
+    fn started(&self) -> Server {
+        let server = self.start.start();
+        server.wait_healthy();
+        wait_following(&server);
+        server
+    }
+
+    /// Changes the database as another client, each statement by itself.
+    #[track_caller]
+    fn change(&self, sql: &str) {
+        for sql in sql.split(';').filter(|sql| !sql.trim().is_empty()) {
+            match self.stores.archive(&self.folder) {
+                Archive::Sqlite(database) => database.change(sql),
+                archive @ Archive::Postgres(_) => drop(archive.rows(sql)),
+            }
+        }
+    }
+
+    /// The database's own JSON of a row, in the columns that the server found at its start.
+    fn row(&self, table: &str, id: i64) -> Option<Value> {
+        let archive = self.stores.archive(&self.folder);
+        let sql = match archive {
+            Archive::Sqlite(_) => format!(
+                "SELECT json_object('id', id, 'a', a, 'b', b, 'z', z, 'm', m) FROM {table} WHERE id = {id}"
+            ),
+            Archive::Postgres(_) => {
+                format!(
+                    "SELECT row_to_json(r)::text FROM (SELECT id, a, b, z, m FROM {table}) r WHERE id = {id}"
+                )
+            }
+        };
+        let row = archive.rows(&sql).into_iter().next()?.into_iter().next()?;
+        Some(serde_json::from_str(&row?).expect("the database writes JSON"))
+    }
+
+    /// Waits until each row is served as the database has it.
+    #[track_caller]
+    fn wait_same(&self, server: &Server, index: usize, sql: &str) {
+        let (mut client, table) = (server.client(), table(index));
+        for id in 1..=3 {
+            let expected = self.row(&table, id);
+            let mut last = String::new();
+            let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                wait_for(&format!("row {id} of {table} is {expected:?} after {sql}"), || {
+                    let answer = client.get(&format!("/{table}/{id}"));
+                    last = format!("{} {}", answer.status, answer.text());
+                    match &expected {
+                        Some(row) => (answer.status == 200 && answer.json() == *row).then_some(()),
+                        None => (answer.status == 404).then_some(()),
+                    }
+                });
+            }));
+            assert!(shown.is_ok(), "{sql}: row {id} is {expected:?}, served as {last}\n{}", server.output());
+        }
+    }
+
+    /// Waits until the nine other tables show a change.
+    #[track_caller]
+    fn wait_fresh(&self, server: &Server, v: usize) {
+        for other in 1..=OTHERS {
+            self.change(&format!("UPDATE other{other} SET v = {v}"));
+        }
+        for other in 1..=OTHERS {
+            wait_shown(server, &format!("/other{other}/1"), "/v", &v.into());
+        }
+    }
+
+    /// Waits until a table alone is refused, with this sentence.
+    #[track_caller]
+    fn wait_misfit(&self, server: &Server, index: usize, says: &str) {
+        let (mut client, name) = (server.client(), table(index));
+        wait_for(&format!("{name} is refused: {says}"), || {
+            let answer = client.get(&format!("/{name}/1"));
+            (answer.status == 503 && answer.text().contains(says) && answer.text().contains(&name))
+                .then_some(())
+        });
+        let ready = server.admin("GET", "/ready").expect(200);
+        let conditions = ready["conditions"].as_array().expect("conditions");
+        let is_named = |condition: &Value| {
+            condition["table"] == name.as_str()
+                && condition["why"].as_str().is_some_and(|why| why.contains(says))
+        };
+        assert!(conditions.iter().any(is_named), "{says}: {ready}");
+    }
+}
+
+fn add_table(config: &mut String, table: &str) {
+    write!(config, "[table.{table}]\n\n[[endpoint]]\nroute = \"GET /{table}/{{id}}\"\nget = \"{table}\"\n\n")
+        .unwrap();
+}
+
+fn while_it_runs(way: &str) {
+    let fixture = Fixture::new(way);
+    let server = fixture.started();
+    for (index, migration) in fixture.migrations.iter().enumerate() {
+        let sql = |sql: &str| sql.replace("{t}", &table(index));
+        fixture.change(&sql(migration.sql));
+        if let Some((says, cure)) = migration.misfit {
+            fixture.wait_misfit(&server, index, says);
+            fixture.wait_fresh(&server, 2 * index + 1);
+            fixture.change(&sql(cure));
+        }
+        fixture.wait_same(&server, index, migration.sql);
+        fixture.wait_fresh(&server, 2 * index + 2);
+    }
+    wait_for("nothing is wrong any more", || {
+        (server.admin("GET", "/ready").json()["status"] == "ready").then_some(())
+    });
+}
+
+fn while_it_is_down(way: &str) {
+    let fixture = Fixture::new(way);
+    let server = fixture.started();
+    wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+    assert!(server.stop().status.success());
+    let sql = |index: usize, sql: &str| sql.replace("{t}", &table(index));
+    for (index, migration) in fixture.migrations.iter().enumerate() {
+        fixture.change(&sql(index, migration.sql));
+        // A start refuses a table with fewer columns, if a route needs one: these tables are gone as a whole.
+        if let Some((says, cure)) = migration.misfit
+            && !says.contains("not in the database")
+        {
+            fixture.change(&sql(index, cure));
+        }
+    }
+    let server = fixture.started();
+    for (index, migration) in fixture.migrations.iter().enumerate() {
+        if let Some((says, cure)) = migration.misfit.filter(|(says, _)| says.contains("not in the database"))
+        {
+            fixture.wait_misfit(&server, index, says);
+            fixture.change(&sql(index, cure));
+        }
+        if !migration.sql.contains("password_hash") {
+            fixture.wait_same(&server, index, migration.sql);
+        }
+    }
+    fixture.wait_fresh(&server, 1);
+}
+
+#[test]
+fn migrations_are_seen_by_logical_decoding() {
+    while_it_runs("?follow=logical");
+}
+
+#[test]
+fn migrations_are_seen_by_triggers() {
+    while_it_runs("?follow=triggers");
+}
+
+#[test]
+fn migrations_are_seen_in_a_file() {
+    while_it_runs("");
+}
+
+#[test]
+fn migrations_before_a_start_are_seen_by_logical_decoding() {
+    while_it_is_down("?follow=logical");
+}
+
+#[test]
+fn migrations_before_a_start_are_seen_by_triggers() {
+    while_it_is_down("?follow=triggers");
+}
+
+#[test]
+fn migrations_before_a_start_are_seen_in_a_file() {
+    while_it_is_down("");
+}
+
+/// A lock of another session on one table, as ALTER TABLE takes it.
+#[test]
+fn a_locked_table_does_not_delay_the_others() {
+    for way in ["?follow=logical", "?follow=triggers"] {
+        let fixture = Fixture::new(way);
+        let server = fixture.started();
+        let url = fixture.stores.database_url(&fixture.folder);
+        let mut locker = postgres::Client::connect(&url, postgres::NoTls).expect("PostgreSQL is there");
+        fixture.change("UPDATE t0 SET z = 21");
+        locker.batch_execute("BEGIN; LOCK TABLE t0 IN ACCESS EXCLUSIVE MODE").expect("it is locked");
+        let mut client = server.client();
+        fixture.wait_fresh(&server, 1);
+        client.get("/t0/1").expect(200);
+        // A change of another table's definition is seen as well.
+        fixture.change("ALTER TABLE t1 DROP z; ALTER TABLE t1 ADD z bigint DEFAULT 99");
+        fixture.wait_same(&server, 1, "beside a lock");
+        fixture.wait_fresh(&server, 2);
+        locker.batch_execute("UPDATE t0 SET z = 22; COMMIT").expect("it is committed");
+        fixture.wait_same(&server, 0, "the lock is gone");
+    }
+}
