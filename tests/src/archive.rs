@@ -69,7 +69,9 @@ impl Archive {
     /// of its fraction.
     pub fn time(&self, column: &str) -> String {
         match self {
-            Archive::Sqlite(_) => column.to_owned(),
+            Archive::Sqlite(_) => {
+                format!("replace({column}, ' ', 'T') || iif(instr({column}, '.'), 'Z', '.000000Z')")
+            }
             Archive::Postgres(_) => {
                 format!(
                     "to_char({column}::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"

@@ -1,4 +1,4 @@
-//! An existing table in PostgreSQL, with the embedded tier; other clients change it by SQL.
+//! An existing table in PostgreSQL or SQLite, with the embedded tier; other clients change it by SQL.
 
 use forebay_tests::{Folder, Server, Start, Stores, binary, wait_for};
 use std::path::PathBuf;
@@ -23,7 +23,12 @@ impl Beside {
         let folder = Folder::new();
         let config = folder.write("beside.toml", config);
         let beside = Beside { folder, stores, config };
-        beside.sql(sql);
+        if beside.stores.is_postgres() {
+            beside.sql(sql);
+        } else {
+            let made = rusqlite::Connection::open(beside.folder.database()).expect("a file can be made");
+            made.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
         beside
     }
 

@@ -29,6 +29,8 @@ mod generating;
 mod history;
 mod hosts;
 mod init;
+mod judged;
+mod judged_random;
 mod kept;
 mod migrations;
 mod named;

@@ -2,7 +2,7 @@
 //! that only the database can evaluate, listed for people.
 
 use crate::checks::{Columns, Compares};
-use forebay_value::{Check, Column, Condition, Rule, Rules, Schema};
+use forebay_value::{Check, Column, Condition, Fill, KeyKind, Rule, Rules, Schema, StoredFill};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
@@ -19,8 +19,22 @@ pub struct Enforced {
     pub unique: Vec<Vec<usize>>,
     /// The columns, by index, that must not be set in an existing row.
     pub fixed: Vec<usize>,
+    /// The columns' defaults.
+    #[serde(default)]
+    pub fills: Vec<Option<StoredFill>>,
     /// What only the database evaluates or does.
     pub listed: Vec<Listed>,
+}
+
+impl Enforced {
+    /// The defaults of the columns of a schema; those of the schema itself when none were read.
+    pub fn fills(&self, schema: &Schema) -> Vec<Option<Fill>> {
+        if self.fills.is_empty() {
+            return schema.columns.iter().map(|column| column.fill.clone()).collect();
+        }
+        let fill = |(index, column): (usize, &Column)| self.fills.get(index)?.as_ref()?.fill(column.ty);
+        schema.columns.iter().enumerate().map(fill).collect()
+    }
 }
 
 /// One thing that only the database evaluates or does.
@@ -43,7 +57,7 @@ pub enum Means {
     Acts,
     /// Rows are hidden or refused, depending on the role.
     Policies,
-    /// A default that hot inserts do not compute.
+    /// A default that the database computes for each row.
     Default,
     /// A uniqueness that memory cannot check completely.
     Unique,
@@ -71,7 +85,9 @@ impl fmt::Display for Means {
             Means::Policies => {
                 "hides rows from Forebay or refuses them as dead letters: give Forebay's user BYPASSRLS"
             }
-            Means::Default => "is not computed for hot inserts, which write null: give the column a value in `values`",
+            Means::Default => {
+                "is computed by the database for each insert that gives no value, which waits for it"
+            }
             Means::Unique => {
                 "is judged by the database alone, after the answer: the second of two equal rows becomes a dead letter"
             }
@@ -86,6 +102,9 @@ pub(crate) struct ColumnFacts {
     /// How its values compare; `None` where that is uncertain.
     pub compares: Option<Compares>,
     pub is_fixed: bool,
+    pub fill: Option<StoredFill>,
+    /// Whether values that the database calls equal are the same values here.
+    pub is_equal_by_bytes: bool,
 }
 
 /// The findings for one table, before they are matched with a schema.
@@ -100,6 +119,15 @@ pub(crate) struct TableFindings {
 impl TableFindings {
     pub fn list(&mut self, what: String, means: Means) {
         self.listed.push(Listed { what: shortened(&what), means });
+    }
+
+    /// Lists a column's default if the database computes it for each row. One that the config gives the
+    /// column counts before it.
+    pub fn list_default(&mut self, column: &Column, expression: &str, fill: &Fill) {
+        let is_used = matches!(column.fill, None | Some(Fill::Asked(_)));
+        if is_used && matches!(fill, Fill::Asked(_)) {
+            self.list(format!("DEFAULT {expression} of {}", column.name), Means::Default);
+        }
     }
 
     /// Makes a CHECK a rule of its column if it can be evaluated in memory; returns whether it did. `value`:
@@ -125,10 +153,13 @@ impl TableFindings {
     pub fn of(mut self, schema: &Schema) -> Enforced {
         let mut fixed = Vec::new();
         let mut rules = Vec::with_capacity(schema.columns.len());
+        let mut fills = Vec::with_capacity(schema.columns.len());
         for (index, column) in schema.columns.iter().enumerate() {
             let facts = self.columns.remove(&column.name).unwrap_or_default();
             fixed.extend(facts.is_fixed.then_some(index));
             rules.push(facts.rule);
+            let is_handed_out = index == schema.key && schema.key_kind == KeyKind::Serial;
+            fills.push(facts.fill.filter(|_| !is_handed_out));
         }
         let mut unique = Vec::new();
         for names in std::mem::take(&mut self.unique) {
@@ -148,7 +179,7 @@ impl TableFindings {
         unique.dedup();
         self.listed.sort();
         self.listed.dedup();
-        Enforced { rules: Rules::new(schema, rules), unique, fixed, listed: self.listed }
+        Enforced { rules: Rules::new(schema, rules), unique, fixed, fills, listed: self.listed }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     Growing, Held, HeldId, Kind, Options, Planning, Rows, Scan, ScannedRows, ServerFacts, Statement,
     StoredPosition, UnwrittenDeadLetter,
 };
-use forebay_value::{Row, Schema, Timestamp, Value};
+use forebay_value::{Row, Schema, Timestamp, Type, Value};
 use futures_util::future::Either;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -141,6 +141,21 @@ impl Store {
     /// What the database enforces on a table at present; empty when there is no such table.
     pub async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
         on!(self, engine => engine.enforced(schema).await)
+    }
+
+    /// The values of defaults that the database computes ([`Fill::Asked`](forebay_value::Fill::Asked)), for
+    /// one row. `asked`: the types of the columns, and the defaults.
+    ///
+    /// # Errors
+    /// [`Kind::Type`] when a default is no value of its column's type.
+    pub async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
+        let types: Vec<Type> = asked.iter().map(|(ty, _)| *ty).collect();
+        let values = on!(self, engine => engine.defaults(asked).await?);
+        let fit = values.iter().zip(&types).filter(|(value, ty)| value.as_ref().fits(**ty)).count();
+        match fit == types.len() {
+            true => Ok(values),
+            false => Err(Error::new(Kind::Type, "a default is no value of its column's type")),
+        }
     }
 
     /// Creates a table (and its indexes), with types and defaults such that plain SQL works on it.

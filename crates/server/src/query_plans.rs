@@ -5,6 +5,8 @@
 //! read by `forebay_database`.
 
 use crate::compile::sql_claims::plain;
+use crate::compile::sql_types::check_names;
+use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Error, Growing, Planning, Store, TableWork};
 use forebay_terminal::warn;
@@ -144,15 +146,8 @@ impl QueryPlans {
 /// The statements of a config whose cost grows with a table: a line for each, of endpoints and jobs.
 pub async fn of_config(config: &Config, store: &Store) -> Vec<String> {
     let dialect = config.database.dialect();
-    let of_endpoint = |endpoint: &model::Endpoint| -> Vec<NamedStatement> {
-        let name = format!("{} {}", endpoint.method.name(), endpoint.route);
-        let statement = |action: &model::Action| match action {
-            model::Action::Sql(sql) => sql.statements.in_dialect(dialect).map(str::to_owned),
-            _ => None,
-        };
-        let statements = endpoint.action.each().iter().filter_map(statement);
-        statements.map(|sql| NamedStatement { name: name.clone(), sql: plain(&sql) }).collect()
-    };
+    let of_endpoint =
+        |endpoint: &model::Endpoint| of_endpoint(endpoint, dialect).into_iter().map(|(named, _)| named);
     let of_job = |job: &model::Job| {
         let sql = job.statements.in_dialect(dialect)?.to_owned();
         Some(NamedStatement { name: format!("job {}", job.name), sql })
@@ -167,6 +162,34 @@ pub async fn of_config(config: &Config, store: &Store) -> Vec<String> {
         }
     }
     all
+}
+
+/// The statements of an endpoint, and what it answers of them.
+fn of_endpoint(endpoint: &model::Endpoint, dialect: model::Dialect) -> Vec<(NamedStatement, model::Returns)> {
+    let name = format!("{} {}", endpoint.method.name(), endpoint.route);
+    let statement = |action: &model::Action| match action {
+        model::Action::Sql(sql) => Some((sql.statements.in_dialect(dialect)?.to_owned(), sql.returns)),
+        _ => None,
+    };
+    let statements = endpoint.action.each().iter().filter_map(statement);
+    let named = |sql: &str| NamedStatement { name: name.clone(), sql: plain(sql) };
+    statements.map(|(sql, returns)| (named(&sql), returns)).collect()
+}
+
+/// Why a start would refuse statements of endpoints whose results it can read now.
+pub async fn refused(config: &Config, store: &Store) -> Vec<StartError> {
+    let mut refused = Vec::new();
+    for (named, returns) in config.endpoints.iter().flat_map(|e| of_endpoint(e, config.database.dialect())) {
+        // A statement that cannot be prepared is among those whose plan is not known.
+        let Ok(statement) = store.prepare(&named.sql).await else { continue };
+        let names = statement.columns.iter().map(|column| column.name.as_str());
+        if returns != model::Returns::None
+            && let Err(error) = check_names(names)
+        {
+            refused.push(format!("{}: {error}", named.name).into());
+        }
+    }
+    refused
 }
 
 async fn lines(store: &Store, name: &str, sql: &str) -> Result<Vec<String>, Error> {

@@ -1,7 +1,7 @@
 //! Rows for `forebay seed`: built like the config's own endpoints build them, or else from the columns'
 //! types.
 
-use crate::action::write::{ColumnSource, RowPlan};
+use crate::action::row_plan::{ColumnSource, Defaults, RowPlan};
 use crate::compile::{ParamTable, row_plan};
 use crate::endpoint::eval::{Eval, Scope, Slots};
 use crate::functions;
@@ -23,10 +23,14 @@ impl RowMaker {
     /// A maker for `schema`: from the `values` of a `generate` or `insert` endpoint of this table that needs
     /// no request parameter, else from the types.
     pub fn new(config: &Config, schema: Arc<Schema>) -> Result<RowMaker, StartError> {
-        let plan = match request_free_values(config, &schema.name) {
+        let mut plan = match request_free_values(config, &schema.name) {
             Some(values) => row_plan(&mut ParamTable::empty(), &schema, values)?,
             None => plan_by_type(&schema),
         };
+        for column in plan.asks().collect::<Vec<_>>() {
+            let of = &schema.columns[column];
+            plan.sources[column] = ColumnSource::Eval(eval_by_type(of.ty), of.name.clone(), None);
+        }
         Ok(RowMaker { schema, plan })
     }
 
@@ -35,7 +39,7 @@ impl RowMaker {
         let slots = Slots::default();
         let values = self
             .plan
-            .values(&self.schema, &Scope::new(&slots), &mut || Some(serial))
+            .values(&self.schema, &Scope::new(&slots), &Defaults::OF_PLAN, &mut || Some(serial))
             .map_err(|problem| problem.detail)?
             .ok_or("a row without a key")?;
         Ok(values.into_vec())

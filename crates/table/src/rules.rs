@@ -1,8 +1,8 @@
-//! The rules that the database enforces on a table's columns, as last read: a reader of the database's
-//! catalogue replaces them while requests are checked against them.
+//! The rules that the database enforces on a table's columns, and the columns' defaults, as last read: a
+//! reader of the database's catalogue replaces them while requests are checked against them.
 
-use forebay_value::{Invalid, Rules, Value};
-use parking_lot::RwLock;
+use forebay_value::{Fill, Invalid, Rules, Value};
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The rules of one table. A table without rules costs one load and one branch.
@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct LiveRules {
     is_there: AtomicBool,
     rules: RwLock<Rules>,
+    has_fills: AtomicBool,
+    fills: RwLock<Vec<Option<Fill>>>,
 }
 
 impl LiveRules {
@@ -18,6 +20,17 @@ impl LiveRules {
         let mut current = self.rules.write();
         self.is_there.store(!rules.is_empty(), Ordering::Relaxed);
         *current = rules;
+    }
+
+    /// Replaces the defaults of the columns; from now on those of the schema do not count.
+    pub fn set_fills(&self, fills: Vec<Option<Fill>>) {
+        *self.fills.write() = fills;
+        self.has_fills.store(true, Ordering::Release);
+    }
+
+    /// The defaults by column, if they are no longer those of the schema.
+    pub fn fills(&self) -> Option<RwLockReadGuard<'_, Vec<Option<Fill>>>> {
+        self.has_fills.load(Ordering::Acquire).then(|| self.fills.read())
     }
 
     /// Checks each value of a new row, in the order of the columns, and converts it to the value that the

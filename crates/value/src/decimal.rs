@@ -65,13 +65,21 @@ pub fn compared(left: &str, right: &str) -> Option<Ordering> {
     }))
 }
 
-/// The same number with `scale` digits after the point, rounded half away from zero; `None` when it then has
-/// more than `precision - scale` digits before the point.
-pub fn rounded(text: &str, precision: u16, scale: u16) -> Option<String> {
+/// The same number rounded half away from zero to `scale` digits after the point (to hundreds with -2);
+/// `None` when it is then not below 10^(precision - scale).
+pub fn rounded(text: &str, precision: u16, scale: i16) -> Option<String> {
     let mut parts = Parts::of(text)?;
-    parts.round(scale.into());
+    parts.round(scale);
     let whole = parts.whole.trim_start_matches('0').len();
-    (whole <= usize::from(precision - scale)).then(|| parts.write())
+    let whole_max = i64::from(precision) - i64::from(scale);
+    let is_within = match usize::try_from(whole_max) {
+        Ok(most) => whole <= most,
+        Err(_) => {
+            let zeros = whole_max.unsigned_abs() as usize;
+            whole == 0 && parts.fraction.bytes().take(zeros).all(|digit| digit == b'0')
+        }
+    };
+    is_within.then(|| parts.write())
 }
 
 /// The parts of a number, with the exponent applied.
@@ -110,10 +118,13 @@ impl Parts {
         })
     }
 
-    fn round(&mut self, scale: usize) {
-        let is_up = self.fraction.as_bytes().get(scale).is_some_and(|digit| *digit >= b'5');
-        self.fraction.truncate(scale);
-        self.fraction.extend(std::iter::repeat_n('0', scale - self.fraction.len()));
+    fn round(&mut self, scale: i16) {
+        let Ok(places) = usize::try_from(scale) else {
+            return self.round_whole(scale.unsigned_abs().into());
+        };
+        let is_up = self.fraction.as_bytes().get(places).is_some_and(|digit| *digit >= b'5');
+        self.fraction.truncate(places);
+        self.fraction.extend(std::iter::repeat_n('0', places - self.fraction.len()));
         if is_up {
             let mut carries = increase(&mut self.fraction);
             carries = carries && increase(&mut self.whole);
@@ -121,6 +132,20 @@ impl Parts {
                 self.whole.insert(0, '1');
             }
         }
+    }
+
+    /// Rounds to a multiple of 10^places.
+    fn round_whole(&mut self, places: usize) {
+        self.fraction.clear();
+        let missing = (places + 1).saturating_sub(self.whole.len());
+        self.whole.insert_str(0, &"0".repeat(missing));
+        let kept = self.whole.len() - places;
+        let is_up = self.whole.as_bytes()[kept] >= b'5';
+        self.whole.truncate(kept);
+        if is_up && increase(&mut self.whole) {
+            self.whole.insert(0, '1');
+        }
+        self.whole.push_str(&"0".repeat(places));
     }
 
     fn write(&self) -> String {
@@ -217,6 +242,21 @@ mod tests {
             ("1e-9", Some("0.00")),
         ] {
             assert_eq!(rounded(text, 5, 2).as_deref(), expected, "{text}");
+        }
+        for (text, precision, scale, expected) in [
+            ("12345", 5, -2, Some("12300")),
+            ("12350", 5, -2, Some("12400")),
+            ("-49", 5, -2, Some("0")),
+            ("50.9", 5, -2, Some("100")),
+            ("9999949.9", 5, -2, Some("9999900")),
+            ("9999950", 5, -2, None),
+            ("0.004567", 3, 5, Some("0.00457")),
+            ("0.009994", 3, 5, Some("0.00999")),
+            ("0.009995", 3, 5, None),
+            ("0", 3, 5, Some("0.00000")),
+            ("1", 3, 5, None),
+        ] {
+            assert_eq!(rounded(text, precision, scale).as_deref(), expected, "{text} {precision} {scale}");
         }
         assert_eq!(rounded("0.5", 3, 0).as_deref(), Some("1"));
         assert_eq!(rounded("9.5", 3, 0).as_deref(), Some("10"));

@@ -28,6 +28,11 @@ impl Invalid {
         Invalid { what: format!("must satisfy {check}"), is_beyond: true }
     }
 
+    /// The same about each element of an array.
+    pub(crate) fn of_each_element(self) -> Invalid {
+        Invalid { what: format!("must be an array; each element {}", self.what), ..self }
+    }
+
     /// The input is null where a value is required.
     pub fn null() -> Invalid {
         Invalid { what: "must not be null".into(), is_beyond: true }

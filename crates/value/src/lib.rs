@@ -7,10 +7,12 @@
 //!
 //! What must not move in: anything that stores, sends or logs a value, and any SQL.
 
+pub mod array;
 mod bounds;
 mod calendar;
 mod check;
 pub mod decimal;
+mod fill;
 mod invalid;
 pub mod json;
 pub mod jsonb;
@@ -26,11 +28,12 @@ mod zone;
 pub use bounds::check_bounds;
 pub use calendar::{Date, TimeOfDay};
 pub use check::{Check, Comparison, Condition};
+pub use fill::{Fill, StoredFill};
 pub use invalid::Invalid;
 pub use parse::{from_json, from_text};
 pub use row::{InvalidRow, Row, RowRef, encode_row};
-pub use rules::{Bound, Rule, Rules};
-pub use schema::{Column, Fill, KeyKind, Schema, SchemaError};
+pub use rules::{Bound, Elements, Rule, Rules};
+pub use schema::{Column, KeyKind, Schema, SchemaError};
 pub use timestamp::{LocalTimestamp, Timestamp};
 pub use types::Type;
 pub use uuid::Uuid;

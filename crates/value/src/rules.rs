@@ -5,7 +5,8 @@
 //! foreign keys, triggers).
 
 use crate::{
-    Check, Date, Invalid, LocalTimestamp, Schema, TimeOfDay, Timestamp, Type, Value, Zone, decimal, jsonb,
+    Check, Date, Invalid, LocalTimestamp, Schema, TimeOfDay, Timestamp, Type, Value, Zone, array, decimal,
+    jsonb,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,25 +31,32 @@ pub enum Bound {
     Decimal {
         /// Most digits in total.
         precision: u16,
-        /// Digits after the point.
-        scale: u16,
+        /// Digits after the point; below 0, zeros before it.
+        scale: i16,
     },
-    /// Decimals, stored as a whole number or a double when possible (SQLite's NUMERIC affinity).
+    /// Decimals, and JSON that is a number, stored as a whole number or a double when possible (SQLite's
+    /// NUMERIC affinity).
     Affinity,
     /// Text of at most this many characters; further spaces at the end are cut off (`varchar(n)`).
     Chars(u32),
     /// Text of this many characters, padded with spaces (`char(n)`).
     Padded(u32),
+    /// Text of at most this many bytes (`name`).
+    Octets(u32),
     /// One of these texts (an enum).
     Labels(Box<[Box<str>]>),
     /// Numbers of 32 bits (`float4`).
     Real,
     /// JSON in the form in which `jsonb` stores it.
     Jsonb,
+    /// Arrays in JSON, each element within a type and a bound.
+    Array(Elements),
     /// Text that is a date, or an instant whose day in UTC is stored (`date`).
     Date,
     /// Text that is a time of day (`time`).
     Time,
+    /// Text that is a time of day, rounded to this many digits of a second (`time(p)`).
+    RoundedTime(u32),
     /// Instants, rounded to this many digits of a second, at most six (`timestamptz(p)`).
     Instant(u32),
     /// Dates and times of a clock, rounded to this many digits of a second (`timestamp(p)`); an instant
@@ -59,8 +67,29 @@ pub enum Bound {
         /// The zone of the database's clock.
         zone: Zone,
     },
-    /// Doubles that are a number or infinite (SQLite stores NaN as NULL).
+    /// Doubles that are a number or infinite, without -0 (SQLite stores NaN as NULL, and -0 as 0).
     NotNan,
+}
+
+/// What an array accepts as an element.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elements {
+    ty: Type,
+    bound: Option<Box<Bound>>,
+}
+
+impl Elements {
+    /// Elements of a type, within a bound.
+    pub fn new(ty: Type, bound: Option<Bound>) -> Elements {
+        Elements { ty, bound: bound.map(Box::new) }
+    }
+
+    fn as_stored(&self, text: &str) -> Result<String, Invalid> {
+        array::as_stored(text, self.ty, |value| match &self.bound {
+            Some(bound) => bound.as_stored(value),
+            None => Ok(value),
+        })
+    }
 }
 
 impl Bound {
@@ -73,32 +102,26 @@ impl Bound {
             (Bound::Range { min, max }, Value::Bigint(number)) if !(*min..=*max).contains(&number) => {
                 return Err(Invalid::beyond(format!("a whole number from {min} to {max}")));
             }
-            // What is no number is not rounded; the infinities do not fit a precision.
-            (Bound::Plain | Bound::Decimal { .. }, Value::Numeric(word)) if *word == *"NaN" => {
-                Value::Numeric(word)
-            }
-            (Bound::Plain, Value::Numeric(word)) if word.ends_with('y') => Value::Numeric(word),
-            (Bound::Decimal { precision, scale }, Value::Numeric(word)) if word.ends_with('y') => {
-                return Err(beyond_digits(*precision, *scale));
-            }
-            (Bound::Plain, Value::Numeric(text)) => {
-                let plain = decimal::plain(&text).ok_or_else(|| {
-                    Invalid::beyond("a decimal number with no more digits than the database holds")
-                })?;
-                if *plain == *text { Value::Numeric(text) } else { Value::Numeric(plain.into()) }
-            }
+            (Bound::Plain, Value::Numeric(text)) => Value::Numeric(plain(text)?),
             (Bound::Decimal { precision, scale }, Value::Numeric(text)) => {
-                let rounded = decimal::rounded(&text, *precision, *scale)
-                    .ok_or_else(|| beyond_digits(*precision, *scale))?;
-                Value::Numeric(rounded.into())
+                Value::Numeric(rounded(text, *precision, *scale)?)
             }
             (Bound::Affinity, Value::Numeric(text)) => Value::Numeric(by_affinity(&text)?.into()),
+            (Bound::Affinity, Value::Json(text))
+                if text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) =>
+            {
+                Value::Json(by_affinity(&text)?.into())
+            }
             (Bound::Chars(max), Value::Text(text)) => Value::Text(cut(text, *max)?),
             (Bound::Padded(chars), Value::Text(text)) => {
                 let text = cut(text, *chars)?;
                 let missing = *chars as usize - text.chars().count();
                 Value::Text((String::from(text) + &" ".repeat(missing)).into())
             }
+            (Bound::Octets(max), Value::Text(text)) if text.len() > *max as usize => {
+                return Err(Invalid::beyond(format!("a text of at most {max} bytes")));
+            }
+            (Bound::Array(elements), Value::Json(text)) => Value::Json(elements.as_stored(&text)?.into()),
             (Bound::Labels(labels), Value::Text(text)) if !labels.contains(&text) => {
                 return Err(Invalid::beyond(named(labels)));
             }
@@ -115,7 +138,8 @@ impl Bound {
             }
             (Bound::Jsonb, Value::Json(text)) => Value::Json(jsonb::as_jsonb(&text)?.into()),
             (Bound::Date, Value::Text(text)) => Value::Text(date(text)?),
-            (Bound::Time, Value::Text(text)) => Value::Text(time_of_day(&text)?),
+            (Bound::Time, Value::Text(text)) => Value::Text(time_of_day(&text, 6)?),
+            (Bound::RoundedTime(digits), Value::Text(text)) => Value::Text(time_of_day(&text, *digits)?),
             (Bound::Instant(digits), Value::Timestamp(at)) => Value::Timestamp(to_digits(at, *digits)?),
             (Bound::Local { digits, zone }, Value::Timestamp(at)) => {
                 Value::Local(LocalTimestamp(to_digits(zone.clock_at(at), *digits)?))
@@ -126,6 +150,8 @@ impl Bound {
             (Bound::NotNan, Value::Double(number)) if number.is_nan() => {
                 return Err(Invalid::beyond("a number"));
             }
+            // Adding zero turns -0 into 0.
+            (Bound::NotNan, Value::Double(number)) => Value::Double(number + 0.0),
             (_, value) => value,
         })
     }
@@ -142,6 +168,30 @@ impl Bound {
             _ => false,
         }
     }
+}
+
+/// A `numeric` without an exponent; what is no number stays.
+fn plain(text: Box<str>) -> Result<Box<str>, Invalid> {
+    if is_word(&text) {
+        return Ok(text);
+    }
+    let plain = decimal::plain(&text)
+        .ok_or_else(|| Invalid::beyond("a decimal number with no more digits than the database holds"))?;
+    Ok(if *plain == *text { text } else { plain.into() })
+}
+
+/// A `numeric(p,s)`: NaN is not rounded, and the infinities do not fit a precision.
+fn rounded(text: Box<str>, precision: u16, scale: i16) -> Result<Box<str>, Invalid> {
+    if *text == *"NaN" {
+        return Ok(text);
+    }
+    let rounded = if is_word(&text) { None } else { decimal::rounded(&text, precision, scale) };
+    rounded.map(Into::into).ok_or_else(|| beyond_digits(precision, scale))
+}
+
+/// Whether a `numeric` is NaN or an infinity.
+fn is_word(text: &str) -> bool {
+    text == "NaN" || text.ends_with('y')
 }
 
 /// Limits a text to `max` characters; spaces beyond them are cut off.
@@ -167,9 +217,12 @@ fn date(text: Box<str>) -> Result<Box<str>, Invalid> {
     Ok(date.to_string().into())
 }
 
-/// Converts a time of day to the form in which it is read from PostgreSQL.
-fn time_of_day(text: &str) -> Result<Box<str>, Invalid> {
-    let time = TimeOfDay::parse(text);
+/// Converts a time of day to the form in which it is read from PostgreSQL, rounded to this many digits of a
+/// second.
+fn time_of_day(text: &str, digits: u32) -> Result<Box<str>, Invalid> {
+    let unit = 10i64.pow(6 - digits.min(6));
+    let rounded = |time: TimeOfDay| TimeOfDay::of_micros((time.micros() + unit / 2) / unit * unit);
+    let time = TimeOfDay::parse(text).and_then(rounded);
     let time = time.ok_or_else(|| Invalid::beyond("a time of day such as 14:11:51"))?;
     Ok(time.to_string().into())
 }
@@ -202,9 +255,11 @@ fn by_affinity(text: &str) -> Result<String, Invalid> {
     }
 }
 
-fn beyond_digits(precision: u16, scale: u16) -> Invalid {
-    let whole = precision - scale;
-    Invalid::beyond(format!("a decimal number of at most {whole} digits before the point"))
+fn beyond_digits(precision: u16, scale: i16) -> Invalid {
+    Invalid::beyond(match i32::from(precision) - i32::from(scale) {
+        whole @ 0.. => format!("a decimal number of at most {whole} digits before the point"),
+        zeros => format!("a decimal number with {} zeros after the point", -zeros),
+    })
 }
 
 fn named(labels: &[Box<str>]) -> String {
@@ -336,6 +391,8 @@ mod tests {
         check(Bound::Affinity, number("1.50"), Ok(number("1.5")));
         check(Bound::Affinity, number("3.00"), Ok(number("3")));
         check(Bound::Affinity, number("1e999"), Err("must be a decimal number that fits in 64 bits"));
+        check(Bound::Affinity, Value::Json("1e2".into()), Ok(Value::Json("100".into())));
+        check(Bound::NotNan, Value::Double(-0.0), Ok(Value::Double(0.0)));
         check(Bound::Chars(2), text("äö"), Ok(text("äö")));
         check(Bound::Chars(2), text("äö   "), Ok(text("äö")));
         check(Bound::Chars(2), text("a "), Ok(text("a ")));
@@ -358,6 +415,8 @@ mod tests {
         check(Bound::Date, text("2016-02-30"), Err("must be a date such as 2016-11-01"));
         check(Bound::Time, text("14:11"), Ok(text("14:11:00")));
         check(Bound::Time, text("24:00:00"), Ok(text("24:00:00")));
+        check(Bound::RoundedTime(1), text("14:11:51.25"), Ok(text("14:11:51.3")));
+        check(Bound::RoundedTime(0), text("23:59:59.5"), Ok(text("24:00:00")));
         check(Bound::Time, text("noon"), Err("must be a time of day such as 14:11:51"));
         let at = |text: &str| Value::Timestamp(Timestamp::parse(text).unwrap());
         check(Bound::Instant(0), at("2016-11-01T09:11:51.5Z"), Ok(at("2016-11-01T09:11:52Z")));

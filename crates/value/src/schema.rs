@@ -1,22 +1,7 @@
 //! Table schemas: columns, key, unique columns, columns whose rows are counted by value.
 
-use crate::{Type, Value};
+use crate::{Fill, Type};
 use std::fmt;
-
-/// How a column is filled when an insert gives no value for it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Fill {
-    /// A fixed value (`bigint = 0`).
-    Value(Value),
-    /// The time of the insert (`timestamp = now()`).
-    Now,
-    /// What a clock in UTC shows at the insert (`now() AT TIME ZONE 'UTC'`).
-    UtcClock,
-    /// A random (version 4) UUID.
-    Uuid4,
-    /// A time-ordered (version 7) UUID.
-    Uuid7,
-}
 
 /// A column as the configuration or the database defines it.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,5 +1,7 @@
 //! Column types, as a config file names them.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// The most digits that a decimal may be declared with: PostgreSQL's limit.
@@ -139,6 +141,20 @@ impl Type {
             Type::Bigint => Some((i64::MIN, i64::MAX)),
             _ => None,
         }
+    }
+}
+
+/// By its name.
+impl Serialize for Type {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Type {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Type, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Type::parse(&name).ok_or_else(|| D::Error::custom(format!("`{name}` is no type")))
     }
 }
 

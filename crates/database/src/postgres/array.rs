@@ -8,8 +8,7 @@
 //! bounds other than 1 are lost: JSON cannot express them.
 
 use super::encoded::{EncodeError, Encoded};
-use forebay_value::Value;
-use serde_json::value::RawValue;
+use forebay_value::{Value, array};
 
 /// PostgreSQL's own limit (MAXDIM).
 const DIMENSIONS_MAX: usize = 6;
@@ -82,12 +81,9 @@ pub(super) fn encode(
     out: &mut impl Encoded,
     element: impl Fn(&str, &mut Vec<u8>) -> Result<bool, EncodeError>,
 ) -> Result<(), EncodeError> {
-    let mut lengths = Vec::new();
     let mut elements = Vec::new();
-    let mut count: i32 = 0;
     let mut has_nulls = false;
-    flatten(json, 0, &mut lengths, &mut |raw| {
-        count += 1;
+    let lengths = array::flatten(json, |raw| -> Result<(), EncodeError> {
         let start = elements.len();
         elements.extend_from_slice(&[0; 4]);
         let is_value = element(raw, &mut elements).map_err(|what| format!("each element {what}"))?;
@@ -96,9 +92,6 @@ pub(super) fn encode(
         elements[start..start + 4].copy_from_slice(&length.to_be_bytes());
         Ok(())
     })?;
-    if count == 0 {
-        lengths.clear();
-    }
     out.put(&(lengths.len() as i32).to_be_bytes());
     out.put(&i32::from(has_nulls).to_be_bytes());
     out.put(&oid.to_be_bytes());
@@ -107,39 +100,5 @@ pub(super) fn encode(
         out.put(&1i32.to_be_bytes());
     }
     out.put(&elements);
-    Ok(())
-}
-
-/// Passes every element in order to the callback, and returns the length of each dimension.
-fn flatten(
-    json: &str,
-    depth: usize,
-    lengths: &mut Vec<usize>,
-    element: &mut impl FnMut(&str) -> Result<(), EncodeError>,
-) -> Result<(), EncodeError> {
-    let parts: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| "must be a JSON array")?;
-    let uneven = || Err("must be an array whose rows are of one length".into());
-    match lengths.get(depth) {
-        Some(&length) if length != parts.len() => return uneven(),
-        Some(_) => {}
-        None if depth == DIMENSIONS_MAX => {
-            return Err(format!("must have at most {DIMENSIONS_MAX} dimensions").into());
-        }
-        None => lengths.push(parts.len()),
-    }
-    for (index, part) in parts.iter().enumerate() {
-        let raw = part.get();
-        let is_row = raw.starts_with('[');
-        // Only the very first row may add a dimension; from then on the depth is fixed.
-        let is_new = index == 0 && lengths.len() == depth + 1;
-        if is_row != (lengths.len() > depth + 1) && !is_new {
-            return uneven();
-        }
-        if is_row {
-            flatten(raw, depth + 1, lengths, element)?;
-        } else {
-            element(raw)?;
-        }
-    }
     Ok(())
 }

@@ -1,41 +1,43 @@
 //! What PostgreSQL enforces on a table, from its catalogue: column types and domains down to their base, NOT
 //! NULL, identity, every unique index, constraints, triggers, row-level security.
 
-use super::Postgres;
+use super::codec::Codec;
 use super::session::Session;
 use super::sql::quoted;
-use super::table::{number, text};
+use super::table::{columns, number, text};
+use super::{Postgres, defaults, errors};
 use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Means, TableFindings};
 use crate::{Enforced, Error};
-use forebay_value::{Bound, Rule, Schema, Type, Value, Zone};
+use forebay_value::{Bound, Elements, KeyKind, Rule, Schema, StoredFill, Type, Value, Zone};
+use std::collections::HashMap;
 
 /// For each column: its base type, with domains resolved, the outermost modifier, and whether the column or
-/// any of its domains is NOT NULL.
+/// any of its domains is NOT NULL. Of an array, base type and modifier are those of its elements.
 const COLUMNS: &str = "WITH RECURSIVE down AS ( \
-     SELECT a.attnum, a.attname, a.attnotnull AS refuses_null, a.attidentity, a.atttypid AS type, a.atttypmod AS modifier \
+     SELECT a.attnum, a.attname, a.attnotnull AS refuses_null, a.attidentity, a.atttypid AS type, a.atttypmod AS modifier, \
+       false AS is_array, false AS has_domain, a.attcollation \
      FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped \
      UNION ALL \
-     SELECT d.attnum, d.attname, d.refuses_null OR t.typnotnull, d.attidentity, t.typbasetype, \
-       CASE WHEN d.modifier >= 0 THEN d.modifier ELSE t.typtypmod END \
-     FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd') \
+     SELECT d.attnum, d.attname, d.refuses_null OR t.typnotnull AND NOT d.is_array, d.attidentity, \
+       CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END, \
+       CASE WHEN d.modifier >= 0 THEN d.modifier ELSE t.typtypmod END, \
+       d.is_array OR t.typtype <> 'd', d.has_domain OR d.is_array AND t.typtype = 'd', d.attcollation \
+     FROM down d JOIN pg_type t ON t.oid = d.type AND (t.typtype = 'd' OR t.typinput = 'pg_catalog.array_in'::regproc)) \
      SELECT d.attname::text, d.refuses_null, d.attidentity::text, \
        CASE WHEN t.typtype = 'e' THEN 'enum' WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END, \
        d.modifier::int8, ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder), \
-       format_type(t.oid, d.modifier), pg_get_expr(def.adbin, def.adrelid), \
-       NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation \
-         WHERE a.attrelid = $1::int8::oid AND a.attnum = d.attnum AND NOT l.collisdeterministic) \
-     FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' \
-     LEFT JOIN pg_attrdef def ON def.adrelid = $1::int8::oid AND def.adnum = d.attnum ORDER BY d.attnum";
+       format_type(t.oid, d.modifier), coalesce(l.collisdeterministic, true), d.is_array, d.has_domain \
+     FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' AND t.typinput <> 'pg_catalog.array_in'::regproc \
+     LEFT JOIN pg_collation l ON l.oid = d.attcollation ORDER BY d.attnum";
 
 /// Unique indexes besides the primary key: whether they are over columns alone, their columns, and whether
-/// different texts may be equal.
+/// they compare in their own way (by another collation, by the operators of an extension).
 const UNIQUE: &str = "SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indpred IS NULL AND i.indexprs IS NULL, \
        ARRAY(SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY k(attnum, n) \
          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE n <= i.indnkeyatts ORDER BY n), \
-       EXISTS (SELECT FROM unnest(i.indkey) k JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k \
-         JOIN pg_type t ON t.oid = a.atttypid WHERE t.typname = 'citext') \
-         OR EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used WHERE NOT l.collisdeterministic) \
+       EXISTS (SELECT FROM unnest(i.indcollation) used JOIN pg_collation l ON l.oid = used WHERE NOT l.collisdeterministic) \
+         OR EXISTS (SELECT FROM unnest(i.indclass) used JOIN pg_opclass o ON o.oid = used WHERE NOT o.opcdefault AND o.opcname !~ '_pattern_ops$') \
      FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = $1::int8::oid AND i.indisunique AND NOT (i.indisprimary AND i.indnkeyatts = 1) AND i.indislive ORDER BY c.relname";
 
 /// Constraints of the table, of its columns' domains (with the columns), and of other tables that refer to
@@ -125,8 +127,19 @@ async fn read(session: &mut Session, schema: &Schema, zone: &Zone) -> Result<Enf
         found.list(what, Means::Refused);
     }
     let oid = [Value::Bigint(number(&table, 0, 0))];
-    for row in session.run(COLUMNS, &oid).await?.iter() {
-        column(row, schema, zone, &mut found);
+    let columns = session.run(COLUMNS, &oid).await?;
+    let has_arrays = columns.iter().any(|row| row[8] == Value::Bool(true));
+    let codecs = if has_arrays { array_codecs(session, schema).await? } else { HashMap::new() };
+    for row in columns.iter() {
+        column(row, schema, (zone, &codecs), &mut found);
+    }
+    let types = schema.columns.iter().map(|column| (&*column.name, column.ty)).collect();
+    let defaults = defaults::read(session, &oid[0], &types).await?;
+    for (index, column) in schema.columns.iter().enumerate() {
+        let is_handed_out = index == schema.key && schema.key_kind == KeyKind::Serial;
+        let Some(default) = defaults.get(&column.name).filter(|_| !is_handed_out) else { continue };
+        found.list_default(column, &default.expression, &default.fill);
+        found.columns.entry(column.name.clone()).or_default().fill = Some(StoredFill::of(&default.fill));
     }
     for row in session.run(UNIQUE, &oid).await?.iter() {
         unique(row, &mut found);
@@ -151,36 +164,89 @@ async fn read(session: &mut Session, schema: &Schema, zone: &Zone) -> Result<Enf
     Ok(found.of(schema))
 }
 
-fn column(row: &[Value], schema: &Schema, zone: &Zone, found: &mut TableFindings) {
+/// The types of the elements of arrays, by column.
+async fn array_codecs(session: &Session, schema: &Schema) -> Result<HashMap<String, Type>, Error> {
+    let sql = format!("SELECT {} FROM {}", columns(schema), quoted(&schema.name));
+    let elements = |statement: tokio_postgres::Statement| {
+        let element = |column: &tokio_postgres::Column| match Codec::of(column.type_())? {
+            Codec::Array { element, .. } => Some((column.name().to_owned(), element.value_type())),
+            _ => None,
+        };
+        statement.columns().iter().filter_map(element).collect()
+    };
+    session.answer(session.look_at(&sql, elements)).await?.map_err(errors::map)
+}
+
+/// `types`: the zone of the database's clock, and the types of the elements of arrays.
+fn column(row: &[Value], schema: &Schema, types: (&Zone, &HashMap<String, Type>), found: &mut TableFindings) {
     let name = text(&row[0]);
-    let Some(column) = schema.position(name).map(|index| &schema.columns[index]) else { return };
+    let Some(index) = schema.position(name) else { return };
+    let is = |place: usize| row[place] == Value::Bool(true);
+    let (base, is_array) = (text(&row[3]), is(8));
     let modifier = if let Value::Bigint(modifier) = row[4] { modifier } else { -1 };
     let labels = if let Value::Json(labels) = &row[5] { labels } else { "[]" };
-    let bound = match column.ty {
+    let element = types.1.get(name).filter(|_| is_array);
+    let column_type = schema.columns[index].ty;
+    let bound = match *element.unwrap_or(&column_type) {
         Type::LocalTimestamp => {
-            Some(Bound::Local { digits: u32::try_from(modifier).unwrap_or(6), zone: zone.clone() })
+            Some(Bound::Local { digits: u32::try_from(modifier).unwrap_or(6), zone: types.0.clone() })
         }
-        _ => bound(text(&row[3]), modifier, labels),
+        Type::AsText => None,
+        _ if is_array && element.is_none() => None,
+        _ => bound(base, modifier, labels),
     };
-    let is_judged_by_form = column.ty == Type::AsText || is_judged_by_form(text(&row[3]), modifier);
-    if bound.is_none() && is_judged_by_form {
-        found.list(format!("the form of {name} ({})", text(&row[6])), Means::Refused);
+    let bound = match element {
+        Some(ty) => Some(Bound::Array(Elements::new(*ty, bound))),
+        None => bound,
+    };
+    if is_judged_by_form(base) || is(9) || column_type == Type::AsText {
+        let array = if is_array { "[]" } else { "" };
+        found.list(format!("the form of {name} ({}{array})", text(&row[6])), Means::Refused);
     }
-    let default = text(&row[7]);
-    let is_computed = !default.is_empty() && !default.starts_with("NULL") && text(&row[2]).is_empty();
-    if is_computed && column.fill.is_none() && column.nullable {
-        found.list(format!("DEFAULT {default} of {name}"), Means::Default);
-    }
-    let rule = Rule { not_null: row[1] == Value::Bool(true), bound, ..Rule::default() };
-    let compares = match text(&row[3]) {
+    let rule = Rule { not_null: is(1), bound, ..Rule::default() };
+    let compares = match base {
+        _ if is_array => None,
         "int2" | "int4" | "int8" => Some(Compares::Whole),
         "numeric" => Some(Compares::Decimal),
         "float4" | "float8" => Some(Compares::Double),
-        "text" | "varchar" if row[8] == Value::Bool(true) => Some(Compares::Text),
+        "text" | "varchar" if is(7) => Some(Compares::Text),
         _ => None,
     };
-    found.columns.insert(name.into(), ColumnFacts { rule, compares, is_fixed: text(&row[2]) == "a" });
+    let is_fixed = text(&row[2]) == "a";
+    let is_equal_by_bytes = !is_array && is(7) && is_equal_by_bytes(base, modifier);
+    found
+        .columns
+        .insert(name.into(), ColumnFacts { rule, compares, is_fixed, fill: None, is_equal_by_bytes });
 }
+
+/// Whether values of a base type that the database calls equal are the same here.
+fn is_equal_by_bytes(base: &str, modifier: i64) -> bool {
+    let types = [
+        "bool",
+        "int2",
+        "int4",
+        "int8",
+        "oid",
+        "float4",
+        "float8",
+        "numeric",
+        "text",
+        "varchar",
+        "name",
+        "uuid",
+        "timestamp",
+        "timestamptz",
+        "date",
+        "time",
+        "bytea",
+        "enum",
+    ];
+    // Spaces at the end of a char(n) do not count; all its values have the same length here.
+    types.contains(&base) || base == "bpchar" && modifier >= 0
+}
+
+/// The longest `name`, which has room for one more byte (NAMEDATALEN).
+const NAME_BYTES_MAX: u32 = 63;
 
 /// The bound of a base type.
 fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
@@ -194,17 +260,16 @@ fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
         ("numeric", None) => Bound::Plain,
         ("numeric", Some(modifier)) => {
             let (precision, scale) = digits(modifier);
-            Bound::Decimal {
-                precision,
-                scale: u16::try_from(scale).ok().filter(|scale| *scale <= precision)?,
-            }
+            Bound::Decimal { precision, scale }
         }
         ("varchar", Some(chars)) => Bound::Chars(chars),
+        ("name", _) => Bound::Octets(NAME_BYTES_MAX),
         ("bpchar", Some(chars)) => Bound::Padded(chars),
         ("float4", _) => Bound::Real,
         ("jsonb", _) => Bound::Jsonb,
         ("date", _) => Bound::Date,
         ("time", _) if modifier < 0 => Bound::Time,
+        ("time", _) => Bound::RoundedTime(u32::try_from(modifier).ok()?),
         ("timestamp" | "timestamptz", _) => Bound::Instant(u32::try_from(modifier).ok()?),
         ("enum", _) => Bound::Labels(serde_json::from_str(labels).ok()?),
         _ => return None,
@@ -212,23 +277,27 @@ fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
 }
 
 /// Precision and scale from a numeric's modifier; the scale has eleven bits and a sign.
-fn digits(modifier: u32) -> (u16, i32) {
-    let scale = ((modifier & 0x7ff) ^ 1024) as i32 - 1024;
+fn digits(modifier: u32) -> (u16, i16) {
+    let scale = ((modifier & 0x7ff) ^ 1024) as i16 - 1024;
     ((modifier >> 16) as u16, scale)
 }
 
-/// Whether a value of a base type, which is a text or JSON here, may be invalid for that type.
-fn is_judged_by_form(base: &str, modifier: i64) -> bool {
-    matches!(base, "time" | "xml" | "name") || base.starts_with('_') || base == "numeric" && modifier >= 0
+/// Whether a value of a base type, which is a text here, may be invalid for that type.
+fn is_judged_by_form(base: &str) -> bool {
+    base == "xml"
 }
 
 fn unique(row: &[Value], found: &mut TableFindings) {
     let (name, definition) = (text(&row[0]), text(&row[1]));
     let is_simple = row[2] == Value::Bool(true);
-    let is_loose = row[4] == Value::Bool(true) || definition.contains(" NULLS NOT DISTINCT");
+    let mut is_loose = row[4] == Value::Bool(true) || definition.contains(" NULLS NOT DISTINCT");
     if is_simple {
         let columns = if let Value::Json(columns) = &row[3] { columns } else { "[]" };
-        found.unique.extend(serde_json::from_str::<Vec<String>>(columns).ok());
+        let columns: Vec<String> = serde_json::from_str(columns).unwrap_or_default();
+        let is_loose_column =
+            |name: &String| found.columns.get(name).is_some_and(|facts| !facts.is_equal_by_bytes);
+        is_loose |= columns.iter().any(is_loose_column);
+        found.unique.push(columns);
     }
     if !is_simple || is_loose {
         // The columns follow the index type: `… USING btree (a, b) WHERE (c)`.
@@ -302,17 +371,16 @@ mod tests {
             ("bpchar", 7, Some(Bound::Padded(3))),
             ("numeric", -1, Some(Bound::Plain)),
             ("numeric", numeric(8, 2), Some(Bound::Decimal { precision: 8, scale: 2 })),
-            ("numeric", numeric(2, -3), None),
-            ("numeric", numeric(3, 5), None),
+            ("numeric", numeric(2, -3), Some(Bound::Decimal { precision: 2, scale: -3 })),
+            ("numeric", numeric(3, 5), Some(Bound::Decimal { precision: 3, scale: 5 })),
             ("jsonb", -1, Some(Bound::Jsonb)),
             ("timestamptz", 0, Some(Bound::Instant(0))),
             ("timestamp", -1, None),
-            ("time", 3, None),
+            ("time", 3, Some(Bound::RoundedTime(3))),
         ] {
             assert_eq!(bound(base, modifier, "[]"), expected, "{base} {modifier}");
         }
         let labels = Bound::Labels(Box::new(["pending".into(), "paid".into()]));
         assert_eq!(bound("enum", -1, r#"["pending","paid"]"#), Some(labels));
-        assert!(is_judged_by_form("numeric", numeric(2, -3)));
     }
 }

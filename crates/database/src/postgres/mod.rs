@@ -22,6 +22,7 @@ mod claims;
 mod codec;
 mod dead_letters;
 mod deadline;
+mod defaults;
 mod drain_tables;
 mod encoded;
 mod enforced;
@@ -261,6 +262,14 @@ impl Postgres {
             })
         })
         .await
+    }
+
+    /// The values of defaults for one row.
+    pub(crate) async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
+        let expressions: Vec<&str> = asked.iter().map(|(_, expression)| &**expression).collect();
+        let sql = format!("SELECT {}", expressions.join(", "));
+        let rows = self.submit(&sql, Vec::new(), false).await?;
+        Ok(rows.iter().next().map(<[Value]>::to_vec).unwrap_or_default())
     }
 
     /// The cached plan for a statement's text.

@@ -5,12 +5,12 @@
 //! Generated columns are left out: the database computes them.
 
 use super::codec::Codec;
-use super::errors;
 use super::session::Session;
 use super::sql::{literal, quoted};
 use super::table::{number, text};
+use super::{defaults, errors};
 use crate::{Error, Kind, Rows};
-use forebay_value::{Column, Fill, KeyKind, Schema, Timestamp, Type, Value, from_text};
+use forebay_value::{Column, Fill, KeyKind, Schema, Type, Value};
 use std::fmt::Write;
 
 /// The default of `uuid7()`: starts with the milliseconds since the epoch, version 7 (RFC 9562 section 5.7);
@@ -84,6 +84,7 @@ fn default(fill: &Fill) -> String {
         Fill::UtcClock => "(now() AT TIME ZONE 'UTC')".into(),
         Fill::Uuid4 => "gen_random_uuid()".into(),
         Fill::Uuid7 => format!("({UUID7})"),
+        Fill::Asked(expression) => expression.to_string(),
         Fill::Value(value) => match value {
             Value::Null => "NULL".into(),
             Value::Bool(v) => v.to_string(),
@@ -123,6 +124,43 @@ const COLUMNS: &str = "SELECT a.attname::text, format_type(a.atttypid, a.atttypm
 const INDEXES: &str = "SELECT i.indisprimary, i.indisunique, i.indnkeyatts::int8, i.indkey[0]::int8, i.indimmediate FROM pg_index i \
      WHERE i.indrelid = $1::int8::oid AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid ORDER BY i.indexrelid";
 
+/// What a relation of this kind is that is no table.
+fn other_kind(kind: &str) -> Option<&'static str> {
+    match kind {
+        "r" | "p" => None,
+        "v" => Some("is a view"),
+        "m" => Some("is a materialized view"),
+        "f" => Some("is a foreign table"),
+        _ => Some("is no table"),
+    }
+}
+
+/// The base type of a key, and its collation if that is not deterministic.
+const KEY: &str = "WITH RECURSIVE down AS ( \
+     SELECT a.atttypid AS type, a.attcollation FROM pg_attribute a WHERE a.attrelid = $1::int8::oid AND a.attnum = $2::int8 \
+     UNION ALL SELECT t.typbasetype, d.attcollation FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype = 'd') \
+     SELECT t.typname::text, coalesce(l.collname::text, '') FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' \
+     LEFT JOIN pg_collation l ON l.oid = d.attcollation AND NOT l.collisdeterministic";
+
+/// Why memory cannot find rows by a key of this type and collation: texts of different bytes are equal.
+async fn loose_key(session: &mut Session, oid: &Value, key: &RawColumn) -> Result<Option<String>, Error> {
+    let found = session.run(KEY, &[oid.clone(), Value::Bigint(key.number)]).await?;
+    let Some(row) = found.iter().next() else { return Ok(None) };
+    let why = match (text(&row[0]), text(&row[1])) {
+        ("citext", _) => "of type citext, in which upper and lower case are equal".to_owned(),
+        ("bpchar", _) => format!("of type {}, in which spaces at the end do not count", key.declared),
+        (_, "") => return Ok(None),
+        (_, collation) => {
+            format!("with the collation {collation}, which is not deterministic: different texts are equal")
+        }
+    };
+    Ok(Some(format!(
+        "has a key, {}, {why}, so that memory would hold two rows where the database has one; \
+         give it the type text or varchar with a deterministic collation",
+        key.name
+    )))
+}
+
 /// Reads a table's schema; `None` when there is no such table.
 pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Option<Schema>, Error> {
     let found = session.run(TABLE, &[Value::Text(quoted(table).into())]).await?;
@@ -130,12 +168,8 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
         return Ok(None);
     };
     let refused = |what: String| Error::new(Kind::Schema, format!("table {table} {what}"));
-    match kind.as_str() {
-        "r" | "p" => {}
-        "v" => return Err(refused("is a view".into())),
-        "m" => return Err(refused("is a materialized view".into())),
-        "f" => return Err(refused("is a foreign table".into())),
-        _ => return Err(refused("is no table".into())),
+    if let Some(other) = other_kind(&kind) {
+        return Err(refused(other.into()));
     }
     let oid = Value::Bigint(number(&found, 0, 0));
     let raw = session.run(COLUMNS, std::slice::from_ref(&oid)).await?;
@@ -143,8 +177,16 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
     let codecs = codecs(session, table, &raw).await?;
     let mut columns = Vec::with_capacity(raw.len());
     columns.extend(raw.iter().zip(codecs).map(|(raw, codec)| raw.column(&codec)));
-    let indexes = session.run(INDEXES, &[oid]).await?;
+    let types = columns.iter().map(|column| (&*column.name, column.ty)).collect();
+    let mut defaults = defaults::read(session, &oid, &types).await?;
+    for column in &mut columns {
+        column.fill = defaults.remove(&column.name).map(|default| default.fill);
+    }
+    let indexes = session.run(INDEXES, std::slice::from_ref(&oid)).await?;
     let key = key_of(&indexes, &raw, &mut columns).map_err(refused)?;
+    if let Some(why) = loose_key(session, &oid, &raw[key]).await? {
+        return Err(refused(why));
+    }
     (columns[key].unique, columns[key].indexed) = (false, false);
     let key_kind = match columns[key].ty {
         Type::Bigint if raw[key].is_serial => KeyKind::Serial,
@@ -153,6 +195,9 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
         Type::Text { .. } => KeyKind::Text,
         ty => return Err(refused(format!("has a key of type {ty}, which no hot table can have"))),
     };
+    if key_kind == KeyKind::Serial {
+        columns[key].fill = None;
+    }
     match Schema::new(table, columns, key, key_kind) {
         Ok(schema) => Ok(Some(schema)),
         Err(error) => Err(Error::new(Kind::Schema, error.to_string()).with_source(error)),
@@ -215,23 +260,19 @@ struct RawColumn {
     not_null: bool,
     is_serial: bool,
     is_generated: bool,
-    default: Option<String>,
     number: i64,
 }
 
 impl RawColumn {
     fn read(row: &[Value]) -> RawColumn {
         let integer = |value: &Value| if let Value::Bigint(number) = value { *number } else { 0 };
-        let default = (!row[6].is_null()).then(|| text(&row[6]).to_owned());
         RawColumn {
             name: text(&row[0]).into(),
             declared: text(&row[1]).into(),
             modifier: integer(&row[2]),
             not_null: row[3] == Value::Bool(true),
-            is_serial: !text(&row[4]).is_empty()
-                || default.as_ref().is_some_and(|default| default.starts_with("nextval(")),
+            is_serial: !text(&row[4]).is_empty() || text(&row[6]).starts_with("nextval("),
             is_generated: !text(&row[5]).is_empty(),
-            default,
             number: integer(&row[7]),
         }
     }
@@ -245,85 +286,7 @@ impl RawColumn {
             }
             codec => codec.value_type(),
         };
-        let fill =
-            self.default.as_deref().filter(|_| !self.is_serial).and_then(|text| parse_default(ty, text));
-        Column { name: self.name.clone(), ty, nullable: !self.not_null, unique: false, indexed: false, fill }
+        let (name, nullable) = (self.name.clone(), !self.not_null);
+        Column { name, ty, nullable, unique: false, indexed: false, fill: None }
     }
-}
-
-/// Reads a DEFAULT as the server writes it; `None` for expressions that no fill can express.
-fn parse_default(ty: Type, expression: &str) -> Option<Fill> {
-    let lower = expression.trim().to_ascii_lowercase();
-    if matches!(ty, Type::Timestamp | Type::LocalTimestamp) {
-        let clocks = [
-            "now()",
-            "current_timestamp",
-            "clock_timestamp()",
-            "transaction_timestamp()",
-            "statement_timestamp()",
-            "localtimestamp",
-        ];
-        let is_in_utc =
-            matches!(lower.as_str(), "timezone('utc'::text, now())" | "(now() at time zone 'utc'::text)");
-        if clocks.contains(&lower.as_str()) {
-            return Some(Fill::Now);
-        }
-        if is_in_utc {
-            let is_local = ty == Type::LocalTimestamp;
-            return Some(if is_local { Fill::UtcClock } else { Fill::Now });
-        }
-    }
-    if ty == Type::Uuid {
-        match lower.as_str() {
-            "gen_random_uuid()" | "uuid_generate_v4()" => return Some(Fill::Uuid4),
-            "uuidv7()" | "uuid_generate_v7()" => return Some(Fill::Uuid7),
-            own if own.contains("uuid_send(gen_random_uuid())")
-                && own.contains("int8send(")
-                && own.contains("clock_timestamp()") =>
-            {
-                return Some(Fill::Uuid7);
-            }
-            _ => {}
-        }
-    }
-    let value = match quoted_literal(expression) {
-        Some(text) => match ty {
-            Type::Text { .. } => Value::Text(text.into()),
-            Type::Timestamp => Value::Timestamp(Timestamp::parse_stored(&text)?),
-            Type::Bytes => Value::Bytes(hex(text.strip_prefix("\\x")?)?.into()),
-            _ => from_text(ty, &text).ok()?,
-        },
-        None => {
-            let bare = lower.split("::").next()?.trim_matches(['(', ')']);
-            match ty {
-                Type::Bool | Type::Bigint | Type::Double | Type::Numeric => from_text(ty, bare).ok()?,
-                _ => return None,
-            }
-        }
-    };
-    value.as_ref().fits(ty).then_some(Fill::Value(value))
-}
-
-/// The text of `'…'` or `'…'::type`; `None` when the expression is more than that.
-fn quoted_literal(expression: &str) -> Option<String> {
-    let rest = expression.trim().strip_prefix('\'')?;
-    let mut text = String::new();
-    let mut chars = rest.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        if c != '\'' {
-            text.push(c);
-        } else if chars.peek().is_some_and(|(_, next)| *next == '\'') {
-            chars.next();
-            text.push('\'');
-        } else {
-            let cast = &rest[at + 1..];
-            let is_cast = cast.is_empty() || cast.starts_with("::") && !cast.contains(['|', '+', '\'']);
-            return is_cast.then_some(text);
-        }
-    }
-    None
-}
-
-fn hex(text: &str) -> Option<Vec<u8>> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }

@@ -252,8 +252,11 @@ fn apply_changes(
         session.connection.pragma_update(None, "defer_foreign_keys", is_deferred).map_err(map)?;
     }
     let connection = &session.connection;
-    let mut tables: Vec<_> =
-        batch.schemas.iter().map(|schema| TableStatements::new(connection, schema)).collect();
+    let mut tables: Vec<_> = batch
+        .schemas
+        .iter()
+        .map(|schema| TableStatements::new(connection, schema))
+        .collect::<Result<_, _>>()?;
     let differing = cascades::of_batch(connection, batch)?;
     let mut done = Done { differing, ..Done::default() };
     for (index, change) in batch.changes.iter().enumerate() {
@@ -318,7 +321,7 @@ fn insert_many(session: &mut Session, schema: &Schema, rows: &[Row]) -> Result<(
 /// Inserts until direct writes want the writer; returns how many rows were inserted.
 fn insert_slice(session: &Session, schema: &Schema, rows: &[Row]) -> Result<usize, (usize, Error)> {
     let began = Instant::now();
-    let mut statements = TableStatements::new(&session.connection, schema);
+    let mut statements = TableStatements::new(&session.connection, schema).map_err(|error| (0, error))?;
     for (done, row) in rows.iter().enumerate() {
         let may_yield = done >= YIELD_FLOOR && done % YIELD_EVERY == 0;
         if may_yield && session.others_wait() && began.elapsed() >= SLICE {

@@ -4,7 +4,8 @@
 
 use super::errors::map;
 use super::schema::quoted;
-use super::types;
+use super::time_form::TimeForm;
+use super::{times, types};
 use crate::{Error, Kind, Op};
 use forebay_value::{Row, Schema, Value, ValueRef};
 use rusqlite::{CachedStatement, Connection};
@@ -14,6 +15,8 @@ use rusqlite::{CachedStatement, Connection};
 pub(super) struct TableStatements<'a> {
     connection: &'a Connection,
     schema: &'a Schema,
+    /// The forms of the columns' times.
+    forms: Vec<TimeForm>,
     insert: OnFirstUse<'a>,
     put: OnFirstUse<'a>,
     delete: OnFirstUse<'a>,
@@ -22,6 +25,14 @@ pub(super) struct TableStatements<'a> {
     updates: Vec<(Vec<usize>, OnFirstUse<'a>)>,
     /// By the column that they add to.
     increments: Vec<(usize, OnFirstUse<'a>)>,
+}
+
+/// A value, and the form in which a time is written.
+type Bound<'v> = (ValueRef<'v>, TimeForm);
+
+/// A value that is no time.
+fn plain(value: ValueRef<'_>) -> Bound<'_> {
+    (value, TimeForm::default())
 }
 
 /// A statement that is prepared at its first use.
@@ -38,15 +49,15 @@ impl<'a> OnFirstUse<'a> {
     fn bound<'v>(
         &mut self,
         connection: &'a Connection,
-        values: impl Iterator<Item = ValueRef<'v>>,
+        values: impl Iterator<Item = Bound<'v>>,
     ) -> Result<&mut CachedStatement<'a>, Error> {
         let prepared = match self.prepared.take() {
             Some(prepared) => prepared,
             None => connection.prepare_cached(&self.sql).map_err(map)?,
         };
         let statement = self.prepared.insert(prepared);
-        for (index, value) in values.enumerate() {
-            types::bind(statement, index + 1, value).map_err(map)?;
+        for (index, (value, form)) in values.enumerate() {
+            types::bind_as(statement, index + 1, value, form).map_err(map)?;
         }
         Ok(statement)
     }
@@ -55,14 +66,15 @@ impl<'a> OnFirstUse<'a> {
     fn execute<'v>(
         &mut self,
         connection: &'a Connection,
-        values: impl Iterator<Item = ValueRef<'v>>,
+        values: impl Iterator<Item = Bound<'v>>,
     ) -> Result<usize, Error> {
         self.bound(connection, values)?.raw_execute().map_err(map)
     }
 }
 
 impl<'a> TableStatements<'a> {
-    pub(super) fn new(connection: &'a Connection, schema: &'a Schema) -> TableStatements<'a> {
+    pub(super) fn new(connection: &'a Connection, schema: &'a Schema) -> Result<TableStatements<'a>, Error> {
+        let forms = times::of_schema(connection, schema)?;
         let table = quoted(&schema.name);
         let key = quoted(&schema.key_column().name);
         let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
@@ -75,20 +87,22 @@ impl<'a> TableStatements<'a> {
         let action =
             if sets.is_empty() { "NOTHING".into() } else { format!("UPDATE SET {}", sets.join(", ")) };
         let put = format!("{insert} ON CONFLICT ({key}) DO {action}");
-        TableStatements {
+        Ok(TableStatements {
             connection,
             schema,
+            forms,
             insert: OnFirstUse::new(insert),
             put: OnFirstUse::new(put),
             delete: OnFirstUse::new(format!("DELETE FROM {table} WHERE {key} = ?1")),
             is_there: OnFirstUse::new(format!("SELECT 1 FROM {table} WHERE {key} = ?1")),
             updates: Vec::new(),
             increments: Vec::new(),
-        }
+        })
     }
 
     pub(super) fn insert(&mut self, row: &Row) -> Result<(), Error> {
-        self.insert.execute(self.connection, row.as_ref().values(self.schema)).map(drop)
+        let values = row.as_ref().values(self.schema).zip(self.forms.iter().copied());
+        self.insert.execute(self.connection, values).map(drop)
     }
 
     /// Whether the change had its effect; an update or increment without its row does nothing. A change that
@@ -99,7 +113,8 @@ impl<'a> TableStatements<'a> {
             Op::Insert(row) | Op::Put(row) => {
                 let is_insert = matches!(op, Op::Insert(_));
                 let statement = if is_insert { &mut self.insert } else { &mut self.put };
-                let changed = statement.execute(connection, row.as_ref().values(self.schema))?;
+                let changed = statement
+                    .execute(connection, row.as_ref().values(self.schema).zip(self.forms.iter().copied()))?;
                 let wanted = || row.as_ref().values(self.schema).enumerate();
                 if changed == 0
                     && (is_insert || !self.is_already_applied(row.as_ref().key(self.schema), wanted())?)
@@ -108,7 +123,7 @@ impl<'a> TableStatements<'a> {
                 }
             }
             Op::Delete(key) => {
-                let deleted = self.delete.execute(connection, std::iter::once(key.as_ref()))?;
+                let deleted = self.delete.execute(connection, std::iter::once(plain(key.as_ref())))?;
                 if deleted == 0 && self.is_there(key.as_ref())? {
                     return Err(skipped());
                 }
@@ -120,7 +135,7 @@ impl<'a> TableStatements<'a> {
     }
 
     fn is_there(&mut self, key: ValueRef<'_>) -> Result<bool, Error> {
-        let found = self.is_there.bound(self.connection, std::iter::once(key))?;
+        let found = self.is_there.bound(self.connection, std::iter::once(plain(key)))?;
         Ok(found.raw_query().next().map_err(map)?.is_some())
     }
 
@@ -135,7 +150,8 @@ impl<'a> TableStatements<'a> {
                 self.updates.len() - 1
             }
         };
-        let values = std::iter::once(key.as_ref()).chain(columns.iter().map(|(_, value)| value.as_ref()));
+        let set = columns.iter().map(|(index, value)| (value.as_ref(), self.forms[*index]));
+        let values = std::iter::once(plain(key.as_ref())).chain(set);
         match self.updates[at].1.execute(self.connection, values)? {
             0 if !self.is_there(key.as_ref())? => Ok(false),
             0 if !self.is_already_applied(
@@ -162,7 +178,8 @@ impl<'a> TableStatements<'a> {
         let all_same: String = wanted.iter().enumerate().map(is_same).collect();
         let (table, name) = (quoted(&self.schema.name), quoted(&self.schema.key_column().name));
         let mut same = OnFirstUse::new(format!("SELECT 1 FROM {table} WHERE {name} = ?1{all_same}"));
-        let values = std::iter::once(key).chain(wanted.into_iter().map(|(_, value)| value));
+        let wanted = wanted.into_iter().map(|(index, value)| (value, self.forms[index]));
+        let values = std::iter::once(plain(key)).chain(wanted);
         let mut found = same.bound(self.connection, values)?.raw_query();
         Ok(found.next().map_err(map)?.is_some())
     }
@@ -175,7 +192,7 @@ impl<'a> TableStatements<'a> {
                 self.increments.len() - 1
             }
         };
-        let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
+        let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter().map(plain);
         if self.increments[at].1.execute(self.connection, values)? == 1 {
             return Ok(true);
         }
@@ -191,7 +208,7 @@ impl<'a> TableStatements<'a> {
 
     /// Whether an existing row's column can be added to.
     fn has_sum(&self, key: &Value, column: usize, delta: i64) -> Result<bool, Error> {
-        let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter();
+        let values = [key.as_ref(), ValueRef::Bigint(delta)].into_iter().map(plain);
         let mut sum = OnFirstUse::new(sum_sql(self.schema, column));
         let mut found = sum.bound(self.connection, values)?.raw_query();
         Ok(found.next().map_err(map)?.is_some())

@@ -125,7 +125,8 @@ fn replay(connection: &Connection, schema: &Schema, op: Op, id: i64) -> Result<b
         return Err(newer_is_held());
     }
     let op = replayed(schema, op, &Seen::of(seen.as_deref()), before.as_ref())?;
-    TableStatements::new(connection, schema).execute(&op).map_err(|error| of_change(error, schema))?;
+    let mut statements = TableStatements::new(connection, schema)?;
+    statements.execute(&op).map_err(|error| of_change(error, schema))?;
     let after = row_of(connection, schema, key.as_ref())?;
     let [before, after] = [before, after].map(|row| image(schema, row.as_ref()));
     let sql = "UPDATE forebay_dead_letter SET seen = ?1 WHERE key_hash = ?2 AND seen = ?3 AND id > ?4";

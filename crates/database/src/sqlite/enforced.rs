@@ -5,11 +5,11 @@
 //! itself ([`create_sql`](super::schema::create_sql)) is a bound of its column.
 
 use super::errors::map;
-use super::{Sqlite, types};
+use super::{Sqlite, defaults, times, types};
 use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Means, TableFindings};
 use crate::{Enforced, Error};
-use forebay_value::{Bound, Rule, Schema, Type};
+use forebay_value::{Bound, Rule, Schema, StoredFill, Type};
 use rusqlite::{Connection, Row};
 
 impl Sqlite {
@@ -69,32 +69,37 @@ fn columns(
     own: &[(usize, Bound)],
     found: &mut TableFindings,
 ) -> Result<(), Error> {
-    let sql = "SELECT name, type, \"notnull\", coalesce(dflt_value, '') FROM pragma_table_info(?1)";
+    let sql = "SELECT name, type, \"notnull\", dflt_value FROM pragma_table_info(?1)";
     let read = |row: &Row<'_>| {
         Ok((
             row.get::<_, String>(0)?,
             row.get::<_, String>(1)?,
             row.get::<_, bool>(2)?,
-            row.get::<_, String>(3)?,
+            row.get::<_, Option<String>>(3)?,
         ))
     };
     for (name, declared, not_null, default) in rows(connection, sql, &schema.name, read)? {
         let Some(index) = schema.position(&name) else { continue };
         let column = &schema.columns[index];
-        let is_computed = !default.is_empty() && !default.eq_ignore_ascii_case("null");
-        if is_computed && column.fill.is_none() && column.nullable {
-            found.list(format!("DEFAULT {default} of {name}"), Means::Default);
+        let fill = default.as_deref().and_then(|default| defaults::fill(column.ty, &declared, default));
+        if let (Some(fill), Some(default)) = (&fill, &default) {
+            found.list_default(column, default, fill);
         }
         let bound = match column.ty.unbounded() {
-            Type::Numeric if types::is_numeric(&declared) => Some(Bound::Affinity),
+            Type::Numeric | Type::Json if types::is_numeric(&declared) => Some(Bound::Affinity),
             // SQLite stores NaN as NULL.
             Type::Double => Some(Bound::NotNan),
+            Type::Timestamp => {
+                times::form(connection, &schema.name, &column.name)?.digits().map(Bound::Instant)
+            }
             _ => own.iter().find(|(of, _)| *of == index).map(|(_, bound)| bound.clone()),
         };
         let compares = compares(connection, schema, index, &declared)?;
         let rule = Rule { not_null, bound, ..Rule::default() };
         // The schema's spelling of the name, which may differ in case.
-        found.columns.insert(column.name.clone(), ColumnFacts { rule, compares, is_fixed: false });
+        let fill = fill.as_ref().map(StoredFill::of);
+        let facts = ColumnFacts { rule, compares, fill, is_equal_by_bytes: true, ..ColumnFacts::default() };
+        found.columns.insert(column.name.clone(), facts);
     }
     Ok(())
 }

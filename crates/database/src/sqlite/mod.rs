@@ -11,6 +11,7 @@ mod cascades;
 mod change;
 mod claims;
 mod dead_letters;
+mod defaults;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
@@ -23,11 +24,13 @@ mod scan;
 mod schema;
 mod serial_keys;
 mod statement;
+mod time_form;
+mod times;
 mod types;
 mod writer;
 
 use crate::{Error, Options, Rows, Statement};
-use forebay_value::{Schema, Value};
+use forebay_value::{Schema, Type, Value};
 use futures_util::future::Either;
 use open::{Identity, Role};
 use readers::Readers;
@@ -76,6 +79,14 @@ impl Sqlite {
     pub(crate) async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         let table = table.to_owned();
         self.readers.submit(move |connection| schema::describe(connection, &table)).await
+    }
+
+    /// The values of defaults for one row.
+    pub(crate) async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
+        let evaluate = move |_: &rusqlite::Connection| {
+            asked.iter().map(|(ty, definition)| defaults::evaluate(*ty, definition)).collect()
+        };
+        self.readers.submit(evaluate).await
     }
 
     pub(crate) async fn tables(&self) -> Result<Vec<String>, Error> {

@@ -4,25 +4,15 @@
 //! [`describe`] reads the statements of [`create_sql`] back as the same schema, including fills. For tables
 //! made by others it reads what a schema can express and refuses what a hot table would handle wrongly.
 
+use super::defaults::{self, NOW, UUID4, UUID7};
 use super::errors::map;
+use super::time_form::TimeForm;
 use super::types;
 use crate::{Error, Kind};
-use forebay_value::{Column, Fill, KeyKind, Schema, Timestamp, Type, Value, from_text};
+use forebay_value::{Column, Fill, KeyKind, Schema, Type, Value};
+use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension};
 use std::fmt::Write;
-
-/// The default of `now()`: RFC 3339 in UTC with six digits, of which SQLite's clock gives three.
-const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')";
-
-/// The default of `uuid()`: version 4, variant 10 (RFC 9562 section 5.4).
-const UUID4: &str = "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-' \
-     || substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
-
-/// The default of `uuid7()`: starts with the milliseconds since the epoch (RFC 9562 section 5.7).
-const UUID7: &str = "substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 1, 8) || '-' \
-     || substr(printf('%012x', cast((julianday('now') - 2440587.5) * 86400000.0 as integer)), 9) || '-' \
-     || lower('7' || substr(hex(randomblob(2)), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) \
-     || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
 
 /// A name as an SQL identifier, whatever characters it has. In double quotes, the name of a column that is
 /// gone would be a text.
@@ -94,6 +84,10 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
         Fill::Now | Fill::UtcClock => format!("({NOW})"),
         Fill::Uuid4 => format!("({UUID4})"),
         Fill::Uuid7 => format!("({UUID7})"),
+        // Only `describe` finds one, and its tables exist.
+        Fill::Asked(_) => {
+            return Err(Error::new(Kind::Schema, format!("column {column} cannot have this default")));
+        }
         Fill::Value(value) => match value {
             Value::Null => "NULL".into(),
             Value::Bool(v) => i64::from(*v).to_string(),
@@ -105,7 +99,10 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
             }
             Value::Numeric(v) | Value::Text(v) | Value::Json(v) => literal(v),
             Value::Uuid(v) => literal(&v.to_string()),
-            Value::Timestamp(v) => literal(&v.to_string()),
+            Value::Timestamp(v) => match TimeForm::default().write(*v) {
+                ToSqlOutput::Owned(rusqlite::types::Value::Text(text)) => literal(&text),
+                _ => literal(&v.to_string()),
+            },
             Value::Local(v) => literal(&v.to_string()),
             Value::Bytes(v) => {
                 let mut hex = String::from("x'");
@@ -159,26 +156,21 @@ pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Sc
             keys.push(columns.len());
         }
         let nullable = !raw.not_null && raw.key_place == 0;
-        let fill = raw.default.as_deref().and_then(|text| parse_default(ty, text));
+        let fill = raw.default.as_deref().and_then(|text| defaults::fill(ty, &raw.declaration, text));
         columns.push(Column { name: raw.name, ty, nullable, unique: false, indexed: false, fill });
     }
     mark_indexes(connection, &name, &mut columns)?;
-    let is_key = |column: &Column| column.unique && !column.nullable && types::may_be_key(column.ty);
-    let key = match keys[..] {
-        [key] => key,
-        _ => match columns.iter().position(is_key) {
-            Some(unique) => unique,
-            None if keys.is_empty() => {
-                return refused("has no PRIMARY KEY; a hot table needs a key of one column".into());
-            }
-            None => {
-                let count = keys.len();
-                return refused(format!(
-                    "has a PRIMARY KEY of {count} columns; a hot table needs a key of one column"
-                ));
-            }
-        },
+    let key = match key_of(&keys, &columns) {
+        Ok(key) => key,
+        Err(what) => return refused(what),
     };
+    if let Some(collation) = loose_key(connection, &name, &columns[key].name)? {
+        return refused(format!(
+            "has a key, {}, with the collation {collation}, in which different texts are equal, so that memory \
+             would hold two rows where the database has one; give it COLLATE BINARY",
+            columns[key].name
+        ));
+    }
     (columns[key].unique, columns[key].indexed) = (false, false);
     let key_kind = match columns[key].ty {
         Type::Bigint if is_autoincrement(&sql) => KeyKind::Serial,
@@ -191,6 +183,31 @@ pub(super) fn describe(connection: &Connection, table: &str) -> Result<Option<Sc
         Ok(schema) => Ok(Some(schema)),
         Err(error) => Err(Error::new(Kind::Schema, error.to_string()).with_source(error)),
     }
+}
+
+/// The key: the PRIMARY KEY, or the first column that is UNIQUE and NOT NULL. `keys`: the columns of the
+/// PRIMARY KEY.
+fn key_of(keys: &[usize], columns: &[Column]) -> Result<usize, String> {
+    let is_key = |column: &Column| column.unique && !column.nullable && types::may_be_key(column.ty);
+    if let [key] = keys {
+        return Ok(*key);
+    }
+    columns.iter().position(is_key).ok_or_else(|| match keys.len() {
+        0 => "has no PRIMARY KEY; a hot table needs a key of one column".into(),
+        count => format!("has a PRIMARY KEY of {count} columns; a hot table needs a key of one column"),
+    })
+}
+
+/// The collation of a text key that is not that of its bytes, of its column or of its index.
+fn loose_key(connection: &Connection, table: &str, key: &str) -> Result<Option<String>, Error> {
+    let (_, of_column, ..) = connection.column_metadata(None::<&str>, table, key).map_err(map)?;
+    let of_column = of_column.map(|name| name.to_string_lossy().into_owned());
+    let sql = "SELECT info.coll FROM pragma_index_list(?1) list, pragma_index_xinfo(list.name) info \
+         WHERE list.origin = 'pk' AND info.key";
+    let mut statement = connection.prepare_cached(sql).map_err(map)?;
+    let of_index = statement.query_map([table], |row| row.get::<_, String>(0)).map_err(map)?;
+    let collations = of_index.collect::<Result<Vec<_>, _>>().map_err(map)?.into_iter().chain(of_column);
+    Ok(collations.into_iter().find(|name| !name.eq_ignore_ascii_case("BINARY")))
 }
 
 pub(super) struct RawColumn {
@@ -253,40 +270,4 @@ pub(super) fn is_autoincrement(sql: &str) -> bool {
         }
     }
     plain.contains("AUTOINCREMENT")
-}
-
-/// Reads a DEFAULT; `None` for expressions that no fill can express.
-fn parse_default(ty: Type, text: &str) -> Option<Fill> {
-    let text = text.trim();
-    match text {
-        NOW | "CURRENT_TIMESTAMP" => return Some(Fill::Now),
-        UUID4 => return Some(Fill::Uuid4),
-        UUID7 => return Some(Fill::Uuid7),
-        _ if text.eq_ignore_ascii_case("null") => return None,
-        _ => {}
-    }
-    let value = if let Some(hex) = text.strip_prefix(['x', 'X']).and_then(unquoted) {
-        let bytes: Option<Vec<u8>> =
-            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
-        Value::Bytes(bytes?.into())
-    } else if let Some(text) = unquoted(text) {
-        match ty {
-            Type::Text { .. } => Value::Text(text.into()),
-            Type::Timestamp => Value::Timestamp(Timestamp::parse_stored(&text)?),
-            _ => from_text(ty, &text).ok()?,
-        }
-    } else {
-        match ty {
-            Type::Bool | Type::Bigint | Type::Double | Type::Numeric => {
-                from_text(ty, &text.to_ascii_lowercase()).ok()?
-            }
-            _ => return None,
-        }
-    };
-    value.as_ref().fits(ty).then_some(Fill::Value(value))
-}
-
-fn unquoted(literal: &str) -> Option<String> {
-    let inner = literal.strip_prefix('\'')?.strip_suffix('\'')?;
-    Some(inner.replace("''", "'"))
 }

@@ -1,7 +1,8 @@
 //! One statement: checked once ([`check`]), then run on any connection ([`execute`]).
 
 use super::errors::map;
-use super::types;
+use super::time_form::TimeForm;
+use super::{times, types};
 use crate::limits::RESULT_BYTES;
 use crate::{Error, Kind, ResultColumn, Rows, Statement};
 use forebay_value::{Type, Value};
@@ -81,8 +82,12 @@ pub(super) fn execute(
         let message = format!("{} values for {} parameters", params.len(), statement.parameter_count());
         return Err(Error::new(Kind::Type, message));
     }
+    let form = match params.iter().any(|value| matches!(value, Value::Timestamp(_))) {
+        true => times::form_for(connection, sql)?,
+        false => TimeForm::default(),
+    };
     for (index, value) in params.iter().enumerate() {
-        types::bind(&mut statement, index + 1, value.as_ref()).map_err(map)?;
+        types::bind_as(&mut statement, index + 1, value.as_ref(), form).map_err(map)?;
     }
     let changes_before = connection.total_changes();
     let mut result = Rows { columns: columns.clone(), values: Vec::new(), changed: 0 };

@@ -8,7 +8,7 @@
 //! numeric    TEXT, its digits                             NUMERIC TEXT
 //! text       TEXT                                         TEXT, TEXT(n)
 //! uuid       TEXT, lower case with dashes                 UUID TEXT
-//! timestamp  TEXT, 2026-11-21T10:03:00.000000Z            TIMESTAMP TEXT
+//! timestamp  TEXT, 2026-11-21 10:03:00 (see `time_form`)  TIMESTAMP TEXT
 //! json       TEXT                                         JSON TEXT
 //! bytes      BLOB                                         BLOB
 //! as_text    TEXT; only in tables of others               any other
@@ -18,14 +18,25 @@
 //! write are read too: UUIDs as 16-byte blobs, times without an offset (UTC), as Unix seconds or milliseconds
 //! or as Julian days, truth values as words, numbers in a numeric column.
 
+use super::time_form::TimeForm;
 use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json};
 use rusqlite::types::ValueRef as Stored;
 
-/// Binds one value to the parameter with this index, counted from 1.
+/// Binds a key to the parameter with this index, counted from 1.
 pub(super) fn bind(
     statement: &mut rusqlite::Statement<'_>,
     index: usize,
+    key: ValueRef<'_>,
+) -> rusqlite::Result<()> {
+    bind_as(statement, index, key, TimeForm::default())
+}
+
+/// Binds one value, a time in this form.
+pub(super) fn bind_as(
+    statement: &mut rusqlite::Statement<'_>,
+    index: usize,
     value: ValueRef<'_>,
+    form: TimeForm,
 ) -> rusqlite::Result<()> {
     match value {
         ValueRef::Null => statement.raw_bind_parameter(index, rusqlite::types::Null),
@@ -41,15 +52,9 @@ pub(super) fn bind(
             statement.raw_bind_parameter(index, &*v.as_hyphenated().encode_lower(&mut text))
         }
         ValueRef::Local(v) => statement.raw_bind_parameter(index, v.to_string()),
-        ValueRef::Timestamp(v) => {
-            let mut text = Vec::with_capacity(TIMESTAMP_BYTES);
-            v.write(&mut text);
-            statement.raw_bind_parameter(index, std::str::from_utf8(&text).expect("digits and punctuation"))
-        }
+        ValueRef::Timestamp(v) => statement.raw_bind_parameter(index, form.write(v)),
     }
 }
-
-const TIMESTAMP_BYTES: usize = "2026-11-21T10:03:00.000000Z".len();
 
 /// The length of a UUID's text.
 const UUID_BYTES: usize = "06f40771-6460-479a-a47c-177473e240b5".len();
@@ -111,6 +116,7 @@ pub(super) fn typed(ty: Type, value: Stored<'_>) -> Option<Value> {
             Some(Value::Text(String::from_utf8(text).ok()?.into()))
         }
         (Type::Json, Stored::Integer(v)) => Some(Value::Json(v.to_string().into())),
+        (Type::Json, Stored::Real(v)) if v.is_finite() => Some(Value::Json(v.to_string().into())),
         (Type::Bytes, Stored::Text(v)) => Some(Value::Bytes(v.into())),
         _ => None,
     }

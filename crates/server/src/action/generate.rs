@@ -1,6 +1,6 @@
 //! `generate`: answers 202 at once, and in the background empties a table and fills it with generated rows.
 
-use super::write::{ColumnSource, RowPlan};
+use super::row_plan::{ColumnSource, Defaults, RowPlan};
 use super::{Answering, Step};
 use crate::endpoint::answer_sink::Out;
 use crate::endpoint::eval::{Eval, Scope, Slots};
@@ -137,10 +137,15 @@ impl Generate {
         slots: &Slots,
         next_key: &mut dyn FnMut() -> Option<i64>,
     ) -> Result<Row, JobError> {
+        let defaults = match &self.target {
+            GenerateInto::Hot(table) => Defaults::new(table.rules(), None),
+            GenerateInto::Database(..) => Defaults::OF_PLAN,
+        };
         let mut values = plan
-            .values(self.schema(), &Scope::new(slots), next_key)
+            .values(self.schema(), &Scope::new(slots), &defaults, next_key)
             .map_err(|problem| problem.detail)?
             .ok_or("the database gave no keys")?;
+        drop(defaults);
         if let GenerateInto::Hot(table) = &self.target {
             let judged = table.rules().judge_row(&mut values);
             judged.map_err(|(column, invalid)| plan.problem(self.schema(), column, &invalid).detail)?;

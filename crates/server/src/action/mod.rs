@@ -15,6 +15,7 @@ pub mod proxy;
 pub mod proxy_fill;
 pub mod read;
 pub mod redirect;
+pub mod row_plan;
 pub mod sql;
 mod step;
 pub mod write;

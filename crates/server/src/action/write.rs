@@ -4,32 +4,20 @@
 //! conflict over a value that the client gave is a 409.
 
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
+use super::row_plan::{Asked, Asking, ColumnSource, Defaults, RowPlan, Values};
 use super::{Answering, KeyOf, Step, run_until_answered};
 use crate::endpoint::answer_sink::{Out, OwnedOut};
 use crate::endpoint::eval::{Eval, Scope, Slots};
-use crate::functions;
 use crate::problem::Problem;
+use forebay_database::Store;
 use forebay_http::Reply;
 use forebay_table::{BoxFuture, Called, HotError, HotKind, HotResult, HotTable, completed};
-use forebay_value::{
-    Fill, Invalid, LocalTimestamp, Row, RowRef, Schema, Timestamp, Value, ValueRef, encode_row,
-};
+use forebay_value::{Fill, Invalid, Row, RowRef, Value, ValueRef, encode_row};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 hot_action!(Insert, Update, Increment, Delete);
-
-/// Where the value of a column comes from.
-pub enum ColumnSource {
-    /// An expression, the name that errors use, and the column's default when the client gave nothing.
-    Eval(Eval, String, Option<Fill>),
-    /// The next serial key.
-    Serial,
-    /// The column's default.
-    Fill(Fill),
-    Null,
-}
 
 /// How an insert treats a conflict with an existing row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +39,13 @@ pub struct Insert {
     /// How a conflict with an existing row is treated.
     pub on_conflict: OnConflict,
     pub answering: Answering,
+    /// Computes defaults that only the database can compute.
+    pub store: Store,
 }
 
 thread_local! {
     static ROW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-
-pub type Values = SmallVec<[Value; 12]>;
 
 impl Insert {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
@@ -65,13 +53,15 @@ impl Insert {
             OnConflict::Refuse { draws_again } => draws_again,
             OnConflict::Replace => 0,
         };
-        self.draw(draws_left, slots, out)
+        self.draw(draws_left, None, slots, out)
     }
 
-    /// Builds a row and writes it; repeats with new values while a generated value is taken.
+    /// Builds a row and writes it; repeats with new values while a generated value is taken. `asked`: the
+    /// defaults that the database has computed for it.
     fn draw(
         self: &Arc<Self>,
         mut draws_left: u32,
+        asked: Option<&Asked>,
         slots: &Arc<Slots>,
         out: &mut impl Out,
     ) -> Result<Step, Problem> {
@@ -88,10 +78,18 @@ impl Insert {
                 return Ok(self.wait(self.table.wait_counted()));
             };
             let scope = Scope::beside_rows(slots, rows);
+            if asked.is_none()
+                && let Some(asking) = self.row.asking(self.table.schema(), self.table.rules(), &scope)?
+            {
+                return Ok(self.ask(asking, draws_left, slots));
+            }
+            let defaults = Defaults::new(self.table.rules(), asked);
             let mut next_key = || self.table.next_key();
-            let Some(mut values) = self.row.values(self.table.schema(), &scope, &mut next_key)? else {
+            let Some(mut values) = self.row.values(self.table.schema(), &scope, &defaults, &mut next_key)?
+            else {
                 return Ok(self.wait(self.table.wait_keys()));
             };
+            drop(defaults);
             let judged = self.table.rules().judge_row(&mut values);
             judged.map_err(|(column, invalid)| self.row.problem(self.table.schema(), column, &invalid))?;
             match self.write(&values) {
@@ -104,10 +102,24 @@ impl Insert {
                 (Ok(Called::Later(written)), row_bytes) => {
                     return Ok(self.finish_later(written, (values, row_bytes), draws_left, slots));
                 }
-                (Err(error), _) if draws_left > 0 && self.is_drawn(&error, slots) => draws_left -= 1,
+                (Err(error), _) if draws_left > 0 && self.is_drawn(&error, slots) => {
+                    draws_left -= 1;
+                    if asked.is_some() {
+                        return self.draw(draws_left, None, slots, out);
+                    }
+                }
                 (Err(error), _) => return Err(self.problem(&error)),
             }
         }
+    }
+
+    /// Asks the database for defaults of the row, then builds it.
+    fn ask(self: &Arc<Self>, asking: Asking, draws_left: u32, slots: &Arc<Slots>) -> Step {
+        let (me, slots) = (self.clone(), slots.clone());
+        Step::reply(async move {
+            let asked = asking.ask(&me.store, me.table.schema()).await?;
+            run_until_answered(|out| me.draw(draws_left, Some(&asked), &slots, out)).await
+        })
     }
 
     /// Answers when the row is written, or generates new values. `made`: the row's values and its length in
@@ -128,7 +140,7 @@ impl Insert {
                     Ok(out.into_reply())
                 }
                 Err(error) if draws_left > 0 && me.is_drawn(&error, &slots) => {
-                    run_until_answered(|out| me.draw(draws_left - 1, &slots, out)).await
+                    run_until_answered(|out| me.draw(draws_left - 1, None, &slots, out)).await
                 }
                 Err(error) => Err(me.problem(&error)),
             }
@@ -165,74 +177,9 @@ impl Insert {
         let HotKind::Conflict { rule } = error.kind() else { return false };
         self.table.schema().unique_rule(rule).into_iter().any(|column| match &self.row.sources[column] {
             ColumnSource::Eval(eval, _, _) => eval.is_drawn(&Scope::new(slots)),
-            ColumnSource::Fill(fill) => matches!(fill, Fill::Uuid4 | Fill::Uuid7),
+            ColumnSource::Fill(fill) => !matches!(fill, Fill::Value(_) | Fill::Now),
             ColumnSource::Serial | ColumnSource::Null => false,
         })
-    }
-}
-
-/// How a new row is built.
-pub struct RowPlan {
-    /// Where the value of each column comes from.
-    pub sources: Vec<ColumnSource>,
-    /// The columns in the order in which they are computed: a value may refer to columns computed before it.
-    pub order: Vec<usize>,
-    /// Whether some value contains a random code, whose length depends on the number of rows.
-    pub draws_codes: bool,
-}
-
-impl RowPlan {
-    /// The values of a new row; `None` when a serial key is needed and `next_key` returns none.
-    pub fn values(
-        &self,
-        schema: &Schema,
-        scope: &Scope<'_>,
-        next_key: &mut dyn FnMut() -> Option<i64>,
-    ) -> Result<Option<Values>, Problem> {
-        let mut values: Values = SmallVec::from_elem(Value::Null, schema.columns.len());
-        for &index in &self.order {
-            let column = &schema.columns[index];
-            values[index] = match &self.sources[index] {
-                ColumnSource::Eval(eval, name, fill) => {
-                    match (eval.evaluate_as(column.ty, name, &scope.with_own(&values))?, fill) {
-                        (Value::Null, Some(fill)) => filled(fill),
-                        (Value::Null, None) if !column.nullable => {
-                            return Err(Problem::invalid(name, &Invalid::null()));
-                        }
-                        (value, _) => value,
-                    }
-                }
-                ColumnSource::Serial => match next_key() {
-                    Some(key) => Value::Bigint(key),
-                    None => return Ok(None),
-                },
-                ColumnSource::Fill(fill) => filled(fill),
-                ColumnSource::Null => Value::Null,
-            };
-        }
-        Ok(Some(values))
-    }
-}
-
-impl RowPlan {
-    /// The problem for a value that the database would refuse, under the name that the client used.
-    pub fn problem(&self, schema: &Schema, column: usize, invalid: &Invalid) -> Problem {
-        match &self.sources[column] {
-            ColumnSource::Eval(_, name, _) => Problem::invalid(name, invalid),
-            _ => Problem::invalid(&schema.columns[column].name, invalid),
-        }
-    }
-}
-
-/// The value of a column's default.
-fn filled(fill: &Fill) -> Value {
-    match fill {
-        Fill::Value(value) => value.clone(),
-        // For a column without a zone the column's rule makes it what the database's clock shows.
-        Fill::Now => Value::Timestamp(Timestamp::now()),
-        Fill::UtcClock => Value::Local(LocalTimestamp(Timestamp::now())),
-        Fill::Uuid4 => Value::Uuid(functions::uuid4()),
-        Fill::Uuid7 => Value::Uuid(functions::uuid7()),
     }
 }
 

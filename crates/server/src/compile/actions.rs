@@ -8,8 +8,9 @@ use crate::action::get_many::GetMany;
 use crate::action::list::List;
 use crate::action::read::{Count, Get, Random, counters_of};
 use crate::action::redirect::Redirect;
+use crate::action::row_plan::{ColumnSource, RowPlan};
 use crate::action::sql::{Shows, SqlAction};
-use crate::action::write::{ColumnSource, Delete, Increment, Insert, OnConflict, RowPlan, Update};
+use crate::action::write::{Delete, Increment, Insert, OnConflict, Update};
 use crate::action::{Action, Answering, KeyOf};
 use crate::endpoint::shape::Shape;
 use crate::start_error::StartError;
@@ -198,6 +199,9 @@ impl Compiler<'_, '_> {
             })
             .collect::<Result<Vec<_>, StartError>>()?;
         let columns: Vec<String> = statement.columns.iter().map(|column| column.name.clone()).collect();
+        if returns != model::Returns::None {
+            sql_types::check_names(columns.iter().map(String::as_str))?;
+        }
         let (shows, columns) = match returns {
             model::Returns::One => (Shows::One, columns),
             model::Returns::Many => (Shows::All, columns),
@@ -272,7 +276,8 @@ impl Compiler<'_, '_> {
         let table = self.written(table)?;
         let row = row_plan(self.params, table.schema(), values)?;
         let answering = self.row_answer(&table, status)?;
-        Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering })))
+        let store = self.context.store.clone();
+        Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering, store })))
     }
 
     fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, StartError> {
@@ -301,14 +306,14 @@ impl Compiler<'_, '_> {
             None => GenerateInto::Database(self.context.store.clone(), schema.clone()),
         };
         let rows_eval = self.params.compile(rows, ExpectedValue::typed(Type::Bigint), Columns::None)?;
-        let row = row_plan(self.params, schema, values)?;
+        let row = row_without_asking(self.params, schema, values)?;
         let first = first
             .iter()
             .map(|fixed| {
                 // The columns that the row fixes come before those from `values`, which may refer to them.
                 let rest = values.iter().filter(|(name, _)| !fixed.iter().any(|(own, _)| own == name));
                 let all: Vec<_> = fixed.iter().chain(rest).cloned().collect();
-                row_plan(self.params, schema, &all)
+                row_without_asking(self.params, schema, &all)
             })
             .collect::<Result<_, _>>()?;
         let columns = ["job".to_owned(), "rows".to_owned()];
@@ -438,6 +443,15 @@ pub fn row_plan(
     let draws_codes =
         sources.iter().any(|source| matches!(source, ColumnSource::Eval(eval, ..) if eval.draws_code()));
     Ok(RowPlan { sources, order, draws_codes })
+}
+
+/// [`row_plan`] for rows that do not wait for the database.
+fn row_without_asking(
+    params: &mut ParamTable,
+    schema: &Schema,
+    values: &[(String, Expr)],
+) -> Result<RowPlan, StartError> {
+    row_plan(params, schema, values)?.without_asking(schema)
 }
 
 fn column_index(schema: &Schema, name: &str) -> Result<usize, StartError> {

@@ -17,7 +17,7 @@ mod proxies;
 mod row_invalidation;
 mod setup;
 pub mod sql_claims;
-mod sql_types;
+pub mod sql_types;
 mod words;
 
 use crate::auth::Auth;

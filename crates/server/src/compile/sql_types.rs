@@ -2,6 +2,7 @@
 //! other comparisons, and the positions in `INSERT INTO table (columns) VALUES (…)`. Any other parameter is
 //! text, which the database compares by its own rules; `params` in the config can declare the type.
 
+use crate::start_error::StartError;
 use forebay_value::{Schema, Type};
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -27,6 +28,25 @@ pub fn infer<'s>(sql: &str, param: &str, schemas: impl Iterator<Item = &'s Schem
         })
     };
     compared(&tokens, param, &type_of).or_else(|| inserted(&tokens, param, &type_of))
+}
+
+/// Checks that no two columns of a result have one name: JSON would show the first one's value for both.
+///
+/// # Errors
+/// The names that occur twice.
+pub fn check_names<'n>(names: impl Iterator<Item = &'n str>) -> Result<(), StartError> {
+    let (mut seen, mut twice) = (Vec::new(), Vec::new());
+    for name in names {
+        let list = if seen.contains(&name) { &mut twice } else { &mut seen };
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    }
+    if twice.is_empty() {
+        return Ok(());
+    }
+    let twice = twice.join("`, `");
+    Err(format!("the statement returns several columns named `{twice}`: give each its own name (AS)").into())
 }
 
 /// The names of a statement's parameters, each once, in the order of their first use.

@@ -1,6 +1,6 @@
 //! The columns of a table as JSON, for `known.json`.
 
-use forebay_value::{Column, Fill, KeyKind, Schema, Type, Value, from_text, json};
+use forebay_value::{Column, KeyKind, Schema, StoredFill, Type};
 use serde::{Deserialize, Serialize};
 
 /// A table whose columns the config leaves to the database.
@@ -31,17 +31,6 @@ struct StoredColumn {
     unique: bool,
     indexed: bool,
     fill: Option<StoredFill>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StoredFill {
-    /// As text; `None`: NULL.
-    Value(Option<String>),
-    Now,
-    UtcClock,
-    Uuid4,
-    Uuid7,
 }
 
 impl StoredTable {
@@ -86,43 +75,10 @@ impl StoredTable {
     }
 }
 
-impl StoredFill {
-    fn of(fill: &Fill) -> StoredFill {
-        match fill {
-            Fill::Value(value) => StoredFill::Value(text_of(value)),
-            Fill::Now => StoredFill::Now,
-            Fill::UtcClock => StoredFill::UtcClock,
-            Fill::Uuid4 => StoredFill::Uuid4,
-            Fill::Uuid7 => StoredFill::Uuid7,
-        }
-    }
-
-    fn fill(&self, ty: Type) -> Option<Fill> {
-        Some(match self {
-            StoredFill::Value(None) => Fill::Value(Value::Null),
-            StoredFill::Value(Some(text)) => Fill::Value(from_text(ty, text).ok()?),
-            StoredFill::Now => Fill::Now,
-            StoredFill::UtcClock => Fill::UtcClock,
-            StoredFill::Uuid4 => Fill::Uuid4,
-            StoredFill::Uuid7 => Fill::Uuid7,
-        })
-    }
-}
-
-/// A value as text that its type can parse; `None`: NULL.
-fn text_of(value: &Value) -> Option<String> {
-    let mut shown = Vec::new();
-    json::write_value(value.as_ref(), &mut shown);
-    match value {
-        Value::Null => None,
-        Value::Json(_) => String::from_utf8(shown).ok(),
-        _ => serde_json::from_slice::<String>(&shown).ok().or_else(|| String::from_utf8(shown).ok()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_value::{Fill, Value};
 
     #[test]
     fn columns_come_back() {
@@ -134,6 +90,7 @@ mod tests {
             ("timestamp", Some(Fill::Now)),
             ("uuid", Some(Fill::Uuid7)),
             ("json", Some(Fill::Value(Value::Json("\"a\"".into())))),
+            ("text", Some(Fill::Asked("my_function()".into()))),
             ("text(20)", None),
         ];
         let columns = fills.into_iter().enumerate().map(|(index, (ty, fill))| {

@@ -7,7 +7,7 @@ use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
 use forebay_table::{HotTables, LiveRules, TableSpec};
 use forebay_terminal::{say, warn};
-use forebay_value::Schema;
+use forebay_value::{Fill, Schema};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -30,6 +30,8 @@ pub struct Watched {
 struct WatchedTable {
     schema: Schema,
     rules: Arc<LiveRules>,
+    /// The defaults that the config gives.
+    own_fills: Vec<Option<Fill>>,
     enforced: Enforced,
 }
 
@@ -44,14 +46,20 @@ impl Watched {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
         let mut tables = Vec::with_capacity(specs.len());
         for spec in specs {
-            let is_declared =
-                |table: &model::TableConfig| table.name == spec.schema.name && table.columns.is_some();
-            if !config.tables.iter().any(is_declared) {
+            let of_config = config.tables.iter().find(|table| table.name == spec.schema.name);
+            let is_declared = of_config.is_some_and(|table| table.columns.is_some());
+            if !is_declared {
                 // The bounds of its columns come from the database, where they may change while the table is
                 // served.
                 spec.schema.columns.iter_mut().for_each(|column| column.ty = column.ty.unbounded());
             }
             let enforced = known.enforced(store, &spec.schema).await?;
+            let own_fills = match of_config.and_then(|table| table.columns.as_ref()) {
+                Some(declared) => declared.columns.iter().map(|column| column.fill.clone()).collect(),
+                None => vec![None; spec.schema.columns.len()],
+            };
+            let fills = fills(&own_fills, &enforced, &spec.schema);
+            spec.schema.columns.iter_mut().zip(fills).for_each(|(column, fill)| column.fill = fill);
             // A table on Redis or Valkey was created for the columns that were unique at that time.
             if is_embedded {
                 spec.schema.unique_sets = Vec::new();
@@ -63,7 +71,8 @@ impl Watched {
                 }
             }
             spec.rules.set(enforced.rules.clone());
-            tables.push(WatchedTable { schema: spec.schema.clone(), rules: spec.rules.clone(), enforced });
+            let (schema, rules) = (spec.schema.clone(), spec.rules.clone());
+            tables.push(WatchedTable { schema, rules, own_fills, enforced });
         }
         Ok(Watched { tables, redefined: Arc::default() })
     }
@@ -134,9 +143,17 @@ impl Watched {
     }
 }
 
+/// The defaults of a table's columns: that of the config, else that of the database.
+fn fills(own: &[Option<Fill>], enforced: &Enforced, schema: &Schema) -> Vec<Option<Fill>> {
+    own.iter().cloned().zip(enforced.fills(schema)).map(|(own, fill)| own.or(fill)).collect()
+}
+
 impl WatchedTable {
     fn change(&mut self, enforced: Enforced) {
         self.rules.set(enforced.rules.clone());
+        if enforced.fills != self.enforced.fills {
+            self.rules.set_fills(fills(&self.own_fills, &enforced, &self.schema));
+        }
         let known = self.lines(&self.enforced);
         say!("{}: the database enforces other rules now; writes are judged by them", self.schema.name);
         let added = self.lines(&enforced).into_iter().filter(|line| !known.contains(line));

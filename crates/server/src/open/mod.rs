@@ -107,27 +107,41 @@ async fn database_or_known(
     Ok((store, schemas, known))
 }
 
-/// Lines about the existing hot tables: the constraints that only the database can check, how the tables are
-/// followed, and the statements whose cost grows with a table. Creates nothing.
+/// What a check of a config finds in its database.
+#[derive(Default)]
+pub struct Findings {
+    /// Lines about the hot tables: the constraints that only the database can check, how the tables are
+    /// followed, and the statements whose cost grows with a table.
+    pub lines: Vec<String>,
+    /// Why a start would end with an error.
+    pub refused: Vec<StartError>,
+}
+
+/// Looks for what concerns a config in its database. Creates nothing.
 ///
 /// # Errors
-/// When the database cannot be read, or a table cannot be a hot table.
-pub async fn unjudged(config: &Config) -> Result<Vec<String>, StartError> {
+/// When the database cannot be read.
+pub async fn findings(config: &Config) -> Result<Findings, StartError> {
     let file =
         config.database.url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     if file.is_some_and(|path| !std::path::Path::new(path).exists()) {
-        return Ok(Vec::new());
+        return Ok(Findings::default());
     }
     let store = Store::open(&config.database.url, StoreOptions::default())?;
-    let schemas = schemas::tables_there(config, &store).await?;
+    let mut refused = query_plans::refused(config, &store).await;
+    let (schemas, refused_tables) = schemas::tables_there(config, &store).await?;
+    refused.extend(refused_tables);
     let mut specs = schemas::hot_specs(config, &schemas);
     let mut lines =
         Watched::begin(config, &store, &DatabaseKnowledge::new(&RetryReason::default()), &mut specs)
             .await?
             .lines();
-    lines.extend(following(config, &store, &specs).await?);
+    match following(config, &store, &specs).await {
+        Ok(following) => lines.extend(following),
+        Err(error) => refused.push(error),
+    }
     lines.extend(query_plans::of_config(config, &store).await);
-    Ok(lines)
+    Ok(Findings { lines, refused })
 }
 
 /// How the hot tables are followed, and the replication slots in the database that no server uses.
@@ -175,7 +189,11 @@ pub async fn known_schemas(config: &Config) -> Result<HashMap<String, Arc<Schema
     let mut schemas: HashMap<_, _> = declared.collect();
     if config.tables.iter().any(|table| table.columns.is_none()) {
         let store = Store::open(&config.database.url, StoreOptions::default())?;
-        schemas.extend(schemas::tables_there(config, &store).await?);
+        let (there, refused) = schemas::tables_there(config, &store).await?;
+        if let Some(error) = refused.into_iter().next() {
+            return Err(error);
+        }
+        schemas.extend(there);
     }
     Ok(schemas)
 }

@@ -12,29 +12,39 @@ use forebay_value::{Schema, Type};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The tables that exist in the database, with the config's columns or else the database's. Creates nothing.
+/// The tables that exist in the database, with the config's columns or else the database's, and why others
+/// cannot be hot tables. Creates nothing.
+///
+/// # Errors
+/// When the database cannot be read.
 pub(super) async fn tables_there(
     config: &Config,
     store: &Store,
-) -> Result<HashMap<String, Arc<Schema>>, StartError> {
-    let mut schemas = HashMap::new();
+) -> Result<(HashMap<String, Arc<Schema>>, Vec<StartError>), StartError> {
+    let (mut schemas, mut refused) = (HashMap::new(), Vec::new());
     for table in config.tables.iter().filter(|table| table.hot) {
         let at = |what: StartError| {
             StartError::from(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
         };
-        let Some(stored) = store.describe(&table.name).await.map_err(|error| at(error.into()))? else {
-            continue;
+        let stored = match store.describe(&table.name).await {
+            Ok(Some(stored)) => stored,
+            Ok(None) => continue,
+            Err(error) if error.may_retry() => return Err(at(error.into())),
+            Err(error) => {
+                refused.push(at(error.into()));
+                continue;
+            }
         };
         let schema = match &table.columns {
-            Some(wanted) => {
-                compare(wanted, &stored).map_err(at)?;
-                adopted(wanted, &stored)
-            }
-            None => stored,
+            Some(wanted) => compare(wanted, &stored).map(|()| adopted(wanted, &stored)),
+            None => Ok(stored),
         };
-        schemas.insert(table.name.clone(), Arc::new(schema));
+        match schema {
+            Ok(schema) => drop(schemas.insert(table.name.clone(), Arc::new(schema))),
+            Err(error) => refused.push(at(error)),
+        }
     }
-    Ok(schemas)
+    Ok((schemas, refused))
 }
 
 /// Creates the tables that the database lacks, and reads those whose columns the config leaves to the
