@@ -6,7 +6,7 @@
 use crate::Overrides;
 use crate::syntax::mistakes::Mistake;
 use crate::syntax::words::without_password;
-use forebay_value::{Fill, KeyKind, Schema};
+use forebay_value::{Column, Fill, KeyKind, Schema};
 use std::fmt::Write;
 
 /// A table of a database: its schema, or why it cannot be a hot table.
@@ -79,17 +79,17 @@ fn routes(schema: &Schema) -> String {
     put("# Others may write to it: what they commit is followed.".to_owned());
     put(format!("[table.{}]\n", bare_or_quoted(name)));
     put(format!("[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"\n"));
-    // The database fills the omitted columns.
+    // What is the same for each row can be given; what is made for each row is left out.
+    let is_made = |column: &Column| !matches!(column.fill, None | Some(Fill::Value(_)));
     let is_given = |index: usize| {
-        let column = &schema.columns[index];
-        !(index == schema.key && schema.key_kind == KeyKind::Serial) && column.fill.is_none()
+        let is_handed_out = index == schema.key && schema.key_kind == KeyKind::Serial;
+        !is_handed_out && !is_made(&schema.columns[index])
     };
     let given: Vec<_> = (0..schema.columns.len())
         .filter(|index| is_given(*index))
         .map(|index| &schema.columns[index])
         .collect();
-    let filled =
-        schema.columns.iter().filter(|column| column.fill.is_some()).map(|column| column.name.as_str());
+    let filled = schema.columns.iter().filter(|column| is_made(column)).map(|column| column.name.as_str());
     let filled: Vec<&str> = filled.collect();
     put("# 201 when it is in Forebay's log. With `durability = \"database\"`: when it is committed in the database.".to_owned());
     if !filled.is_empty() {
@@ -98,7 +98,7 @@ fn routes(schema: &Schema) -> String {
     put(format!("[[endpoint]]\nroute = \"POST /{name}\"\ninsert = \"{name}\""));
     let optional: Vec<String> = given
         .iter()
-        .filter(|column| column.nullable)
+        .filter(|column| column.nullable || column.fill.is_some())
         .map(|column| format!("{} = \"{}?\"", column.name, column.ty))
         .collect();
     if !optional.is_empty() {
@@ -146,7 +146,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::{Config, ConfigErrors};
-    use forebay_value::{Column, Type, Value};
+    use forebay_value::{Type, Value};
 
     fn column(name: &str, ty: Type, nullable: bool, fill: Option<Fill>) -> Column {
         Column { name: name.into(), ty, nullable, unique: false, indexed: false, fill }
@@ -165,6 +165,7 @@ mod tests {
             column("total", Type::Decimal { precision: 8, scale: 2 }, false, None),
             column("note", Type::Text { max_chars: Some(40) }, true, None),
             column("status", Type::TEXT, false, Some(pending)),
+            column("made", Type::Timestamp, false, Some(Fill::Now)),
         ];
         Schema::new("orders", columns, 0, KeyKind::Serial).unwrap()
     }
@@ -191,10 +192,10 @@ mod tests {
             .collect();
         assert_eq!(routes, ["GET /orders/{id}", "POST /orders"]);
         for line in [
-            "# orders: id bigint key, total numeric(8,2), note text(40) null, status text",
-            "# With their defaults: status. `values` can set them.",
-            "params = { note = \"text(40)?\" }",
-            "values = { total = \"$total\", note = \"$note\" }",
+            "# orders: id bigint key, total numeric(8,2), note text(40) null, status text, made timestamp = now()",
+            "# With their defaults: made. `values` can set them.",
+            "params = { note = \"text(40)?\", status = \"text?\" }",
+            "values = { total = \"$total\", note = \"$note\", status = \"$status\" }",
             "# odd name: not in memory: table `odd name`: a name is made of up to 63 letters",
             "# log line: not in memory: has no PRIMARY KEY; a hot table needs one. SQL reaches",
         ] {
