@@ -215,6 +215,25 @@ fn a_tier_that_is_away_is_shown() {
     assert_lines(&server, "tier away", (1, 1));
 }
 
+/// An answer that the tier did not give while rows were loaded is no reason to end.
+#[test]
+fn a_tier_that_goes_away_while_tables_are_loaded_is_waited_for() {
+    let fixture = Fixture::new(Topology::Single, Flavour::Redis);
+    let archive = fixture.stores.archive(&fixture.folder);
+    archive.rows(
+        "CREATE TABLE plain (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), token text);
+        INSERT INTO plain (token) SELECT 'made ' || i FROM generate_series(1, 200000) i",
+    );
+    let server = fixture.start("a", "sync").start();
+    for _ in 0..3 {
+        wait_for_state(&server, "loading", NOT_SERVED);
+        fixture.memory.kill("node-1").expect("a node can be killed");
+        fixture.memory.start("node-1").expect("a node can be started");
+    }
+    wait_until_over(&server);
+    assert_eq!(server.admin("GET", "/tables").expect(200)["tables"][0]["rows"], 200_000);
+}
+
 /// Reading the table waits until the lock is free, by a row-level security policy.
 const WAITING: &str = "INSERT INTO docs VALUES (1, 'there');
     CREATE FUNCTION waited() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END $$;

@@ -4,7 +4,7 @@
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::{ScannedRows, Store};
 use forebay_redis::Link;
-use forebay_table::{HotError, RemoteLoad, RemoteTable};
+use forebay_table::{HotError, HotKind, RemoteLoad, RemoteTable};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,17 +34,31 @@ pub async fn load_remote(
         if table.check_loaded(link).await.map_err(tier)? {
             return Ok(Loaded { rows: 0, took: began.elapsed() });
         }
-        let Some(load) = table.begin_load(link).await.map_err(tier)? else {
-            tokio::time::sleep(POLL).await;
-            continue;
-        };
-        match fill(load, table, link, store, None, progress).await {
-            Ok(rows) => return Ok(Loaded { rows, took: began.elapsed() }),
-            // The load took so long that the tier no longer records what was deleted meanwhile.
-            Err(error) if error.may_retry() => tokio::time::sleep(POLL).await,
-            Err(error) => return Err(error),
+        match load_once(table, link, store, progress).await {
+            Ok(Some(rows)) => return Ok(Loaded { rows, took: began.elapsed() }),
+            Err(error) if !may_repeat(&error) => return Err(error),
+            // Another server loads; or the load took so long that the tier no longer records what was deleted
+            // meanwhile; or an answer was lost: the tier knows whether the table is loaded.
+            Ok(None) | Err(_) => tokio::time::sleep(POLL).await,
         }
     }
+}
+
+/// The rows that were loaded; none while another server loads.
+async fn load_once(
+    table: &Arc<RemoteTable>,
+    link: &Link,
+    store: &Store,
+    progress: &Progress,
+) -> Result<Option<u64>, Error> {
+    let Some(load) = table.begin_load(link).await.map_err(tier)? else { return Ok(None) };
+    fill(load, table, link, store, None, progress).await.map(Some)
+}
+
+/// A load whose outcome is unknown is repeated like one that failed: it writes the same rows.
+fn may_repeat(error: &Error) -> bool {
+    let tier = std::error::Error::source(error).and_then(|source| source.downcast_ref::<HotError>());
+    error.may_retry() || tier.is_some_and(|error| error.kind() == HotKind::UnknownOutcome)
 }
 
 /// Loads every row of the database into a loaded table, or the rows for which the SQL expression `filter` is
