@@ -67,9 +67,13 @@ impl Beside {
     /// The number of dead letters.
     #[track_caller]
     pub fn dead_letters(&self) -> i64 {
-        match self.text("SELECT coalesce(to_regclass('forebay_dead_letter')::text, '')").as_str() {
-            "" => 0,
-            _ => self.stores.archive(&self.folder).number("SELECT count(*) FROM forebay_dead_letter"),
+        let there = match self.stores.is_postgres() {
+            true => "SELECT to_regclass('forebay_dead_letter')::text",
+            false => "SELECT (SELECT name FROM sqlite_master WHERE name = 'forebay_dead_letter')",
+        };
+        match self.sql(there)[0][0] {
+            None => 0,
+            Some(_) => self.stores.archive(&self.folder).number("SELECT count(*) FROM forebay_dead_letter"),
         }
     }
 }

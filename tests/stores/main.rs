@@ -48,6 +48,7 @@ mod servers;
 mod several;
 mod skipped;
 mod starting;
+mod starts_together;
 mod stopped;
 mod strict;
 mod tls;

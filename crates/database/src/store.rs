@@ -185,6 +185,15 @@ impl Store {
         }
     }
 
+    /// Whether the statement writes, as far as is known after its last run: its text says so, or the database
+    /// has refused to run it as a read (a function that writes).
+    pub fn writes(&self, statement: &Statement) -> bool {
+        match &self.engine {
+            Engine::Sqlite(_) => statement.writes,
+            Engine::Postgres(postgres) => postgres.writes(statement),
+        }
+    }
+
     /// The names of all tables that statements find without a schema's name, in order; without Forebay's own.
     pub async fn tables(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.tables().await)

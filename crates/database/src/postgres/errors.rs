@@ -210,6 +210,17 @@ pub(super) fn position(error: &tokio_postgres::Error) -> Option<u32> {
     }
 }
 
+/// Whether an object cannot be created or altered because another client creates or alters it meanwhile.
+pub(super) fn is_made_by_another(error: &Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    source.and_then(|source| source.as_db_error()).is_some_and(|db| match db.code().code() {
+        "42P07" | "42710" | "42P16" => true,
+        "23505" => db.schema().is_some_and(|schema| schema == "pg_catalog"),
+        "XX000" => db.message().contains("tuple concurrently"),
+        _ => false,
+    })
+}
+
 /// Which row of a COPY failed, counted from 0: the server's context says `COPY codes, line 3`.
 pub(super) fn copy_row(error: &tokio_postgres::Error) -> Option<usize> {
     let context = error.as_db_error()?.where_()?;

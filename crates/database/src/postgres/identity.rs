@@ -2,7 +2,7 @@
 //! database.
 
 use super::Postgres;
-use super::drain_tables::LOCK;
+use super::drain_tables::make;
 use super::table::text;
 use crate::Error;
 
@@ -16,10 +16,8 @@ INSERT INTO forebay_database
 impl Postgres {
     pub(crate) async fn identity(&self) -> Result<String, Error> {
         self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease().await?;
-            session.in_transaction = true;
-            session.execute(&format!("BEGIN;{LOCK};{IDENTITY};COMMIT")).await?;
-            session.in_transaction = false;
+            let session = &mut *bulk.sessions.lease().await?;
+            make(session, IDENTITY).await?;
             let rows = session.run("SELECT id FROM forebay_database", &[]).await?;
             Ok(rows.values.first().map(|id| text(id).to_owned()).unwrap_or_default())
         })

@@ -53,10 +53,11 @@ mod url;
 
 use crate::limits::*;
 use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
+use drain_tables::making;
 use forebay_value::{Row, Schema, Type, Value, Zone};
 use lane::Lane;
 use parking_lot::{Mutex, RwLock};
-use session::{Connector, Role};
+use session::{Connector, Role, Session};
 use sessions::Sessions;
 use statement_queue::{Call, Plan, StatementQueues, WaitingCall};
 use std::collections::HashMap;
@@ -241,8 +242,12 @@ impl Postgres {
 
     pub(crate) async fn create_table(&self, schema: &Schema) -> Result<(), Error> {
         let sql = schema::create_sql(schema)?;
-        let created = self.job(|bulk| async move { bulk.sessions.lease().await?.execute(&sql).await }).await;
-        created.map_err(|error| error.context(format!("cannot create table {}", schema.name)))
+        let name = schema.name.clone();
+        let created = self.job(|bulk| async move {
+            let session = &mut *bulk.sessions.lease().await?;
+            making!(session, schema::create(session, &name, &sql).await)
+        });
+        created.await.map_err(|error| error.context(format!("cannot create table {}", schema.name)))
     }
 
     pub(crate) async fn prepare(&self, sql: &str) -> Result<Statement, Error> {
@@ -252,6 +257,9 @@ impl Postgres {
             let mut session = bulk.sessions.lease().await?;
             let prepared = session.prepared(&asked.sql, &asked.names).await?;
             session.forget(&asked.sql);
+            if !asked.writes() && calls_volatile(&mut session, &asked.sql).await? {
+                asked.set_writes();
+            }
             Ok(Statement {
                 sql: sql.into(),
                 params: asked.names.clone(),
@@ -291,7 +299,12 @@ impl Postgres {
         statement: &Statement,
         params: Vec<Value>,
     ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
-        self.submit(&statement.sql, params, statement.alone)
+        self.submit_known(&statement.sql, params, statement.alone, statement.writes)
+    }
+
+    /// See [`Store::writes`](crate::Store::writes).
+    pub(crate) fn writes(&self, statement: &Statement) -> bool {
+        statement.writes || self.plan(&statement.sql).is_ok_and(|plan| plan.writes())
     }
 
     fn submit(
@@ -300,8 +313,22 @@ impl Postgres {
         params: Vec<Value>,
         alone: bool,
     ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
+        self.submit_known(sql, params, alone, false)
+    }
+
+    /// `writes`: the statement is known to write, whatever its text looks like.
+    fn submit_known(
+        &self,
+        sql: &str,
+        params: Vec<Value>,
+        alone: bool,
+        writes: bool,
+    ) -> impl Future<Output = Result<Rows, Error>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
         let queued = self.plan(sql).map(|plan| {
+            if writes && !plan.writes() {
+                plan.set_writes();
+            }
             let call = Arc::new(Call { plan, params, arrived: Instant::now(), alone });
             self.queue.submit(WaitingCall { call, answer, tries: 0 });
         });
@@ -361,6 +388,17 @@ impl Postgres {
         let rows = self.submit(sql, vec![name], false).await?;
         Ok(u64::try_from(table::number(&rows, 0, 0)).ok().filter(|rows| *rows > 0))
     }
+}
+
+/// Whether a statement calls, by name, a VOLATILE function that somebody has made in SQL or in a language of
+/// functions. Such a statement is not tried as a read first: a function that catches every error would catch
+/// the server's refusal to write, and seem to have succeeded. Functions in C are tried.
+async fn calls_volatile(session: &mut Session, sql: &str) -> Result<bool, Error> {
+    let calls = r#"SELECT EXISTS (SELECT FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+         WHERE p.provolatile = 'v' AND p.oid >= 16384 AND l.lanname NOT IN ('internal', 'c') AND lower(p.proname) = ANY
+         (SELECT lower(called[1]) FROM regexp_matches($1, '([[:alnum:]_$]+)"?\s*\(', 'g') AS called))"#;
+    let found = session.run(calls, &[Value::Text(sql.into())]).await?;
+    Ok(found.values == [Value::Bool(true)])
 }
 
 async fn sweep(queue: Arc<StatementQueues>) {

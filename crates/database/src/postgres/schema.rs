@@ -36,6 +36,16 @@ pub(super) fn create_sql(schema: &Schema) -> Result<String, Error> {
     Ok(sql)
 }
 
+/// Creates a table by these statements; [`Kind::Schema`] when there is one of that name.
+pub(super) async fn create(session: &mut Session, table: &str, sql: &str) -> Result<(), Error> {
+    let there = "SELECT to_regclass($1) IS NOT NULL";
+    let there = session.run(there, &[Value::Text(quoted(table).into())]).await?;
+    if there.values == [Value::Bool(true)] {
+        return Err(Error::new(Kind::Schema, "it exists already"));
+    }
+    session.execute(sql).await
+}
+
 fn write_column(schema: &Schema, index: usize, column: &Column, sql: &mut String) -> Result<(), Error> {
     let mut put = |text: &str| sql.push_str(text);
     put(&format!("\n  {} {}", quoted(&column.name), declaration(column.ty)));

@@ -58,7 +58,7 @@ impl SqlAction {
             drop(run);
             me.timed.add(started.elapsed());
             let rows = rows.map_err(|error| sql_problem(&error))?;
-            me.seen.wait().await;
+            me.seen.wait_after(&me.store, &me.statement).await;
             me.answer(&rows, &slots)
         }))
     }

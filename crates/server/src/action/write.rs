@@ -1,7 +1,7 @@
 //! `insert`, `upsert`, `update`, `increment` and `delete` on a hot table.
 //!
-//! An insert is repeated with a new value when a value that the server generated (a code, a UUID) is taken; a
-//! conflict over a value that the client gave is a 409.
+//! An insert is repeated with a new value when a value that the server generated (a code, a UUID, a serial
+//! key) is taken; a conflict over a value that the client gave is a 409.
 
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::row_plan::{Asked, Asking, ColumnSource, Defaults, RowPlan, Values};
@@ -43,24 +43,51 @@ pub struct Insert {
     pub store: Store,
 }
 
+/// How many new values a request may still generate.
+#[derive(Debug, Clone, Copy)]
+struct Draws {
+    values: u32,
+    /// Rows that others inserted with keys of their own choice may have many keys of a sequence in turn.
+    keys: u32,
+}
+
+/// [`Draws::keys`] of a request.
+const KEYS_DRAWN: u32 = 10_000;
+
+impl Draws {
+    /// One fewer of this kind; `None`: there is none left, or the conflict is over a value of the client.
+    fn after(self, drawn: Option<Drawn>) -> Option<Draws> {
+        match drawn? {
+            Drawn::Value => Some(Draws { values: self.values.checked_sub(1)?, ..self }),
+            Drawn::Key => Some(Draws { keys: self.keys.checked_sub(1)?, ..self }),
+        }
+    }
+}
+
+/// What the server generated and found taken.
+enum Drawn {
+    Value,
+    Key,
+}
+
 thread_local! {
     static ROW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Insert {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
-        let draws_left = match self.on_conflict {
-            OnConflict::Refuse { draws_again } => draws_again,
-            OnConflict::Replace => 0,
+        let (values, keys) = match self.on_conflict {
+            OnConflict::Refuse { draws_again } => (draws_again, KEYS_DRAWN),
+            OnConflict::Replace => (0, 0),
         };
-        self.draw(draws_left, None, slots, out)
+        self.draw(Draws { values, keys }, None, slots, out)
     }
 
     /// Builds a row and writes it; repeats with new values while a generated value is taken. `asked`: the
     /// defaults that the database has computed for it.
     fn draw(
         self: &Arc<Self>,
-        mut draws_left: u32,
+        mut draws_left: Draws,
         asked: Option<&Asked>,
         slots: &Arc<Slots>,
         out: &mut impl Out,
@@ -102,19 +129,21 @@ impl Insert {
                 (Ok(Called::Later(written)), row_bytes) => {
                     return Ok(self.finish_later(written, (values, row_bytes), draws_left, slots));
                 }
-                (Err(error), _) if draws_left > 0 && self.is_drawn(&error, slots) => {
-                    draws_left -= 1;
+                (Err(error), _) => {
+                    let Some(left) = draws_left.after(self.drawn(&error, slots)) else {
+                        return Err(self.problem(&error));
+                    };
                     if asked.is_some() {
-                        return self.draw(draws_left, None, slots, out);
+                        return self.draw(left, None, slots, out);
                     }
+                    draws_left = left;
                 }
-                (Err(error), _) => return Err(self.problem(&error)),
             }
         }
     }
 
     /// Asks the database for defaults of the row, then builds it.
-    fn ask(self: &Arc<Self>, asking: Asking, draws_left: u32, slots: &Arc<Slots>) -> Step {
+    fn ask(self: &Arc<Self>, asking: Asking, draws_left: Draws, slots: &Arc<Slots>) -> Step {
         let (me, slots) = (self.clone(), slots.clone());
         Step::reply(async move {
             let asked = asking.ask(&me.store, me.table.schema()).await?;
@@ -128,7 +157,7 @@ impl Insert {
         self: &Arc<Self>,
         written: BoxFuture<'static, Result<(), HotError>>,
         made: (Values, usize),
-        draws_left: u32,
+        draws_left: Draws,
         slots: &Arc<Slots>,
     ) -> Step {
         let (me, slots) = (self.clone(), slots.clone());
@@ -139,10 +168,10 @@ impl Insert {
                     me.respond_own(&made.0, made.1, &slots, &mut out);
                     Ok(out.into_reply())
                 }
-                Err(error) if draws_left > 0 && me.is_drawn(&error, &slots) => {
-                    run_until_answered(|out| me.draw(draws_left - 1, None, &slots, out)).await
-                }
-                Err(error) => Err(me.problem(&error)),
+                Err(error) => match draws_left.after(me.drawn(&error, &slots)) {
+                    Some(left) => run_until_answered(|out| me.draw(left, None, &slots, out)).await,
+                    None => Err(me.problem(&error)),
+                },
             }
         })
     }
@@ -172,13 +201,17 @@ impl Insert {
         out.respond(head, |_| {}, row_bytes + PUNCTUATION_BYTES, write);
     }
 
-    /// Whether a write failed because a value that the server generated is taken.
-    fn is_drawn(&self, error: &HotError, slots: &Slots) -> bool {
-        let HotKind::Conflict { rule } = error.kind() else { return false };
-        self.table.schema().unique_rule(rule).into_iter().any(|column| match &self.row.sources[column] {
-            ColumnSource::Eval(eval, _, _) => eval.is_drawn(&Scope::new(slots)),
-            ColumnSource::Fill(fill) => !matches!(fill, Fill::Value(_) | Fill::Now),
-            ColumnSource::Serial | ColumnSource::Null => false,
+    /// The generated value, if a write failed because that is taken.
+    fn drawn(&self, error: &HotError, slots: &Slots) -> Option<Drawn> {
+        let HotKind::Conflict { rule } = error.kind() else { return None };
+        self.table.schema().unique_rule(rule).into_iter().find_map(|column| {
+            let is_value = match &self.row.sources[column] {
+                ColumnSource::Eval(eval, _, _) => eval.is_drawn(&Scope::new(slots)),
+                ColumnSource::Fill(fill) => !matches!(fill, Fill::Value(_) | Fill::Now),
+                ColumnSource::Serial => return Some(Drawn::Key),
+                ColumnSource::Null => false,
+            };
+            is_value.then_some(Drawn::Value)
         })
     }
 }

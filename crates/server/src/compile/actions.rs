@@ -209,9 +209,7 @@ impl Compiler<'_, '_> {
         };
         let answering = self.answering(&columns, &columns.clone(), 200)?;
         let store = self.context.store.clone();
-        let seen = crate::read_your_writes::WriteVisibility(
-            self.context.following.clone().filter(|_| statement.writes),
-        );
+        let seen = crate::read_your_writes::WriteVisibility(self.context.following.clone());
         let name = format!("{} {}", self.endpoint.method.name(), self.endpoint.route);
         let timed = self.context.plans.add_timed(name, sql);
         let counters = self.context.statements.of(sql);

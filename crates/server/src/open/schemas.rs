@@ -5,7 +5,7 @@ use super::known::DatabaseKnowledge;
 use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
-use forebay_database::{Error, Store};
+use forebay_database::Store;
 use forebay_table::{Others, TableSpec};
 use forebay_terminal::warn;
 use forebay_value::{Schema, Type};
@@ -64,10 +64,14 @@ pub(super) async fn prepare_tables(
         let doing = format!("table {}", table.name);
         let found = retry_while_unavailable(trouble, &doing, || async {
             let stored = store.describe(&table.name).await?;
-            if let (Some(wanted), None) = (&table.columns, &stored) {
-                store.create_table(wanted).await?;
+            let (Some(wanted), None) = (&table.columns, &stored) else { return Ok(stored) };
+            match store.create_table(wanted).await {
+                Ok(()) => Ok(None),
+                // Another server that starts may have created it meanwhile.
+                Err(error) => {
+                    store.describe(&table.name).await?.map_or(Err(error), |stored| Ok(Some(stored)))
+                }
             }
-            Ok::<_, Error>(stored)
         });
         let stored = found.await;
         let is_there = stored.as_ref().is_ok_and(Option::is_some);

@@ -150,7 +150,7 @@ async fn prepare(
         every: Duration::from_millis(job.every_ms),
         jitter: Duration::from_millis(job.jitter_ms),
         store: store.clone(),
-        seen: WriteVisibility(following.filter(|_| statement.writes).cloned()),
+        seen: WriteVisibility(following.cloned()),
         // In a transaction with other statements it could not be aborted alone.
         statement: Statement { alone: true, ..statement },
         cache: cache.clone(),
@@ -207,7 +207,7 @@ impl ScheduledStatement {
                 (rows.map(|rows| rows.changed).map_err(JobError::from), has_ended)
             }
         };
-        self.seen.wait().await;
+        self.seen.wait_after(&self.store, &self.statement).await;
         if let Err(why) = &outcome {
             error!("job {}: failed: {why}", self.name);
         }

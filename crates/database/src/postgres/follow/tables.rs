@@ -1,6 +1,7 @@
 //! The tables of following in the database, beside the triggers: the reported changes, and the followers.
 
 use crate::Error;
+use crate::postgres::drain_tables;
 use crate::postgres::session::Session;
 use crate::postgres::sql::quoted;
 use crate::postgres::table::text;
@@ -27,23 +28,15 @@ CREATE TABLE IF NOT EXISTS forebay_follower (
   updated_at timestamptz NOT NULL
 )";
 
-/// Servers that start together create the tables one after the other: without the lock, two could fail on
-/// each other's statements.
-pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621935)";
-
 /// Creates the tables; returns their schema.
 pub(super) async fn make(session: &mut Session) -> Result<String, Error> {
-    session.begin("BEGIN").await?;
-    let made = async {
-        let there = "SELECT to_regclass('forebay_change') IS NOT NULL AND to_regclass('forebay_follower') IS NOT NULL";
-        if session.run(there, &[]).await?.values != [forebay_value::Value::Bool(true)] {
-            session.execute(&format!("{LOCK};{CHANGES};{FOLLOWERS}")).await?;
-        }
-        let home = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE c.oid = to_regclass('forebay_change')";
-        let found = session.run(home, &[]).await?;
-        Ok(quoted(found.values.first().map_or("", text)))
-    };
-    let made = made.await;
-    session.end(made).await
+    let there =
+        "SELECT to_regclass('forebay_change') IS NOT NULL AND to_regclass('forebay_follower') IS NOT NULL";
+    if session.run(there, &[]).await?.values != [forebay_value::Value::Bool(true)] {
+        drain_tables::make(session, &format!("{CHANGES};{FOLLOWERS}")).await?;
+    }
+    let home = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.oid = to_regclass('forebay_change')";
+    let found = session.run(home, &[]).await?;
+    Ok(quoted(found.values.first().map_or("", text)))
 }

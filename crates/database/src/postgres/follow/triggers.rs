@@ -15,7 +15,8 @@ use super::fits;
 use super::look::{Look, look, old_types, refused, sentence};
 use super::shape::{self, Shape, TOLD_BY_TRIGGERS};
 use crate::fingerprint::fnv;
-use crate::limits::{FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS};
+use crate::limits::FOLLOW_LOCK_PAUSE_MS;
+use crate::postgres::drain_tables::{self, LOCK, may_be_made_again};
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
 use crate::postgres::table::{number, text};
@@ -49,7 +50,7 @@ pub(super) async fn make(
         let made = make_once(session, home, follow, all_told, &mut shape).await;
         match session.end(made).await {
             Ok(table) => return Ok(Tracked::followed(shape, table)),
-            Err(error) if *error.kind() == Kind::Busy && tries < patience.tries => tries += 1,
+            Err(error) if may_be_made_again(&error) && tries < patience.tries => tries += 1,
             Err(error) if patience.is_lost(session, &error) => {
                 return Err(error.context(format!("cannot follow table {}", follow.schema.name)));
             }
@@ -71,31 +72,27 @@ async fn make_once(
 ) -> Result<Table, Error> {
     // Before anything else is read: what changes meanwhile gives another shape at the next poll.
     *now = shape::of(session, TOLD_BY_TRIGGERS, follow).await?;
-    let found = look(session, follow).await?;
-    if let Some(why) = refused(&found, follow) {
-        return Err(Error::new(Kind::Schema, why));
+    let mut found = look(session, follow).await?;
+    check(session, follow, &found).await?;
+    if !Made::new(home, follow, &found).is_complete(all_told) {
+        session.execute(LOCK).await?;
+        // Another server may have made them meanwhile.
+        found = look(session, follow).await?;
     }
-    if found.is("subscribed") {
-        let why = "is filled by a subscription, which fires no statement triggers";
-        return Err(Error::new(Kind::Schema, sentence(&found, follow, why)));
-    }
-    fits::check(session, &found, follow).await?;
-    let missing: Vec<_> = TRIGGERS.iter().filter(|(name, ..)| !found.lists("enabled", name)).collect();
-    let body = body(home, follow, &found);
-    let told = format!("{:016x}", fnv(&body));
-    let is_same = found.text("told") == told;
-    if !missing.is_empty() && !found.is("permitted") {
+    let made = Made::new(home, follow, &found);
+    if !made.missing.is_empty() && !found.is("permitted") {
         let (table, me) = (found.table(), quoted(found.text("me")));
         let message = format!(
             "the right to make triggers is missing; have it granted: GRANT TRIGGER ON {table} TO {me}"
         );
         return Err(Error::new(Kind::Schema, message));
     }
-    if !missing.is_empty() || !is_same || !all_told {
+    if !made.is_complete(all_told) {
         // Waits for open transactions that have written, and blocks all other writers until this one has
         // ended.
         session.execute(&format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", found.table())).await?;
     }
+    let Made { missing, body, told, is_same } = made;
     let function = match found.text("function") {
         "" => format!("{home}.{}", quoted(&format!("forebay_tell_{}", new_name(session).await?))),
         function => function.to_owned(),
@@ -123,6 +120,41 @@ async fn make_once(
     }
     let key_type = follow.schema.key_column().ty.unbounded();
     Ok(Table { oid: number(&found.0, 0, 0), key_type, old_types: old_types(session, follow, &found).await? })
+}
+
+/// Why the table cannot be followed by triggers, if it cannot.
+async fn check(session: &mut Session, follow: &Follow, found: &Look) -> Result<(), Error> {
+    if let Some(why) = refused(found, follow) {
+        return Err(Error::new(Kind::Schema, why));
+    }
+    if found.is("subscribed") {
+        let why = "is filled by a subscription, which fires no statement triggers";
+        return Err(Error::new(Kind::Schema, sentence(found, follow, why)));
+    }
+    fits::check(session, found, follow).await
+}
+
+/// What there is of a table's triggers, and what their function is to be.
+struct Made {
+    missing: Vec<&'static (&'static str, &'static str, &'static str)>,
+    body: String,
+    /// Identifies the body.
+    told: String,
+    is_same: bool,
+}
+
+impl Made {
+    fn new(home: &str, follow: &Follow, found: &Look) -> Made {
+        let missing = TRIGGERS.iter().filter(|(name, ..)| !found.lists("enabled", name)).collect();
+        let body = body(home, follow, found);
+        let told = format!("{:016x}", fnv(&body));
+        let is_same = found.text("told") == told;
+        Made { missing, body, told, is_same }
+    }
+
+    fn is_complete(&self, all_told: bool) -> bool {
+        self.missing.is_empty() && self.is_same && all_told
+    }
 }
 
 async fn new_name(session: &mut Session) -> Result<String, Error> {
@@ -200,29 +232,15 @@ pub(in crate::postgres) async fn remove(session: &mut Session) -> Result<Vec<Str
          WHERE p.proname LIKE 'forebay\\_tell\\_%' GROUP BY 1 ORDER BY 1";
     for function in session.run(functions, &[]).await?.iter() {
         let (name, tables) = (text(&function[0]), text(&function[1]));
-        patiently(session, &format!("DROP FUNCTION {name}() CASCADE")).await?;
+        drain_tables::make(session, &format!("DROP FUNCTION IF EXISTS {name}() CASCADE")).await?;
         removed.push(format!("the triggers of table {tables}, and their function {name}"));
     }
     for table in ["forebay_change", "forebay_follower"] {
         let there = session.run("SELECT to_regclass($1) IS NOT NULL", &[Value::Text(table.into())]).await?;
         if there.values == [Value::Bool(true)] {
-            patiently(session, &format!("DROP TABLE {table}")).await?;
+            drain_tables::make(session, &format!("DROP TABLE IF EXISTS {table}")).await?;
             removed.push(format!("table {table}"));
         }
     }
     Ok(removed)
-}
-
-/// Runs a statement that waits for locks, so that other writers do not queue behind it for long.
-async fn patiently(session: &mut Session, sql: &str) -> Result<(), Error> {
-    let mut tries = 1;
-    loop {
-        session.begin(&format!("BEGIN; SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS}")).await?;
-        let done = session.execute(sql).await;
-        match session.end(done).await {
-            Err(error) if *error.kind() == Kind::Busy && tries < FOLLOW_LOCK_TRIES => tries += 1,
-            ended => return ended,
-        }
-        tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
-    }
 }

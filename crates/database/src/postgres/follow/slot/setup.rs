@@ -11,12 +11,12 @@ use super::wire::{Fault, Wire};
 use crate::limits::{
     FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_STREAM_WAIT_MS, SLOT_WAIT_MS,
 };
+use crate::postgres::drain_tables::{self, LOCK, making};
 use crate::postgres::follow::cursor::{Patience, Table, Tracked};
 use crate::postgres::follow::fits;
 use crate::postgres::follow::look::{Look, look, old_types, refused};
-use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT};
+use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT, UNCOMPILED};
 use crate::postgres::follow::snapshot::Snapshot;
-use crate::postgres::follow::tables;
 use crate::postgres::session::Session;
 use crate::postgres::sql::literal;
 use crate::postgres::table::{number, text};
@@ -199,6 +199,7 @@ pub(super) async fn look_again(
 /// Adds a table to the publication of a slot that exists already. Whoever has written to the table has ended
 /// by then, so that no transaction is streamed without its earlier changes. Returns how the table is told.
 async fn publish_late(session: &mut Session, follow: &Follow, table: &str) -> Result<String, Error> {
+    session.execute(LOCK).await?;
     session.execute(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
     session.execute(&format!("ALTER PUBLICATION forebay ADD TABLE {table}")).await?;
     Ok(shape::of(session, TOLD_BY_SLOT, follow).await?.told)
@@ -208,17 +209,29 @@ async fn publish_late(session: &mut Session, follow: &Follow, table: &str) -> Re
 /// table without a usable replica identity is published.
 pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
     for follow in follows {
-        let found = match look(session, follow).await {
-            Ok(found) => found,
-            // It is not there, or not under this name.
-            Err(error) if *error.kind() == Kind::Schema => continue,
-            Err(error) => return Err(error),
-        };
-        if found.is("published") && unfit(&found, follow).is_some() {
-            session.execute(&format!("ALTER PUBLICATION forebay DROP TABLE {}", found.table())).await?;
+        if is_to_be_withdrawn(session, follow).await?.is_some() {
+            making!(session, withdraw_once(session, follow).await)?;
         }
     }
     Ok(())
+}
+
+async fn withdraw_once(session: &mut Session, follow: &Follow) -> Result<(), Error> {
+    match is_to_be_withdrawn(session, follow).await? {
+        Some(table) => session.execute(&format!("ALTER PUBLICATION forebay DROP TABLE {table}")).await,
+        None => Ok(()),
+    }
+}
+
+/// The table as SQL, if it is published and unfit for that.
+async fn is_to_be_withdrawn(session: &mut Session, follow: &Follow) -> Result<Option<String>, Error> {
+    let found = match look(session, follow).await {
+        Ok(found) => found,
+        // It is not there, or not under this name.
+        Err(error) if *error.kind() == Kind::Schema => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok((found.is("published") && unfit(&found, follow).is_some()).then(|| found.table()))
 }
 
 /// How many bytes of WAL are decoded in the time in which one byte of a table is read again: its keys, its
@@ -250,21 +263,9 @@ impl SlotRequirements {
         follows: &[Follow],
         is_late: bool,
     ) -> Result<bool, Error> {
-        let patience = Patience::START;
-        let mut tries = 1;
-        loop {
-            session.begin(&patience.begin()).await?;
-            let published = self.publish_once(session, follows, is_late).await;
-            match session.end(published).await {
-                Err(error) if *error.kind() == Kind::Busy && tries < patience.tries => tries += 1,
-                Err(error) => return Err(error),
-                Ok((was_whole, told)) => {
-                    told.into_iter().for_each(|(index, told)| self.tables[index].shape.told = told);
-                    return Ok(was_whole && self.has_positions);
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
-        }
+        let (was_whole, told) = making!(session, self.publish_once(session, follows, is_late).await)?;
+        told.into_iter().for_each(|(index, told)| self.tables[index].shape.told = told);
+        Ok(was_whole && self.has_positions)
     }
 
     /// Returns whether the publication was there with all kinds of changes, and how each table that was added
@@ -275,18 +276,15 @@ impl SlotRequirements {
         follows: &[Follow],
         is_late: bool,
     ) -> Result<(bool, Vec<(usize, String)>), Error> {
-        // Servers that start together publish one after the other.
-        session.execute(tables::LOCK).await?;
+        session.execute(UNCOMPILED).await?;
         let there = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = 'forebay'";
         let there = session.run(there, &[]).await?;
-        let missing: Vec<&str> = self.missing.iter().map(|(_, table)| table.as_str()).collect();
         if is_late {
-            for table in &missing {
+            for (_, table) in &self.missing {
                 session.execute(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
             }
         }
-        let positions = (!self.has_positions).then_some("forebay_position");
-        let missing = missing.into_iter().chain(positions).collect::<Vec<_>>().join(", ");
+        let missing = self.still_missing(session).await?;
         match there.values.first() {
             None => session.execute(&format!("CREATE PUBLICATION forebay FOR TABLE {missing}")).await?,
             Some(is_whole) => {
@@ -305,6 +303,21 @@ impl SlotRequirements {
             told.push((*index, shape::of(session, TOLD_BY_SLOT, &follows[*index]).await?.told));
         }
         Ok((there.values.first() == Some(&Value::Bool(true)), told))
+    }
+
+    /// The tables that no other server has published meanwhile, as a list in SQL.
+    async fn still_missing(&self, session: &mut Session) -> Result<String, Error> {
+        let published = "SELECT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
+             WHERE p.pubname = 'forebay' AND r.prrelid = to_regclass($1))";
+        let positions = (!self.has_positions).then_some("forebay_position");
+        let mut missing = Vec::new();
+        for table in self.missing.iter().map(|(_, table)| table.as_str()).chain(positions) {
+            let found = session.run(published, &[Value::Text(table.into())]).await?;
+            if found.values != [Value::Bool(true)] {
+                missing.push(table);
+            }
+        }
+        Ok(missing.join(", "))
     }
 }
 
@@ -426,7 +439,7 @@ pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> 
     }
     let there = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = 'forebay')";
     if session.run(there, &[]).await?.values == [Value::Bool(true)] {
-        session.execute("DROP PUBLICATION forebay").await?;
+        drain_tables::make(session, "DROP PUBLICATION IF EXISTS forebay").await?;
         removed.push("publication forebay".into());
     }
     Ok(removed)
