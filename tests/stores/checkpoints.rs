@@ -324,7 +324,9 @@ fn another_database_is_noticed_when_one_is_back() {
     put(&server, 0..20);
     server.drain();
     assert!(server.stop().status.success());
-    stores.archive(&folder).rows("DELETE FROM forebay_position");
+    for table in ["forebay_position", "forebay_log"] {
+        stores.archive(&folder).rows(&format!("DELETE FROM {table}"));
+    }
     postgres.kill();
     let server = start.start();
     server.wait_healthy();

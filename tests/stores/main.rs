@@ -32,6 +32,8 @@ mod init;
 mod judged;
 mod judged_random;
 mod kept;
+mod left_behind;
+mod lost_positions;
 mod migrations;
 mod named;
 mod ordered;

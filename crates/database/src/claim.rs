@@ -6,6 +6,13 @@
 //! before it). Then the other server marks the older positions as taken over, and their next batch detects
 //! that before it changes anything.
 //!
+//! A claim is refused, too, while another server is known to have ended, or to have died, with changes of one
+//! of the tables that the database lacks (`pending`): its queue would be forgotten, and the tables served
+//! without them.
+//!
+//! `forebay_log` has one row for each log that has ever had a position here. It is written together with the
+//! first position, and shows that a position that is missing was lost: another database has no such row.
+//!
 //! What must stay true: claims are made one after the other (under a lock of the database), and a claim that
 //! is to be taken over is checked again under its row's lock, which waits for a running batch.
 
@@ -16,9 +23,14 @@ use std::collections::BTreeSet;
 /// The prefix of a released table's name.
 pub(crate) const GIVEN_BACK: &str = "-";
 
-/// Marks the tables of a log as released.
-pub(crate) const GIVE_BACK: &str = "UPDATE forebay_position SET tables = '-' || replace(tables, ',', ',-') \
-     WHERE log = $1 AND history = $2 AND tables <> '' AND tables NOT LIKE '-%'";
+/// Marks the tables of a log as released, and stores what the database lacks of it.
+pub(crate) const GIVE_BACK: &str = "UPDATE forebay_position SET pending = $1, tables = \
+     CASE WHEN tables = '' OR tables LIKE '-%' THEN tables ELSE '-' || replace(tables, ',', ',-') END \
+     WHERE log = $2 AND history = $3";
+
+/// Stores what the database lacks of a log.
+pub(crate) const SET_PENDING: &str =
+    "UPDATE forebay_position SET pending = $1 WHERE log = $2 AND history = $3";
 
 /// A claim on tables, and on the positions of the queues whose changes they receive.
 #[derive(Debug, Clone)]
@@ -31,6 +43,8 @@ pub struct Claim {
     pub tables: Vec<String>,
     /// The host and process of the server, for people.
     pub server: String,
+    /// How many changes of the queues the database lacks; `None`: what is stored stays.
+    pub pending: Option<u64>,
 }
 
 /// A queue whose position is claimed.
@@ -40,6 +54,8 @@ pub struct ClaimedQueue {
     pub log: u128,
     /// The position that it is given when it has none.
     pub first: u64,
+    /// The note that it is given with that position.
+    pub note: String,
     /// What the database must have stored for it.
     pub expected: Expected,
 }
@@ -64,6 +80,9 @@ pub enum Claimed {
     Moved,
     /// Another server writes to one of the tables. Nothing was changed.
     Held(Holder),
+    /// A server that has ended without draining everything wrote to one of the tables: how much the database
+    /// lacks of its log, in bytes, or of its queues, in changes. Nothing was changed.
+    Undrained(Holder, u64),
     /// The server with this log has taken over tables of a tier that servers share. Nothing was changed.
     TakenOver(String),
 }
@@ -89,6 +108,8 @@ pub(crate) struct StoredClaim {
     pub updated_at: Timestamp,
     pub age_ms: i64,
     pub taken_by: String,
+    /// What the database is known to lack of the queue; 0: nothing, or it is unknown.
+    pub pending: u64,
 }
 
 impl StoredClaim {
@@ -139,6 +160,13 @@ pub(crate) fn plan(claim: &Claim, found: &[StoredClaim]) -> Result<Plan, Claimed
     if let Some((_, holder)) = newest.filter(|(other, _)| other.age_ms < CLAIM_MS.cast_signed()) {
         return Err(Claimed::Held(holder.clone()));
     }
+    let undrained = found.iter().filter(|found| !is_own(found.log) && found.pending > 0);
+    for other in undrained {
+        let named = names(&other.tables).map(|name| name.strip_prefix(GIVEN_BACK).unwrap_or(name));
+        if let Some(table) = named.into_iter().find(|name| tables.contains(name)) {
+            return Err(Claimed::Undrained(other.holds(table), other.pending));
+        }
+    }
     let taken = others.into_iter().map(|(_, holder)| holder).collect();
     if is_shared {
         // Servers that share a tier may have different numbers of tables.
@@ -147,7 +175,11 @@ pub(crate) fn plan(claim: &Claim, found: &[StoredClaim]) -> Result<Plan, Claimed
     let tables = tables.into_iter().collect::<Vec<_>>().join(",");
     let says_so = |queue: &&ClaimedQueue| {
         let found = found.iter().find(|found| found.log == queue.log);
-        found.is_some_and(|found| found.age_ms < CLAIM_MS.cast_signed() / 2 && found.tables == tables)
+        found.is_some_and(|found| {
+            found.age_ms < CLAIM_MS.cast_signed() / 2
+                && found.tables == tables
+                && claim.pending.is_none_or(|pending| pending == found.pending)
+        })
     };
     let own = claim.queues.iter().filter(|queue| queue.expected != Expected::Any || !says_so(queue));
     Ok(Plan { taken, given_back, own: own.cloned().collect(), tables })
@@ -171,10 +203,11 @@ mod tests {
             updated_at: Timestamp(updated_us),
             age_ms: 5_000,
             taken_by: String::new(),
+            pending: 0,
         };
-        let queue = ClaimedQueue { log: 9, first: 0, expected: Expected::Nothing };
+        let queue = ClaimedQueue { log: 9, first: 0, note: String::new(), expected: Expected::Nothing };
         let (opening, tables, server) = (String::new(), vec!["things".into()], "own".into());
-        let claim = Claim { queues: vec![queue], opening, tables, server };
+        let claim = Claim { queues: vec![queue], opening, tables, server, pending: None };
         for order in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
             let found: Vec<StoredClaim> = order.iter().map(|&log| found(log, log as i64)).collect();
             match plan(&claim, &found) {

@@ -308,8 +308,19 @@ impl Store {
 
     /// Releases a log's claim on tables, if the claim is that of `opening`: another server may claim them at
     /// once.
-    pub async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
-        on!(self, engine => engine.release_claim(log, opening).await)
+    /// `pending` is how much the database lacks of the log.
+    pub async fn release_claim(&self, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        on!(self, engine => engine.release_claim(log, opening, pending).await)
+    }
+
+    /// Stores how much the database is known to lack of a log, for the servers that claim its tables later.
+    pub async fn set_pending(&self, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        on!(self, engine => engine.set_pending(log, opening, pending).await)
+    }
+
+    /// Whether a log has ever had a position in this database: if it has none now, that was lost.
+    pub async fn has_known(&self, log: u128) -> Result<bool, Error> {
+        on!(self, engine => engine.has_known(log).await)
     }
 
     /// Which changes of these tables act on other rows, or are acted on by triggers and rules.

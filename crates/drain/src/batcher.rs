@@ -20,6 +20,10 @@
 //! never attributed to another drain. The callers (`embedded`, `remote`) decide when a batch may be taken,
 //! how long a small batch lingers, and what a pace allows.
 
+mod outcome;
+
+pub(crate) use self::outcome::{Committed, Drained, Outcome};
+
 use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
@@ -56,6 +60,10 @@ pub(crate) struct Batcher<Q> {
     letters: Option<Arc<dyn DeadLetterStorage>>,
     /// The positions of batches whose outcome is unknown, with their rows when changes may have been refused.
     uncertain: Vec<(Reached, Vec<RowKey>)>,
+    /// Where the queue was in the database when that was known last.
+    last: Option<QueuePlace>,
+    /// Whether a batch may have been committed since.
+    in_doubt: bool,
 }
 
 /// A batch that is ready to be applied.
@@ -100,40 +108,6 @@ impl Prepared {
     }
 }
 
-/// The outcome of a batch.
-pub(crate) enum Outcome {
-    /// The batch is in the database.
-    Committed(Committed),
-    /// The batch is to be tried again at once: smaller, one by one, or without a table.
-    Again,
-    /// Another drain has moved the position in the database.
-    Fenced(DatabaseError),
-}
-
-/// A batch that is in the database.
-pub(crate) struct Committed {
-    pub rows: usize,
-    pub bytes: u64,
-    /// After coalescing.
-    pub changes: usize,
-    pub dead: u64,
-    /// Dead letters among them that are in the file.
-    pub unwritten: u64,
-    /// Intents that were not applied.
-    pub refused: u64,
-    /// Whether the queue has released the batch; false: another drain has the queue now.
-    pub released: Result<bool, Error>,
-}
-
-/// How far a queue is drained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Drained {
-    /// Everything before it is in the database, of all tables.
-    pub all: Position,
-    /// The same for the tables that are not stopped.
-    pub others: Position,
-}
-
 impl<Q: Queue> Batcher<Q> {
     /// `own` are the names of the tables that only Forebay writes to.
     pub(crate) fn new(
@@ -157,7 +131,19 @@ impl<Q: Queue> Batcher<Q> {
             stopped: StoppedTables::default(),
             letters,
             uncertain: Vec::new(),
+            last: None,
+            in_doubt: false,
         }
+    }
+
+    /// Where the queue is in the database, unless the outcome of a batch is unknown.
+    pub(crate) fn known(&self) -> Option<&Reached> {
+        self.last.as_ref().filter(|last| !self.in_doubt && last.stored.is_some()).map(|last| &last.reached)
+    }
+
+    /// Stores how much the database is known to lack of the queue.
+    pub(crate) async fn set_pending(&mut self, pending: u64) -> Result<(), Error> {
+        Ok(self.database.set_pending(self.queue.id(), &self.queue.opening(), pending).await?)
     }
 
     /// How far the queue is drained; `None` until the position was read.
@@ -188,7 +174,9 @@ impl<Q: Queue> Batcher<Q> {
         if let Some(place) = &self.place {
             return Ok(place.clone());
         }
-        let mut place = self.queue.locate(&self.database).await?;
+        let known = self.known().cloned();
+        let mut place = self.queue.locate(&self.database, known.as_ref()).await?;
+        (self.last, self.in_doubt) = (Some(place.clone()), false);
         let own = self.uncertain.extract_if(.., |(reached, _)| *reached == place.reached);
         let own: Vec<Vec<RowKey>> = own.map(|(_, rows)| rows).collect();
         if !own.is_empty() {
@@ -319,6 +307,7 @@ impl<Q: Queue> Batcher<Q> {
         // The answer contains which of them are refused, and the answer to a commit can be lost.
         let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let (database, letters) = (self.database.clone(), self.letters.clone());
+        self.in_doubt = true;
         // Polled in this order: the batch is sent before the next one is prepared.
         let ahead = async {
             if of.is_none() {
@@ -326,6 +315,8 @@ impl<Q: Queue> Batcher<Q> {
             }
         };
         let (applied, ()) = tokio::join!(biased; database.apply_keeping(batch, letters), ahead);
+        self.in_doubt =
+            matches!(&applied, Err(error) if matches!(error.kind(), DatabaseKind::UnknownOutcome));
         let applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
@@ -383,6 +374,7 @@ impl<Q: Queue> Batcher<Q> {
             // It would only have to yield: smaller batches are read from the database's present position.
             self.ahead = None;
         }
+        self.last = Some(place.clone());
         self.place = Some(place);
     }
 
@@ -435,6 +427,10 @@ impl<Q: Queue> Batcher<Q> {
         if error.may_retry() || matches!(error.kind(), DatabaseKind::Corrupt | DatabaseKind::Url) {
             return Err(error.into());
         }
+        if before.stored.is_some() && self.database.settled_position(self.queue.id()).await?.is_none() {
+            // The refused statement may be the one that moves the position: its table is gone.
+            return self.fenced(before, error).await;
+        }
         let schemas: Vec<_> = tables.iter().map(|&table| &self.schemas.list[table]).collect();
         if self.stopped.stop_misfits(&self.database, &schemas, &error).await? {
             self.uncoalesced_until = None;
@@ -469,12 +465,13 @@ impl<Q: Queue> Batcher<Q> {
             return Ok(Outcome::Again);
         }
         if !Q::IS_OWN || is_own && now > before.stored {
+            self.last = None;
             return Ok(Outcome::Fenced(error));
         }
         // Either the database has lost commits, or the queue no longer belongs to this drain: then `locate`
         // fails with the reason.
         let now = self.locate().await?.stored;
-        if now < before.stored { Ok(Outcome::Again) } else { Err(error.into()) }
+        if stored.is_none() || now < before.stored { Ok(Outcome::Again) } else { Err(error.into()) }
     }
 
     /// Has everything up to `to` applied again, uncoalesced; refused changes become dead letters.

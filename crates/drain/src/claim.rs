@@ -46,23 +46,48 @@ pub(crate) fn held(holder: Holder) -> Error {
     Error::claimed(holder, message)
 }
 
-/// Claims the tables of a shared memory tier, for all of its servers.
+/// Another server has ended with changes of a table that this server wants to own.
+pub(crate) fn undrained(holder: &Holder, pending: u64) -> Error {
+    let message = format!(
+        "table {}: {}, with log {:032x}, has ended (last seen {}) with changes that are not in the database: {pending} bytes of \
+         its log, or entries of its queue. This server would serve the table without them. Drain them first: `forebay drain` \
+         with that server's config (its memory.url, memory.name and data folder). If they are lost for good, say so: \
+         UPDATE forebay_position SET pending = 0 WHERE log = '{:032x}'",
+        holder.table,
+        if holder.server.is_empty() { "an unknown server" } else { &holder.server },
+        holder.log,
+        holder.seen_at,
+        holder.log,
+    );
+    Error::new(Kind::Undrained, message)
+}
+
+/// Claims the tables of a shared memory tier, for all of its servers. `pending`: how many changes of its
+/// queues the database lacks, when that is known.
 ///
 /// # Errors
 /// [`Kind::Claimed`] when a server of another tier, or one with a data folder, writes to one of the tables;
+/// [`Kind::Undrained`] when such a server has ended with changes that are not in the database;
 /// [`Kind::Fenced`] when such a server has taken the tables over; [`Kind::Database`].
-pub async fn claim_remote(tables: &RemoteTables, store: &Store) -> Result<(), Error> {
+pub async fn claim_remote(tables: &RemoteTables, store: &Store, pending: Option<u64>) -> Result<(), Error> {
     let own = tables.all().iter().filter(|table| !table.shared());
-    let queue = |shard| ClaimedQueue { log: tables.queue().log_id(shard), first: 0, expected: Expected::Any };
+    let queue = |shard| ClaimedQueue {
+        log: tables.queue().log_id(shard),
+        first: 0,
+        note: String::new(),
+        expected: Expected::Any,
+    };
     let claim = Claim {
         queues: (0..tables.shard_count()).map(queue).collect(),
         opening: String::new(),
         tables: own.map(|table| table.schema().name.clone()).collect(),
         server: server_name(),
+        pending,
     };
     match store.claim(claim).await? {
         Claimed::Done | Claimed::Moved => Ok(()),
         Claimed::Held(holder) => Err(held(holder)),
+        Claimed::Undrained(holder, pending) => Err(undrained(&holder, pending)),
         Claimed::TakenOver(by) => Err(taken_over(&by)),
     }
 }

@@ -18,6 +18,10 @@ pub enum Kind {
     BadRecord,
     /// The log had been drained into another database.
     DatabaseReplaced,
+    /// The database has lost the position of the log, and what it has of the log's end is not known.
+    PositionLost,
+    /// Another server has ended with changes that the database lacks.
+    Undrained,
     /// The database is at a position that the log has already released: the changes in between are gone.
     PositionBehind,
     /// The database is at a position that the log has never reached.

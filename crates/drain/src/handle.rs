@@ -50,7 +50,7 @@ impl Drain {
         let is_own = |table: &&Arc<Table>| !table.shared() && !table.followed();
         let own = tables.all().iter().filter(is_own).map(|table| table.schema().name.clone());
         let own = Arc::new(own.collect());
-        let queue = LogQueue::new(log.clone(), tables);
+        let queue = LogQueue::new(log.clone(), tables, settings.letters.clone());
         let letters =
             settings.letters.as_deref().map(|folder| Arc::new(DeadLetterFile::new(folder)) as Arc<_>);
         let batcher = Batcher::new(queue, database, settings.batch_rows_max, own, letters);

@@ -33,13 +33,14 @@ pub(crate) trait Queue {
     /// when the queue has none.
     fn opening(&self) -> String;
 
-    /// Reads the position that the database has reached. Releases what the database contains, when the answer
+    /// Reads the position that the database has reached; `known` is what this drain knows of it, if no COMMIT
+    /// is in doubt. Releases what the database contains, when the answer
     /// to a commit was lost.
     ///
     /// # Errors
     /// Also when queue and database do not belong together: continuing would skip records or write them
     /// twice.
-    async fn locate(&mut self, database: &Store) -> Result<QueuePlace, Error>;
+    async fn locate(&mut self, database: &Store, known: Option<&Reached>) -> Result<QueuePlace, Error>;
 
     /// Records behind `after`, at most `limit`. Empty when no records are durable there.
     async fn read_after(

@@ -15,14 +15,16 @@
 //! folder began: up to there its log is what `n` wrote. A copy or an older backup of the folder either does
 //! not know `n`, or was opened, as it is, at an end before `p`.
 
-use crate::claim::{held, server_name, sign_of_life};
+use crate::claim::{held, server_name, sign_of_life, undrained};
+use crate::last_position::{Changes, LastPosition};
 use crate::stopped::Reached;
 use crate::{Error, Kind};
 use forebay_database::{
-    Claim, Claimed, ClaimedQueue, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,
+    Claim, Claimed, ClaimedQueue, Dialect, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,
     StoredPosition,
 };
 use forebay_log::{Log, Position};
+use forebay_value::Timestamp;
 
 /// How often a claim is tried again when the position moves meanwhile.
 const CLAIM_TRIES: usize = 10;
@@ -47,7 +49,11 @@ pub enum Start {
         from: Position,
         /// Other logs that were drained into this database: data folders that were deleted or moved.
         others: Vec<StoredPosition>,
+        /// What is applied to a new database although it was drained into another one (`--new-database`).
+        again: Option<Changes>,
     },
+    /// The database had lost its position of this log, which was known: it was put back.
+    PutBack(Reached),
     /// The database contains everything before this position.
     Continue(Position),
     /// A table was stopped: the database contains more of the others than of this one.
@@ -67,14 +73,16 @@ impl Start {
         match self {
             Start::Fresh { from, .. } => *from,
             Start::Continue(position) => *position,
-            Start::Uneven(reached) | Start::Behind { reached, .. } => reached.all(),
+            Start::Uneven(reached) | Start::PutBack(reached) | Start::Behind { reached, .. } => reached.all(),
         }
     }
 
     /// How far each table is in the database.
     pub fn reached(&self) -> Reached {
         match self {
-            Start::Uneven(reached) | Start::Behind { reached, .. } => reached.clone(),
+            Start::Uneven(reached) | Start::PutBack(reached) | Start::Behind { reached, .. } => {
+                reached.clone()
+            }
             start => Reached::even(start.position()),
         }
     }
@@ -82,6 +90,18 @@ impl Start {
     /// What an operator should know about the start; `None` when nothing is unusual.
     pub fn notice(&self, store: &Store) -> Option<String> {
         match self {
+            Start::Fresh { again: Some(changes), .. } => Some(format!(
+                "--new-database: the {} changes that the log still holds are applied to {}, {} increments among them",
+                changes.all,
+                store.describe_url(),
+                changes.increments,
+            )),
+            Start::PutBack(reached) => Some(format!(
+                "{} had lost the row of this log in forebay_position (it was deleted, or the table was); it was put back at \
+                 position {}, which was known exactly: nothing is applied twice, and nothing is left out",
+                store.describe_url(),
+                reached.all(),
+            )),
             Start::Fresh { others, .. } if !others.is_empty() => {
                 let last = others.iter().max_by_key(|stored| stored.updated_at).expect("not empty");
                 Some(format!(
@@ -106,17 +126,18 @@ impl Start {
 }
 
 /// Decides where to start, or why not to, and claims the position and the tables for this opening of the log.
-/// `tables` are those that no other server may write to.
+/// `tables` are those that no other server may write to; `last` is what is known without the database.
 ///
 /// # Errors
-/// [`Kind::Copied`], [`Kind::DatabaseReplaced`], [`Kind::PositionBehind`], [`Kind::PositionAhead`],
-/// [`Kind::Claimed`], [`Kind::Fenced`]: nothing was changed. [`Kind::Database`] when the database cannot be
-/// read.
+/// [`Kind::Copied`], [`Kind::DatabaseReplaced`], [`Kind::PositionLost`], [`Kind::PositionBehind`],
+/// [`Kind::PositionAhead`], [`Kind::Claimed`], [`Kind::Undrained`], [`Kind::Fenced`]: nothing was changed.
+/// [`Kind::Database`] when the database cannot be read.
 pub async fn reconcile(
     log: &Log,
     store: &Store,
     tables: &[String],
     new_database: NewDatabase,
+    last: &LastPosition,
 ) -> Result<Start, Error> {
     for _ in 0..CLAIM_TRIES {
         // A COMMIT may still be running: of this process, whose connection was lost, or of a process that was
@@ -124,21 +145,32 @@ pub async fn reconcile(
         store.settled_position(log.id().0).await?;
         let positions = store.positions().await?;
         let stored = positions.iter().find(|stored| stored.log == log.id().0);
-        let start = judge(log, store, stored, &positions, new_database)?;
+        let start = match stored {
+            Some(stored) => judge(log, store, stored)?,
+            None if store.has_known(log.id().0).await? => put_back(log, store, last)?,
+            None => fresh(log, store, &positions, new_database, last)?,
+        };
         let expected = match stored {
             None => Expected::Nothing,
             Some(stored) if stored.opening == opening(log) => return began(log, start),
             Some(stored) => Expected::At(stored.position, stored.opening.clone()),
         };
         let claim = Claim {
-            queues: vec![ClaimedQueue { log: log.id().0, first: start.position().0, expected }],
+            queues: vec![ClaimedQueue {
+                log: log.id().0,
+                first: start.position().0,
+                note: start.reached().note(),
+                expected,
+            }],
             opening: opening(log),
             tables: tables.to_vec(),
             server: server_name(),
+            pending: None,
         };
         match store.claim(claim).await? {
             Claimed::Done => return began(log, start),
             Claimed::Held(holder) => return Err(held(holder)),
+            Claimed::Undrained(holder, pending) => return Err(undrained(&holder, pending)),
             Claimed::Moved | Claimed::TakenOver(_) => {}
         }
     }
@@ -169,31 +201,60 @@ pub async fn heartbeat(log: &Log, store: &Store, reached: &Reached) -> Result<()
     Ok(())
 }
 
-/// Releases the claim on the tables: another server may take them.
+/// Releases the claim on the tables: another server may take them. `reached` is how far the log is drained.
 ///
 /// # Errors
-/// [`Kind::Database`].
-pub async fn release_claim(log: &Log, store: &Store) -> Result<(), Error> {
-    Ok(store.release_claim(log.id().0, &opening(log)).await?)
+/// [`Kind::Database`], [`Kind::Log`].
+pub async fn release_claim(log: &Log, store: &Store, reached: Position) -> Result<(), Error> {
+    // A log that cannot flush has nothing more to drain than what is durable now.
+    let end = log.flush().unwrap_or_else(|_| log.durable());
+    let lacks = end > reached && Changes::are_behind(log, reached)?;
+    let pending = if lacks { end.0 - reached.0 } else { 0 };
+    Ok(store.release_claim(log.id().0, &opening(log), pending).await?)
 }
 
-fn judge(
+/// The database has no position of this log, and has never had one.
+fn fresh(
     log: &Log,
     store: &Store,
-    stored: Option<&StoredPosition>,
     positions: &[StoredPosition],
     new_database: NewDatabase,
+    last: &LastPosition,
 ) -> Result<Start, Error> {
     let (first, released) = (log.first(), log.released());
+    let others = positions.to_vec();
+    let drained = released.max(first).max(last.at_least());
+    // Of a first batch it is only known that it was sent.
+    if drained == first_of_a_new_log() && !matches!(last, LastPosition::AtLeast(_)) {
+        return Ok(Start::Fresh { from: first, others, again: None });
+    }
+    let changes = Changes::behind(log, first)?;
+    match new_database {
+        NewDatabase::Refuse => Err(replaced(store, log, changes, last)),
+        NewDatabase::Accept => Ok(Start::Fresh { from: first, others, again: Some(changes) }),
+    }
+}
+
+/// The database has lost its position of this log.
+fn put_back(log: &Log, store: &Store, last: &LastPosition) -> Result<Start, Error> {
+    let end = log.end().max(log.durable());
+    let released = log.released();
+    let fits = |reached: &&Reached| reached.all() >= log.first().max(released) && reached.others <= end;
+    if let LastPosition::Exact(reached) = last
+        && fits(&reached)
+    {
+        return Ok(Start::PutBack(reached.clone()));
+    }
+    let drained = released.max(last.at_least());
+    match Changes::behind(log, drained)? {
+        Changes { all: 0, .. } => Ok(Start::PutBack(Reached::even(drained))),
+        behind => Err(lost(store, log, drained, behind)),
+    }
+}
+
+fn judge(log: &Log, store: &Store, stored: &StoredPosition) -> Result<Start, Error> {
+    let (first, released) = (log.first(), log.released());
     let url = store.describe_url();
-    let Some(stored) = stored else {
-        if (released > first_of_a_new_log() || first > first_of_a_new_log())
-            && new_database == NewDatabase::Refuse
-        {
-            return Err(replaced(&url, first, released));
-        }
-        return Ok(Start::Fresh { from: first, others: positions.to_vec() });
-    };
     if stored.opening == opening(log) && !stored.taken_by.is_empty() {
         return Err(fenced(&url, &stored.taken_by));
     }
@@ -270,13 +331,48 @@ fn behind(url: &str, position: Position, first: Position) -> Error {
     Error::new(Kind::PositionBehind, message)
 }
 
-fn replaced(url: &str, first: Position, released: Position) -> Error {
+fn replaced(store: &Store, log: &Log, changes: Changes, last: &LastPosition) -> Error {
+    let (url, first) = (store.describe_url(), log.first());
+    let released = log.released().max(last.at_least());
+    let same = match last {
+        LastPosition::Exact(reached) => row(store, log, reached.all()),
+        _ => format!("the row of log {} in forebay_position, from a backup", log.id()),
+    };
     let message = format!(
         "this data folder's log was drained up to position {released} into a database that is not {url} (it was deleted, or \
          the URL has changed). The log still holds what came after position {first}; everything before it is only in that \
-         database. Put it back, or correct the URL. To go on with {url} and only what the log holds, say --new-database."
+         database. Put it back, or correct the URL. If {url} is the right one, and Forebay's own tables were dropped from it, put \
+         back {same}. To go on with a new database and only what the log holds, say --new-database: it applies {} changes, {} \
+         increments among them, a second time to a database that has had them.",
+        changes.all, changes.increments,
     );
     Error::new(Kind::DatabaseReplaced, message)
+}
+
+fn lost(store: &Store, log: &Log, released: Position, behind: Changes) -> Error {
+    let (url, end) = (store.describe_url(), log.durable());
+    let message = format!(
+        "{url} has lost the row of this data folder's log in forebay_position (it was deleted, or the table was), and the server \
+         did not stop in order, so how far the log is drained is not known: everything before position {released} is in the \
+         database; of the {} changes behind it ({} increments among them), which end at {end}, some may be. Nothing was \
+         changed, and --new-database is no way out: it would apply all of them, some a second time. See in the tables which \
+         are there. If none is, put back {}; if all are, the same with {end}. Then start again.",
+        behind.all,
+        behind.increments,
+        row(store, log, released),
+    );
+    Error::new(Kind::PositionLost, message)
+}
+
+/// The statements that put back the position of a log.
+fn row(store: &Store, log: &Log, position: Position) -> String {
+    let time = if store.dialect() == Dialect::Postgres { "timestamptz" } else { "text" };
+    format!(
+        "its row: CREATE TABLE IF NOT EXISTS forebay_position (log text PRIMARY KEY, position bigint NOT NULL, updated_at {time} \
+         NOT NULL); INSERT INTO forebay_position (log, position, updated_at) VALUES ('{:032x}', {position}, '{}')",
+        log.id().0,
+        Timestamp::now(),
+    )
 }
 
 /// Logs begin at position 0.

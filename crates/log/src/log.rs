@@ -252,6 +252,11 @@ impl Log {
         self.inner.shared.poisoned()
     }
 
+    /// Takes no more records, for this reason: what it would take could not be used.
+    pub fn poison(&self, why: &str) {
+        self.inner.shared.poison(Error::new(Kind::Poisoned, why));
+    }
+
     /// Reads durable records that end after `from`: [`Log::first`], the end of a record, or
     /// [`Batch::end`](crate::Batch::end).
     ///

@@ -5,7 +5,7 @@ use super::positions::{integer, log_id, log_text, time};
 use super::session::Session;
 use super::table::text;
 use super::{Bulk, Postgres};
-use crate::claim::{Claim, Claimed, ClaimedQueue, Expected, GIVE_BACK, StoredClaim, plan};
+use crate::claim::{Claim, Claimed, ClaimedQueue, Expected, GIVE_BACK, SET_PENDING, StoredClaim, plan};
 use crate::limits::CLAIM_MS;
 use crate::{Error, Kind};
 use forebay_value::Value;
@@ -14,6 +14,10 @@ use std::sync::atomic::Ordering;
 impl Postgres {
     pub(crate) async fn claim(&self, claim: Claim) -> Result<Claimed, Error> {
         self.job(|bulk| async move {
+            if claim.queues.iter().any(|queue| queue.expected == Expected::Nothing) {
+                // A position that was lost may have been lost with its table.
+                bulk.has_drain_tables.store(false, Ordering::Relaxed);
+            }
             let claimed = claim_tables(&bulk, &claim).await;
             if claimed.is_err() {
                 // Another client may have dropped the drain's own tables.
@@ -24,13 +28,50 @@ impl Postgres {
         .await
     }
 
-    pub(crate) async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
-        let opening = Value::Text(opening.into());
+    pub(crate) async fn release_claim(&self, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        self.set(GIVE_BACK, log, opening, pending).await
+    }
+
+    pub(crate) async fn set_pending(&self, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        self.set(SET_PENDING, log, opening, pending).await
+    }
+
+    async fn set(&self, sql: &'static str, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        let values = [Value::Bigint(stored(pending)), log_text(log), Value::Text(opening.into())];
+        self.job(|bulk| async move { bulk.sessions.lease().await?.run(sql, &values).await.map(drop) }).await
+    }
+
+    /// See [`Store::has_known`](crate::Store::has_known).
+    pub(crate) async fn has_known(&self, log: u128) -> Result<bool, Error> {
         self.job(|bulk| async move {
-            bulk.sessions.lease().await?.run(GIVE_BACK, &[log_text(log), opening]).await.map(drop)
+            let mut session = bulk.sessions.lease().await?;
+            let there = session.run("SELECT to_regclass('forebay_log') IS NOT NULL", &[]).await?;
+            if there.values != [Value::Bool(true)] {
+                return Ok(false);
+            }
+            let sql = "SELECT EXISTS (SELECT FROM forebay_log WHERE log = $1 AND server = $2)";
+            let server = this_database(&mut session).await?;
+            Ok(session.run(sql, &[log_text(log), server]).await?.values == [Value::Bool(true)])
         })
         .await
     }
+}
+
+/// This database of this server: a copy of the database is another one. Where a role may not read which
+/// server it is, only the database is named.
+async fn this_database(session: &mut Session) -> Result<Value, Error> {
+    let may = session.run("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')", &[]).await?;
+    let server = match may.values == [Value::Bool(true)] {
+        true => "(SELECT system_identifier::text FROM pg_control_system())",
+        false => "''",
+    };
+    let sql = format!("SELECT {server} || '/' || oid FROM pg_database WHERE datname = current_database()");
+    Ok(session.run(&sql, &[]).await?.values[0].clone())
+}
+
+/// What is stored of a number of changes.
+fn stored(pending: u64) -> i64 {
+    i64::try_from(pending).unwrap_or(i64::MAX)
 }
 
 async fn claim_tables(bulk: &Bulk, claim: &Claim) -> Result<Claimed, Error> {
@@ -51,8 +92,8 @@ async fn claim_tables(bulk: &Bulk, claim: &Claim) -> Result<Claimed, Error> {
 /// Makes the claim in the open transaction.
 async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> {
     session.execute(LOCK).await?;
-    let found = found(session).await?;
-    let plan = match plan(claim, &found) {
+    let this = this_database(session).await?;
+    let plan = match plan(claim, &found(session, &this).await?) {
         Ok(plan) => plan,
         Err(refused) => return Ok(refused),
     };
@@ -75,6 +116,13 @@ async fn claimed(session: &mut Session, claim: &Claim) -> Result<Claimed, Error>
         if !claim_queue(session, queue, &texts).await? {
             return Ok(Claimed::Moved);
         }
+        if let Some(pending) = claim.pending {
+            let sql = "UPDATE forebay_position SET pending = $2 WHERE log = $1";
+            session.run(sql, &[log_text(queue.log), Value::Bigint(stored(pending))]).await?;
+        }
+        let sql = "INSERT INTO forebay_log AS own (log, server) VALUES ($1, $2)
+                   ON CONFLICT (log) DO UPDATE SET server = excluded.server WHERE own.server <> excluded.server";
+        session.run(sql, &[log_text(queue.log), this.clone()]).await?;
     }
     Ok(Claimed::Done)
 }
@@ -99,8 +147,11 @@ async fn claim_queue(session: &mut Session, queue: &ClaimedQueue, texts: &[Value
             session.run(&sql, &[log, number(queue.first)?, tables, server, opening]).await?
         }
         Expected::Nothing => {
-            let sql = format!("{insert} DO NOTHING");
-            session.run(&sql, &[log, number(queue.first)?, tables, server, opening]).await?
+            let sql =
+                "INSERT INTO forebay_position (log, position, updated_at, tables, server, history, note)
+                       VALUES ($1, $2, clock_timestamp(), $3, $4, $5, $6) ON CONFLICT (log) DO NOTHING";
+            let note = Value::Text(queue.note.as_str().into());
+            session.run(sql, &[log, number(queue.first)?, tables, server, opening, note]).await?
         }
         Expected::At(position, history) => {
             let sql = "UPDATE forebay_position SET tables = $2, server = $3, history = $4, taken_by = '',
@@ -112,10 +163,13 @@ async fn claim_queue(session: &mut Session, queue: &ClaimedQueue, texts: &[Value
     Ok(changed.changed == 1)
 }
 
-async fn found(session: &mut Session) -> Result<Vec<StoredClaim>, Error> {
+async fn found(session: &mut Session, this: &Value) -> Result<Vec<StoredClaim>, Error> {
+    // In a copy of a database nothing is pending: what the original lacks goes there.
     let sql = "SELECT log, tables, server, updated_at, taken_by,
-               (extract(epoch FROM clock_timestamp() - updated_at) * 1000)::int8 FROM forebay_position";
-    let rows = session.run(sql, &[]).await?;
+               (extract(epoch FROM clock_timestamp() - updated_at) * 1000)::int8,
+               CASE WHEN EXISTS (SELECT FROM forebay_log own WHERE own.log = stored.log AND own.server = $1) THEN pending ELSE 0 END
+               FROM forebay_position stored";
+    let rows = session.run(sql, std::slice::from_ref(this)).await?;
     let found = |row: &[Value]| {
         Ok(StoredClaim {
             log: log_id(&row[0])?,
@@ -124,6 +178,7 @@ async fn found(session: &mut Session) -> Result<Vec<StoredClaim>, Error> {
             updated_at: time(&row[3]),
             taken_by: text(&row[4]).into(),
             age_ms: integer(&row[5]),
+            pending: integer(&row[6]).max(0).unsigned_abs(),
         })
     };
     rows.iter().map(found).collect()

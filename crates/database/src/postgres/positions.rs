@@ -20,19 +20,22 @@ CREATE TABLE IF NOT EXISTS forebay_position (
   history text NOT NULL DEFAULT '',
   tables text NOT NULL DEFAULT '',
   server text NOT NULL DEFAULT '',
-  taken_by text NOT NULL DEFAULT ''
+  taken_by text NOT NULL DEFAULT '',
+  pending bigint NOT NULL DEFAULT 0
 );
+CREATE TABLE IF NOT EXISTS forebay_log (log text PRIMARY KEY, server text NOT NULL);
 DO $$ BEGIN
   IF NOT EXISTS (
     SELECT FROM pg_attribute
-    WHERE attrelid = 'forebay_position'::regclass AND attname = 'taken_by' AND NOT attisdropped
+    WHERE attrelid = 'forebay_position'::regclass AND attname = 'pending' AND NOT attisdropped
   ) THEN
     ALTER TABLE forebay_position
       ADD COLUMN IF NOT EXISTS note text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS history text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS tables text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS server text NOT NULL DEFAULT '',
-      ADD COLUMN IF NOT EXISTS taken_by text NOT NULL DEFAULT '';
+      ADD COLUMN IF NOT EXISTS taken_by text NOT NULL DEFAULT '',
+      ADD COLUMN IF NOT EXISTS pending bigint NOT NULL DEFAULT 0;
   END IF;
 END $$";
 

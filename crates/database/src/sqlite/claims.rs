@@ -4,10 +4,10 @@
 use super::Sqlite;
 use super::dead_letters::make_drain_tables;
 use super::errors::map;
-use super::positions::{log_id, log_text, stored, timestamp};
+use super::positions::{has_table, log_id, log_text, stored, timestamp};
 use super::writer::Session;
 use crate::Error;
-use crate::claim::{Claim, Claimed, ClaimedQueue, Expected, GIVE_BACK, StoredClaim, plan};
+use crate::claim::{Claim, Claimed, ClaimedQueue, Expected, GIVE_BACK, SET_PENDING, StoredClaim, plan};
 use crate::limits::BULK_LOCK_WAIT_MS;
 use forebay_value::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -40,19 +40,44 @@ impl Sqlite {
         self.writer.urgent(fence).await
     }
 
-    pub(crate) async fn release_claim(&self, log: u128, opening: &str) -> Result<(), Error> {
-        let opening = opening.to_owned();
-        let release_claim = move |session: &mut Session| {
+    pub(crate) async fn release_claim(&self, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        self.set(GIVE_BACK, log, opening, pending).await
+    }
+
+    pub(crate) async fn set_pending(&self, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        self.set(SET_PENDING, log, opening, pending).await
+    }
+
+    async fn set(&self, sql: &'static str, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        let (opening, pending) = (opening.to_owned(), i64::try_from(pending).unwrap_or(i64::MAX));
+        let set = move |session: &mut Session| {
             session.transaction(|session| {
-                session.connection.execute(GIVE_BACK, params![log_text(log), opening]).map(drop).map_err(map)
+                let values = params![pending, log_text(log), opening];
+                session.connection.execute(sql, values).map(drop).map_err(map)
             })
         };
-        self.writer.urgent(release_claim).await
+        self.writer.urgent(set).await
+    }
+
+    /// See [`Store::has_known`](crate::Store::has_known).
+    pub(crate) async fn has_known(&self, log: u128) -> Result<bool, Error> {
+        let read = move |connection: &Connection| {
+            if !has_table(connection, "forebay_log").map_err(map)? {
+                return Ok(false);
+            }
+            let mut known = connection.prepare("SELECT 1 FROM forebay_log WHERE log = ?1").map_err(map)?;
+            known.exists([log_text(log)]).map_err(map)
+        };
+        self.readers.submit(read).await
     }
 }
 
 fn claim_tables(session: &mut Session, claim: &Claim) -> Result<Claimed, Error> {
     session.begin(Duration::from_millis(BULK_LOCK_WAIT_MS))?;
+    if claim.queues.iter().any(|queue| queue.expected == Expected::Nothing) {
+        // A position that was lost may have been lost with its table.
+        session.has_drain_tables = false;
+    }
     let claimed = make_drain_tables(session).and_then(|()| claimed(&session.connection, claim));
     match claimed {
         Ok(Claimed::Done) => session.commit().map(|()| Claimed::Done),
@@ -82,6 +107,16 @@ fn claimed(connection: &Connection, claim: &Claim) -> Result<Claimed, Error> {
         if !claim_queue(connection, queue, &plan.tables, claim)? {
             return Ok(Claimed::Moved);
         }
+        let log = log_text(queue.log);
+        if let Some(pending) = claim.pending {
+            let pending = i64::try_from(pending).unwrap_or(i64::MAX);
+            let sql = "UPDATE forebay_position SET pending = ?2 WHERE log = ?1";
+            connection.execute(sql, params![log, pending]).map_err(map)?;
+        }
+        if queue.expected != Expected::Any {
+            let sql = "INSERT INTO forebay_log (log) VALUES (?1) ON CONFLICT (log) DO NOTHING";
+            connection.execute(sql, params![log]).map_err(map)?;
+        }
     }
     Ok(Claimed::Done)
 }
@@ -107,8 +142,10 @@ fn claim_queue(
             connection.execute(&sql, params![log, first, now, tables, server, opening])
         }
         Expected::Nothing => {
-            let sql = format!("{insert} DO NOTHING");
-            connection.execute(&sql, params![log, first, now, tables, server, opening])
+            let sql =
+                "INSERT INTO forebay_position (log, position, updated_at, tables, server, history, note)
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (log) DO NOTHING";
+            connection.execute(sql, params![log, first, now, tables, server, opening, queue.note])
         }
         Expected::At(position, history) => {
             let sql = "UPDATE forebay_position SET tables = ?2, server = ?3, history = ?4, taken_by = '',
@@ -120,7 +157,7 @@ fn claim_queue(
 }
 
 fn found(connection: &Connection) -> Result<Vec<StoredClaim>, Error> {
-    let sql = "SELECT log, tables, server, updated_at, taken_by FROM forebay_position";
+    let sql = "SELECT log, tables, server, updated_at, taken_by, pending FROM forebay_position";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
     let mut rows = statement.raw_query();
     let now = Timestamp::now();
@@ -134,6 +171,7 @@ fn found(connection: &Connection) -> Result<Vec<StoredClaim>, Error> {
             updated_at,
             age_ms: (now.0 - updated_at.0) / 1_000,
             taken_by: row.get(4).map_err(map)?,
+            pending: row.get::<_, i64>(5).map_err(map)?.max(0).unsigned_abs(),
         });
     }
     Ok(found)

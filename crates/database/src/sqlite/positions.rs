@@ -19,11 +19,20 @@ CREATE TABLE IF NOT EXISTS forebay_position (
   history TEXT NOT NULL DEFAULT '',
   tables TEXT NOT NULL DEFAULT '',
   server TEXT NOT NULL DEFAULT '',
-  taken_by TEXT NOT NULL DEFAULT ''
-);";
+  taken_by TEXT NOT NULL DEFAULT '',
+  pending INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS forebay_log (log TEXT PRIMARY KEY NOT NULL);";
 
 /// Columns that an earlier version did not have.
-const ADDED: [&str; 5] = ["note", "history", "tables", "server", "taken_by"];
+const ADDED: [(&str, &str); 6] = [
+    ("note", "TEXT NOT NULL DEFAULT ''"),
+    ("history", "TEXT NOT NULL DEFAULT ''"),
+    ("tables", "TEXT NOT NULL DEFAULT ''"),
+    ("server", "TEXT NOT NULL DEFAULT ''"),
+    ("taken_by", "TEXT NOT NULL DEFAULT ''"),
+    ("pending", "INTEGER NOT NULL DEFAULT 0"),
+];
 
 impl Sqlite {
     pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
@@ -70,9 +79,9 @@ impl Sqlite {
 /// Creates the table, or alters it from the form of an earlier version.
 pub(super) fn make_table(connection: &Connection) -> Result<(), Error> {
     connection.execute_batch(TABLE).map_err(map)?;
-    for column in ADDED {
+    for (column, declared) in ADDED {
         if !has_column(connection, column)? {
-            let sql = format!("ALTER TABLE forebay_position ADD COLUMN {column} TEXT NOT NULL DEFAULT ''");
+            let sql = format!("ALTER TABLE forebay_position ADD COLUMN {column} {declared}");
             connection.execute_batch(&sql).map_err(map)?;
         }
     }

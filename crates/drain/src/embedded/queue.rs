@@ -3,9 +3,10 @@
 //! A batch may end behind any record: the position that it reaches is that record's end. Records that were
 //! read and not yet taken wait here, bounded by one read of the log.
 
+use crate::last_position::LastPosition;
 use crate::limits::{
-    AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, READ_AGAIN_MS,
-    READ_BYTES, READ_MS,
+    AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, HEARTBEAT,
+    READ_AGAIN_MS, READ_BYTES, READ_MS,
 };
 use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas, decode, op_bytes};
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
@@ -19,6 +20,7 @@ use forebay_value::Schema;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
@@ -33,6 +35,10 @@ pub(crate) struct LogQueue {
     catalogue: Arc<Catalogue>,
     /// The tables that no other server writes to.
     own: Vec<String>,
+    /// The data folder, where the last position is kept.
+    folder: Option<PathBuf>,
+    /// When the folder was told last that this drain moves the position.
+    noted_at: Option<Instant>,
     records: Option<Records>,
     /// Rows that memory dropped, and from which position on they can be read again.
     undone: Vec<RereadRow>,
@@ -60,11 +66,13 @@ struct Records {
 }
 
 impl LogQueue {
-    pub(crate) fn new(log: Log, tables: Tables) -> LogQueue {
+    pub(crate) fn new(log: Log, tables: Tables, folder: Option<PathBuf>) -> LogQueue {
         let own = tables.all().iter().filter(|table| !table.shared() && !table.followed());
         LogQueue {
             log,
             own: own.map(|table| table.schema().name.clone()).collect(),
+            folder,
+            noted_at: None,
             catalogue: tables.catalogue(),
             tables,
             records: None,
@@ -73,6 +81,28 @@ impl LogQueue {
             read_at: None,
             is_settled: false,
             decided: None,
+        }
+    }
+
+    /// Notes in the data folder that a batch is about to move the position, or has moved it, beyond `known`:
+    /// before the first batch, and from time to time.
+    pub(crate) fn is_moving(&mut self, known: &Reached) -> Result<(), Error> {
+        let is_due = self.noted_at.is_none_or(|noted| noted.elapsed() >= HEARTBEAT);
+        if is_due && let Some(folder) = &self.folder {
+            if LastPosition::write(folder, &self.log, known, false).is_err() {
+                // On a full disk only the drain makes room.
+                LastPosition::forget(folder)?;
+            }
+            self.noted_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Keeps the position in the data folder, when the drain ends and knows it.
+    pub(crate) fn has_stopped(&self, known: Option<&Reached>) -> Result<(), Error> {
+        match (&self.folder, known) {
+            (Some(folder), Some(known)) => LastPosition::write(folder, &self.log, known, true),
+            _ => Ok(()),
         }
     }
 
@@ -105,13 +135,18 @@ impl Queue for LogQueue {
         opening(&self.log)
     }
 
-    async fn locate(&mut self, database: &Store) -> Result<QueuePlace, Error> {
+    async fn locate(&mut self, database: &Store, known: Option<&Reached>) -> Result<QueuePlace, Error> {
         if !self.is_settled && self.tables.is_from_checkpoint() {
             self.check_memory(database).await?;
         }
         // Whether another database may be used was decided when the log was opened.
-        let start = reconcile(&self.log, database, &self.own, NewDatabase::Refuse).await?;
-        if let Start::Behind { .. } = start {
+        let last = match (known, &self.folder) {
+            (Some(known), _) => LastPosition::Exact(known.clone()),
+            (None, Some(folder)) => LastPosition::read(folder, &self.log)?,
+            (None, None) => LastPosition::Unknown,
+        };
+        let start = reconcile(&self.log, database, &self.own, NewDatabase::Refuse, &last).await?;
+        if let Start::Behind { .. } | Start::PutBack(_) = start {
             start.notice(database).into_iter().for_each(|notice| say!("{notice}"));
         }
         #[cfg(feature = "planted")]

@@ -27,6 +27,10 @@ pub(crate) struct LogDrain {
     finish_at: Option<Position>,
     /// The position at which the drain waits for its window again, after an early start.
     early_until: Option<Position>,
+    /// Since when the database has lacked something without a break.
+    behind_since: Option<Instant>,
+    /// Whether the database may say that it lacks something.
+    has_pending: bool,
 }
 
 /// How the drain continues after a round that failed.
@@ -35,6 +39,8 @@ enum Trouble {
     Retry(String),
     /// The drain ends: retrying cannot help.
     End(Status, String),
+    /// The drain ends, and the log takes no more: what it would take could not be drained.
+    Lost(String),
 }
 
 impl From<Error> for Trouble {
@@ -42,6 +48,7 @@ impl From<Error> for Trouble {
         match error.kind() {
             Kind::Database | Kind::Log => Trouble::Retry(error.to_string()),
             Kind::Fenced | Kind::Copied => Trouble::End(Status::Fenced, error.to_string()),
+            Kind::PositionLost | Kind::DatabaseReplaced => Trouble::Lost(error.to_string()),
             Kind::Stopped => Trouble::End(Status::Stopped, error.to_string()),
             _ => Trouble::End(Status::Failed, error.to_string()),
         }
@@ -60,6 +67,8 @@ impl LogDrain {
             heartbeat_at: Instant::now() + HEARTBEAT,
             finish_at: None,
             early_until: None,
+            behind_since: None,
+            has_pending: true,
         }
     }
 
@@ -67,6 +76,9 @@ impl LogDrain {
     pub(crate) fn run(mut self) -> Status {
         let status = self.rounds();
         self.batcher.queue.answer_intents_unknown();
+        if let Err(error) = self.batcher.queue.has_stopped(self.batcher.known()) {
+            self.shared.note(error.to_string());
+        }
         status
     }
 
@@ -78,6 +90,11 @@ impl LogDrain {
                 Err(Trouble::End(status, message)) => {
                     self.shared.note(message);
                     return status;
+                }
+                Err(Trouble::Lost(message)) => {
+                    self.log.poison(&message);
+                    self.shared.note(message);
+                    return Status::Failed;
                 }
                 Err(Trouble::Retry(message)) => {
                     if self.shared.control().stop == Some(Stop::Leave) {
@@ -130,6 +147,9 @@ impl LogDrain {
         if prepared.is_empty() {
             self.pass(&prepared);
         } else {
+            if let Some(known) = self.batcher.known().cloned() {
+                self.batcher.queue.is_moving(&known)?;
+            }
             let apply = shared.unless_left(self.batcher.apply(prepared, pace));
             let outcome = self.runtime.block_on(apply)?;
             self.applied(outcome)?;
@@ -173,10 +193,25 @@ impl LogDrain {
         // After a failure the status stays `BackingOff` until a batch succeeds, unless there is nothing to
         // drain.
         let is_idle = self.log.durable() <= drained.others;
+        self.note_pending(drained)?;
         if is_idle || self.shared.progress.borrow().status == Status::Starting {
             self.shared.set_status(Status::Running);
         }
         Ok(drained)
+    }
+
+    /// Tells the database when it lacks something for longer than between two signs of life, and when it no
+    /// longer does: a server that claims the tables after this one has died must know.
+    fn note_pending(&mut self, drained: Drained) -> Result<(), Trouble> {
+        let lacks = self.log.durable().0.saturating_sub(drained.all.0);
+        self.behind_since = (lacks > 0).then(|| self.behind_since.unwrap_or_else(Instant::now));
+        let is_behind = self.behind_since.is_some_and(|since| since.elapsed() >= HEARTBEAT);
+        if is_behind != self.has_pending && (is_behind || lacks == 0) {
+            let pending = if is_behind { lacks } else { 0 };
+            self.runtime.block_on(self.shared.unless_left(self.batcher.set_pending(pending)))?;
+            self.has_pending = is_behind;
+        }
+        Ok(())
     }
 
     /// Sends the database a sign of life when it is due: so a server without writes keeps its claim on the

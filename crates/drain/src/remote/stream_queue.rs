@@ -138,7 +138,7 @@ impl Queue for ShardQueue {
         self.opening.clone()
     }
 
-    async fn locate(&mut self, database: &Store) -> Result<QueuePlace, Error> {
+    async fn locate(&mut self, database: &Store, _: Option<&Reached>) -> Result<QueuePlace, Error> {
         let queue = self.queues.status(self.lease.shard).await?;
         let asking = self.asking.clone();
         let turn = asking.acquire().await;

@@ -9,7 +9,7 @@ mod stopping;
 mod verifying;
 
 use forebay_database::Store;
-use forebay_drain::{Drain, NewDatabase, Progress, Settings, reconcile, warm};
+use forebay_drain::{Drain, LastPosition, NewDatabase, Progress, Settings, reconcile, warm};
 use forebay_log::{Log, Position};
 use forebay_table::{BoxFuture, Others, Source, SourceError, Table, TableSpec, Tables, WriteError};
 use forebay_value::{Column, KeyKind, Row, RowRef, Schema, Type, Value};
@@ -78,7 +78,7 @@ impl World {
             });
         }
         let tables = Tables::open(log.clone(), data, 1 << 30, specs, source).unwrap();
-        let start = reconcile(&log, &store, &[], NewDatabase::Accept).await.unwrap();
+        let start = reconcile(&log, &store, &[], NewDatabase::Accept, &LastPosition::Unknown).await.unwrap();
         for table in tables.all() {
             warm(table, &store, None, &Arc::new(Progress::default())).await.unwrap();
         }

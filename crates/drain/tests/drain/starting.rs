@@ -2,7 +2,9 @@
 
 use crate::{PEOPLE, World, copy_folder, people, person};
 use forebay_database::Store;
-use forebay_drain::{Kind, NewDatabase, Progress, Settings, Start, Status, Stop, reconcile, seed, warm};
+use forebay_drain::{
+    Kind, LastPosition, NewDatabase, Progress, Settings, Start, Status, Stop, reconcile, seed, warm,
+};
 use forebay_log::{Log, Position};
 use forebay_value::Value;
 use std::path::Path;
@@ -31,13 +33,13 @@ async fn fresh_then_continued() {
     let folder = tempfile::tempdir().unwrap();
     let (data, database) = (folder.path().join("data"), folder.path().join("records.db"));
     let (first, db) = (log(&data), store(&database));
-    let start = reconcile(&first, &db, &[], NewDatabase::Refuse).await.unwrap();
-    assert_eq!(start, Start::Fresh { from: Position(0), others: vec![] });
+    let start = reconcile(&first, &db, &[], NewDatabase::Refuse, &LastPosition::Unknown).await.unwrap();
+    assert_eq!(start, Start::Fresh { from: Position(0), others: vec![], again: None });
     assert_eq!(start.notice(&db), None);
     drop((first, db));
     drained(folder.path()).await;
     let (again, db) = (log(&data), store(&database));
-    let start = reconcile(&again, &db, &[], NewDatabase::Refuse).await.unwrap();
+    let start = reconcile(&again, &db, &[], NewDatabase::Refuse, &LastPosition::Unknown).await.unwrap();
     assert!(matches!(start, Start::Continue(position) if position > Position(0)), "{start:?}");
     assert_eq!(start.notice(&db), None);
 }
@@ -48,7 +50,7 @@ async fn the_data_folder_was_deleted() {
     drained(folder.path()).await;
     std::fs::remove_dir_all(folder.path().join("data")).unwrap();
     let (new, db) = (log(&folder.path().join("data")), store(&folder.path().join("records.db")));
-    let start = reconcile(&new, &db, &[], NewDatabase::Refuse).await.unwrap();
+    let start = reconcile(&new, &db, &[], NewDatabase::Refuse, &LastPosition::Unknown).await.unwrap();
     assert_eq!(start.position(), Position(0));
     let notice = start.notice(&db).unwrap();
     for part in ["another data folder", "is kept", "not yet drained", "--data"] {
@@ -71,12 +73,12 @@ async fn the_database_was_deleted() {
         assert!(gone.is_ok() || name != "records.db");
     }
     let (log, db) = (log(&folder.path().join("data")), store(&folder.path().join("records.db")));
-    let error = reconcile(&log, &db, &[], NewDatabase::Refuse).await.unwrap_err();
+    let error = reconcile(&log, &db, &[], NewDatabase::Refuse, &LastPosition::Unknown).await.unwrap_err();
     assert_eq!(error.kind(), Kind::DatabaseReplaced);
     for part in ["records.db", "was deleted", "Put it back", "--new-database", "only in that database"] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    let accepted = reconcile(&log, &db, &[], NewDatabase::Accept).await.unwrap();
+    let accepted = reconcile(&log, &db, &[], NewDatabase::Accept, &LastPosition::Unknown).await.unwrap();
     assert_eq!(accepted.position(), log.first());
 }
 
@@ -98,7 +100,7 @@ async fn the_database_is_older_than_the_log() {
         assert!(world.log.first().0 > 0);
     }
     let (log, db) = (log(&folder.path().join("data")), store(&backup.join("records.db")));
-    let error = reconcile(&log, &db, &[], NewDatabase::Accept).await.unwrap_err();
+    let error = reconcile(&log, &db, &[], NewDatabase::Accept, &LastPosition::Unknown).await.unwrap_err();
     assert_eq!(error.kind(), Kind::PositionBehind);
     for part in ["backup", "not in the log any more", "move the data folder away"] {
         assert!(error.to_string().contains(part), "{error}");
@@ -118,7 +120,7 @@ async fn the_log_is_older_than_the_database() {
         world.drain(Settings::default()).stop(Stop::Finish).await;
     }
     let (log, db) = (log(&old), store(&folder.path().join("records.db")));
-    let error = reconcile(&log, &db, &[], NewDatabase::Accept).await.unwrap_err();
+    let error = reconcile(&log, &db, &[], NewDatabase::Accept, &LastPosition::Unknown).await.unwrap_err();
     assert_eq!(error.kind(), Kind::PositionAhead);
     for part in ["lost its end", "Nothing that was drained is lost", "Move the data folder away"] {
         assert!(error.to_string().contains(part), "{error}");
@@ -130,7 +132,10 @@ async fn a_drain_that_may_not_start_says_why_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     drained(folder.path()).await;
     let world = World::open(folder.path()).await;
-    world.plain().execute_batch("DELETE FROM people; DELETE FROM forebay_position").unwrap();
+    world
+        .plain()
+        .execute_batch("DELETE FROM people; DELETE FROM forebay_position; DELETE FROM forebay_log")
+        .unwrap();
     let drain = world.drain(Settings::default());
     world.people().insert(person(5, "p", None, 0).as_ref()).unwrap();
     let error = drain.drain_to(world.end()).await.unwrap_err();

@@ -7,6 +7,9 @@ use forebay_drain::{Error, HEARTBEAT};
 use forebay_terminal::warn;
 use std::time::{Duration, Instant};
 
+/// How long a stop may take to tell the database what it leaves.
+pub(super) const GIVE_BACK: Duration = Duration::from_secs(1);
+
 /// How often the claim is tried again.
 const LOOK: Duration = Duration::from_secs(1);
 

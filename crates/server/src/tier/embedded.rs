@@ -1,7 +1,7 @@
 //! The tier in this process: the log, the drain's position in the database, and loading memory from both.
 
 use super::checkpoints::Checkpoints;
-use super::claim::wait_for;
+use super::claim::{GIVE_BACK, wait_for};
 use super::conditions;
 use super::early_following::EarlyFollowing;
 use crate::condition::{Condition, State};
@@ -12,24 +12,21 @@ use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{
-    Differences, Drain, DrainState, HEARTBEAT, NewDatabase, Progress, Reached, Settings, Start, heartbeat,
-    reconcile, release_claim, verify, warm,
+    Changes, Differences, Drain, DrainState, HEARTBEAT, LastPosition, NewDatabase, Progress, Reached,
+    Settings, Start, heartbeat, reconcile, release_claim, verify, warm,
 };
 use forebay_http::Gate;
-use forebay_log::{Log, Recovery, Verify};
+use forebay_log::{Log, Position, Recovery, Verify};
 use forebay_table::{Loaded, Others, Replayed, Saved, Table, TableSpec, Tables};
 use forebay_terminal::{say, warn};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::SetOnce;
-
-/// How long a stop may take to release the claim on the tables in the database.
-const GIVE_BACK: Duration = Duration::from_secs(1);
 
 /// The number of single-row reads at a time.
 const READS_AT_ONCE: usize = 64;
@@ -74,7 +71,10 @@ impl Embedded {
         let start = match store.was_away() {
             true => SetOnce::new(),
             false => {
-                SetOnce::new_with(Some(find_drain_start(&log, store, &own, new_database, trouble).await?))
+                let folder = &memory.data_dir;
+                SetOnce::new_with(Some(
+                    find_drain_start(&log, folder, store, &own, new_database, trouble).await?,
+                ))
             }
         };
         let source = Arc::new(DatabaseSource(store.clone()));
@@ -92,7 +92,7 @@ impl Embedded {
     }
 
     /// Up to where the database has applied the log, as far as is known.
-    fn reached(&self) -> Reached {
+    pub(super) fn reached(&self) -> Reached {
         let known = || Reached::even(self.tables.settled_at());
         self.start.get().map_or_else(known, Start::reached)
     }
@@ -149,10 +149,12 @@ impl Embedded {
             }
             let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
             let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
+            let folder = self.data_dir.clone();
             // On its own thread, because the future need not be `Send`.
             let find_drain_start = move || {
                 Handle::current().block_on(find_drain_start(
                     &log,
+                    &folder,
                     &store,
                     &own,
                     NewDatabase::Refuse,
@@ -300,8 +302,8 @@ impl Embedded {
     }
 
     /// Releases the claim on the tables. A database that is unreachable, or has another claim, is left alone.
-    pub async fn release_claim(&self, store: &Store) {
-        let given_back = release_claim(&self.log, store);
+    pub async fn release_claim(&self, store: &Store, reached: Position) {
+        let given_back = release_claim(&self.log, store, reached);
         // If this fails, the claim expires by itself.
         let _ = tokio::time::timeout(GIVE_BACK, given_back).await;
     }
@@ -382,7 +384,43 @@ fn loading(table: &Table) -> String {
     format!("loading {}", table.schema().name)
 }
 
-fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), StartError> {
+/// Refuses a start of another tier on a data folder whose log holds changes that the database lacks.
+pub(super) async fn refuse_left_behind(
+    memory: &model::Memory,
+    keep: Duration,
+    store: &Store,
+    trouble: &RetryReason,
+) -> Result<(), StartError> {
+    if !memory.data_dir.join("log").exists() {
+        return Ok(());
+    }
+    let (log, _) = match open_log(memory, keep) {
+        Ok(opened) => opened,
+        // Another server runs on the folder; if it has claimed one of the tables, this one waits for it.
+        Err(error) if matches!(error.kind(), forebay_log::Kind::Locked { .. }) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let positions = retry_while_unavailable(trouble, "the drain's position", || store.positions()).await?;
+    let stored = positions.iter().find(|stored| stored.log == log.id().0);
+    let known = LastPosition::read(&memory.data_dir, &log)?.at_least().max(log.released());
+    let reached = stored.map_or(known, |stored| Position(stored.position));
+    let (changes, id) = (Changes::behind(&log, reached)?, log.id());
+    log.close()?;
+    if changes.all == 0 {
+        return Ok(());
+    }
+    let folder = memory.data_dir.display();
+    let message = format!(
+        "{folder} holds the log of memory in the process (log {id}) with {} changes that are not in {}, and memory.url now \
+         names another tier, which would not have them. Drain them first: `forebay drain CONFIG --memory embedded:{folder}`. If \
+         they are to be lost, move {folder}/log away.",
+        changes.all,
+        store.describe_url(),
+    );
+    Err(message.into())
+}
+
+fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), forebay_log::Error> {
     let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
     options.durability = match memory.durability {
         model::Durability::Sync | model::Durability::Database => forebay_log::Durability::Sync,
@@ -395,7 +433,7 @@ fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), S
     options.verify = Verify::WhenRead;
     options.limit_bytes = memory.log_limit_bytes;
     options.keep = keep;
-    Log::open(options).map_err(StartError::from)
+    Log::open(options)
 }
 
 /// Whether no other server took over this log's tables since this server last drained into the database.
@@ -408,12 +446,14 @@ async fn has_exclusive_history(log: &Log, store: &Store, trouble: &RetryReason) 
 /// Finds the position from which the drain continues, or why it must not.
 async fn find_drain_start(
     log: &Log,
+    folder: &Path,
     store: &Store,
     own: &[String],
     new_database: NewDatabase,
     trouble: &RetryReason,
 ) -> Result<Start, StartError> {
-    let ask = || reconcile(log, store, own, new_database);
+    let last = LastPosition::read(folder, log)?;
+    let ask = || reconcile(log, store, own, new_database, &last);
     let start =
         wait_for(async || retry_while_unavailable(trouble, "the drain's position", ask).await).await?;
     if let Some(notice) = start.notice(store) {

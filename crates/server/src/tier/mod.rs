@@ -24,6 +24,7 @@ use crate::problem::Problem;
 use crate::retry::RetryReason;
 use crate::schedule::Lease;
 use crate::start_error::StartError;
+use claim::GIVE_BACK;
 use embedded::Embedded;
 use forebay_config::{Config, model};
 use forebay_database::Store;
@@ -91,6 +92,7 @@ impl Tier {
                 Memory::Embedded(Box::new(opened))
             }
             model::Tier::Remote(at) => {
+                embedded::refuse_left_behind(memory, keep, &store, trouble).await?;
                 let undeclared = config.tables.iter().filter(|table| table.columns.is_none());
                 let undeclared = undeclared.map(|table| table.name.clone()).collect();
                 Memory::Remote(Remote::open(at, memory, specs, undeclared, &store, trouble).await?)
@@ -374,7 +376,13 @@ impl Tier {
         if let Memory::Remote(remote) = &self.memory {
             remote.leave(within).await;
         }
-        let Some(drain) = self.drain.get() else { return };
+        let Some(drain) = self.drain.get() else {
+            // Stopped while memory was loaded.
+            if let Memory::Embedded(embedded) = &self.memory {
+                embedded.release_claim(&self.store, embedded.reached().all()).await;
+            }
+            return;
+        };
         let now = drain.state();
         // A drain that is paused or waits for its window must leave everything where it is.
         let leaves = leaves || now.paused || matches!(now.status, Status::Waiting | Status::Elsewhere);
@@ -384,10 +392,13 @@ impl Tier {
             Err(_) => drain.stop(Stop::Leave).await,
         };
         if let Memory::Embedded(embedded) = &self.memory {
-            embedded.release_claim(&self.store).await;
+            embedded.release_claim(&self.store, state.position).await;
             if let Some(checkpoints) = embedded.checkpoints.get() {
                 checkpoints.finish(deadline.saturating_duration_since(Instant::now())).await;
             }
+        }
+        if let Memory::Remote(remote) = &self.memory {
+            remote.note_backlog(&self.store, GIVE_BACK).await;
         }
         match &self.memory {
             Memory::Embedded(_) if state.backlog_bytes > 0 => say!(

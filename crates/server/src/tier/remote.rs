@@ -97,7 +97,7 @@ impl Remote {
         let tables = tables.await.map_err(|error| failed(&error))?;
         tables.lacking().iter().for_each(|lacking| warn!("{lacking}"));
         refuse_update_actions(&schemas, store, &trouble).await?;
-        let claim = || claim_remote(&tables, store);
+        let claim = || claim_remote(&tables, store, None);
         wait_for(async || retry_while_unavailable(&trouble, "claiming the tables", claim).await).await?;
         Ok(Remote { client, tables, link, trouble })
     }
@@ -121,13 +121,31 @@ impl Remote {
 
     /// Renews the claim on the tables; returns when it is lost.
     async fn stay_alive(&self, store: &Store) -> StartError {
+        let mut before = 0;
         loop {
             tokio::time::sleep(HEARTBEAT).await;
-            match claim_remote(&self.tables, store).await {
+            // A backlog that is there twice in turn: a momentary one is drained when the next server claims.
+            let now = self.backlog().await.ok();
+            let pending = now.map(|now| now.min(before));
+            before = now.unwrap_or(before);
+            match claim_remote(&self.tables, store, pending).await {
                 Err(error) if !error.may_retry() => return StartError::from(error),
                 // An unreachable database is tried again.
                 Ok(()) | Err(_) => {}
             }
+        }
+    }
+
+    /// Stores how much the database lacks of the queues, when the server stops.
+    pub async fn note_backlog(&self, store: &Store, within: Duration) {
+        let note = async {
+            let pending = self.backlog().await.map_err(|problem| problem.detail)?;
+            claim_remote(&self.tables, store, Some(pending)).await.map_err(|error| error.to_string())
+        };
+        match tokio::time::timeout(within, note).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => warn!("the database was not told what it lacks: {why}"),
+            Err(_) => warn!("the database was not told what it lacks: no answer within {within:?}"),
         }
     }
 

@@ -1,0 +1,39 @@
+//! What a batch gives.
+
+use crate::Error;
+use forebay_database::Error as DatabaseError;
+use forebay_log::Position;
+
+/// The outcome of a batch.
+pub(crate) enum Outcome {
+    /// The batch is in the database.
+    Committed(Committed),
+    /// The batch is to be tried again at once: smaller, one by one, or without a table.
+    Again,
+    /// Another drain has moved the position in the database.
+    Fenced(DatabaseError),
+}
+
+/// A batch that is in the database.
+pub(crate) struct Committed {
+    pub rows: usize,
+    pub bytes: u64,
+    /// After coalescing.
+    pub changes: usize,
+    pub dead: u64,
+    /// Dead letters among them that are in the file.
+    pub unwritten: u64,
+    /// Intents that were not applied.
+    pub refused: u64,
+    /// Whether the queue has released the batch; false: another drain has the queue now.
+    pub released: Result<bool, Error>,
+}
+
+/// How far a queue is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Drained {
+    /// Everything before it is in the database, of all tables.
+    pub all: Position,
+    /// The same for the tables that are not stopped.
+    pub others: Position,
+}
