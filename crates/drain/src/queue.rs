@@ -34,8 +34,7 @@ pub(crate) trait Queue {
     fn opening(&self) -> String;
 
     /// Reads the position that the database has reached; `known` is what this drain knows of it, if no COMMIT
-    /// is in doubt. Releases what the database contains, when the answer
-    /// to a commit was lost.
+    /// is in doubt. Releases what the database contains, when the answer to a commit was lost.
     ///
     /// # Errors
     /// Also when queue and database do not belong together: continuing would skip records or write them

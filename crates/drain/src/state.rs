@@ -345,15 +345,19 @@ impl DrainShared {
         }
     }
 
-    /// Starts a batch. `None` while paused (unless the drain is to finish), outside the window, and when
-    /// other processes drain. Called only when nothing else is to be waited for: what is appended after
-    /// [`DrainShared::pause`] has resolved is in no batch that began before.
+    /// Starts a batch. `None` when the drain is to leave, while paused (unless it is to finish), outside the
+    /// window, and when other processes drain. Called only when nothing else is to be waited for: what is
+    /// appended after [`DrainShared::pause`] has resolved is in no batch that began before.
     pub(crate) fn begin(&self) -> Option<InHand<'_>> {
         if self.awaited().is_some() {
             return None;
         }
         let control = self.control.lock();
-        let may = !control.elsewhere && (!control.paused || control.stop.is_some());
+        let may = match control.stop {
+            Some(Stop::Leave) => false,
+            Some(Stop::Finish) => !control.elsewhere,
+            None => !control.elsewhere && !control.paused,
+        };
         may.then(|| {
             self.in_hand.send_replace(true);
             InHand(&self.in_hand)
