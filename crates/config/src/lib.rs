@@ -15,6 +15,7 @@ mod explain;
 mod key_tables;
 pub mod limits;
 pub mod model;
+mod named_columns;
 mod needs_restart;
 mod overrides;
 mod sections;

@@ -6,14 +6,15 @@
 //! file. What the file lacks, such as a new statement, is read from the database, so the start waits for it.
 //! The enforced constraints are rewritten whenever they change.
 //!
-//! It also describes a table that the database does not have at present, in the middle of a migration: the
-//! start goes on, and the table alone is not served.
+//! It also describes a table that the database does not have at present, or not with the columns that the
+//! config names, in the middle of a migration: the start goes on, and the table alone is not served.
 
 use super::columns::StoredTable;
 use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Error, ResultColumn, ServerFacts, Statement, Store};
+use forebay_terminal::warn;
 use forebay_value::{Schema, Type};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -53,11 +54,13 @@ struct StoredStatement {
 
 /// What was read from the database, now or at an earlier start.
 pub struct DatabaseKnowledge {
-    /// What an earlier start read; `None`: the database is read.
+    /// What an earlier start read.
     earlier: Option<StoredKnowledge>,
+    /// Whether the database is read; what an earlier start read stands in for what it lacks.
+    is_asked: bool,
+    /// The tables that have the columns that an earlier start read, because the database's do not fit.
+    lost: HashSet<String>,
     now: Mutex<StoredKnowledge>,
-    /// What an earlier start read, when tables are missing now.
-    before_loss: Option<(HashSet<String>, StoredKnowledge)>,
     /// The data folder, from the first write of the file on.
     dir: OnceLock<PathBuf>,
     trouble: RetryReason,
@@ -68,8 +71,9 @@ impl DatabaseKnowledge {
     pub(super) fn new(trouble: &RetryReason) -> DatabaseKnowledge {
         DatabaseKnowledge {
             earlier: None,
+            is_asked: true,
+            lost: HashSet::new(),
             now: Mutex::default(),
-            before_loss: None,
             dir: OnceLock::new(),
             trouble: trouble.clone(),
         }
@@ -79,32 +83,32 @@ impl DatabaseKnowledge {
     pub(super) fn read(config: &Config, trouble: &RetryReason) -> DatabaseKnowledge {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
         let dir = &config.memory.data_dir;
-        if !is_embedded || !dir.join("checkpoint").exists() {
-            return DatabaseKnowledge::new(trouble);
-        }
-        let is_enough = |said: &StoredKnowledge| {
-            let is_known =
-                |table: &model::TableConfig| table.columns.is_some() || said.tables.contains_key(&table.name);
-            let mut tables = config.tables.iter();
-            tables.all(|table| table.hot && table.others != model::Others::Unseen && is_known(table))
-        };
+        let is_usable = is_embedded && dir.join("checkpoint").exists();
         // An unreadable file only means that the start waits for the database.
-        let earlier = kept(dir).filter(is_enough);
-        DatabaseKnowledge { earlier, ..DatabaseKnowledge::new(trouble) }
+        let earlier = if is_usable { kept(dir) } else { None };
+        DatabaseKnowledge { is_asked: earlier.is_none(), earlier, ..DatabaseKnowledge::new(trouble) }
     }
 
-    /// The schemas of the config's tables, from the config or the file; `None`: one of them is unknown.
+    /// The schemas of the config's tables, from the config or the file; `None`: memory needs the database, or
+    /// one of them is unknown.
     pub(super) fn schemas(&self, config: &Config) -> Option<HashMap<String, Arc<Schema>>> {
-        let said = self.earlier.as_ref()?;
+        let said = self.unasked()?;
         let schema = |table: &model::TableConfig| {
             let stored = || said.tables.get(&table.name)?.schema(&table.name);
-            Some((table.name.clone(), Arc::new(table.columns.clone().or_else(stored)?)))
+            let in_memory = table.hot && table.others != model::Others::Unseen;
+            let schema = in_memory.then(|| table.columns.clone().or_else(stored)).flatten()?;
+            Some((table.name.clone(), Arc::new(schema)))
         };
         config.tables.iter().map(schema).collect()
     }
 
+    /// What an earlier start read, while the database is not read.
+    fn unasked(&self) -> Option<&StoredKnowledge> {
+        self.earlier.as_ref().filter(|_| !self.is_asked)
+    }
+
     pub(super) fn facts(&self) -> Option<ServerFacts> {
-        self.earlier.as_ref().and_then(|said| said.facts)
+        self.unasked().and_then(|said| said.facts)
     }
 
     /// Whether the file is about this database.
@@ -112,36 +116,27 @@ impl DatabaseKnowledge {
         self.earlier.as_ref().is_some_and(|said| said.database == store.describe_url())
     }
 
-    /// Discards the file: the database is reachable and is read.
-    pub(super) fn ask(&mut self) {
-        self.earlier = None;
-    }
-
     /// The columns that a followed table had when an earlier start of this config read it.
     pub(super) fn schema_before(&self, table: &model::TableConfig, store: &Store) -> Option<Schema> {
-        let said = self.earlier.as_ref().filter(|said| said.database == store.describe_url())?;
+        let said = self.earlier.as_ref().filter(|_| self.is_of(store))?;
         (table.others == model::Others::Followed)
             .then(|| said.tables.get(&table.name)?.schema(&table.name))
             .flatten()
     }
 
-    /// As [`DatabaseKnowledge::ask`], when these tables are missing: the file is used for them.
-    pub(super) fn ask_without(&mut self, lost: HashSet<String>) {
-        if let Some(earlier) = self.earlier.take().filter(|_| !lost.is_empty()) {
-            self.before_loss = Some((lost, earlier));
+    /// The database is reachable and is read, except for these tables.
+    pub(super) fn ask(&mut self, store: &Store, lost: HashSet<String>) {
+        (self.is_asked, self.lost) = (true, lost);
+        if !self.is_of(store) {
+            self.earlier = None;
         }
     }
 
     /// The constraints that the database enforces on a table.
     pub(super) async fn enforced(&self, store: &Store, schema: &Schema) -> Result<Enforced, StartError> {
-        let known = self.earlier.as_ref().and_then(|said| said.enforced.get(&schema.name));
-        if let Some(known) = known {
-            return Ok(known.clone());
-        }
-        if let Some((lost, said)) = &self.before_loss
-            && lost.contains(&schema.name)
-            && let Some(known) = said.enforced.get(&schema.name)
-        {
+        let is_read = self.is_asked && !self.lost.contains(&schema.name);
+        let known = self.earlier.as_ref().filter(|_| !is_read);
+        if let Some(known) = known.and_then(|said| said.enforced.get(&schema.name)) {
             self.now.lock().enforced.insert(schema.name.clone(), known.clone());
             return Ok(known.clone());
         }
@@ -153,7 +148,7 @@ impl DatabaseKnowledge {
 
     /// The identity of the database, different for every database.
     pub(super) async fn identity(&self, store: &Store) -> Result<String, StartError> {
-        if let Some(known) = self.earlier.as_ref().and_then(|said| said.identity.clone()) {
+        if let Some(known) = self.unasked().and_then(|said| said.identity.clone()) {
             return Ok(known);
         }
         let identity =
@@ -167,19 +162,23 @@ impl DatabaseKnowledge {
         Ok(identity)
     }
 
-    /// A statement, prepared by the database or read from the file.
+    /// A statement, prepared by the database or read from the file. One that the database has prepared before
+    /// and cannot prepare now, in the middle of a migration, is as it was: its requests fail, and those alone.
     ///
     /// # Errors
     /// When the database cannot prepare the statement.
     pub(crate) async fn statement(&self, store: &Store, sql: &str) -> Result<Statement, Error> {
-        let known = self.earlier.as_ref().and_then(|said| said.statements.get(sql)?.statement(sql));
-        if let Some(known) = known {
+        let stored = |said: &StoredKnowledge| said.statements.get(sql)?.statement(sql);
+        if let Some(known) = self.unasked().and_then(stored) {
             return Ok(known);
         }
         let prepared = retry_while_unavailable(&self.trouble, "preparing SQL", || store.prepare(sql)).await;
-        let known = || self.before_loss.as_ref()?.1.statements.get(sql)?.statement(sql);
-        // Of a table that is missing, most likely: its requests fail, and those alone.
-        let statement = prepared.or_else(|error| known().ok_or(error))?;
+        let statement = prepared.or_else(|error| {
+            let known = stored(&self.now.lock()).or_else(|| self.earlier.as_ref().and_then(stored));
+            let known = known.ok_or_else(|| error.clone())?;
+            warn!("`{sql}` fails until the database understands it again: {error}");
+            Ok::<_, Error>(known)
+        })?;
         self.now.lock().statements.insert(sql.to_owned(), StoredStatement::of(&statement));
         Ok(statement)
     }
@@ -195,7 +194,7 @@ impl DatabaseKnowledge {
         schemas: &HashMap<String, Arc<Schema>>,
     ) -> io::Result<()> {
         let dir = self.dir.get_or_init(|| config.memory.data_dir.clone());
-        if self.earlier.is_some() {
+        if !self.is_asked {
             return Ok(());
         }
         let mut said = self.now.lock();

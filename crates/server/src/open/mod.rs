@@ -99,11 +99,10 @@ async fn database_or_known(
         return Ok((store, schemas, known));
     }
     if store.was_away() {
-        known.ask();
         store = open_store(config, away, &StoreOptions::default(), trouble).await?;
     }
     let (schemas, lost) = schemas::prepare_tables(config, &store, &known, trouble).await?;
-    known.ask_without(lost);
+    known.ask(&store, lost);
     Ok((store, schemas, known))
 }
 

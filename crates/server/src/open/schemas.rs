@@ -48,8 +48,8 @@ pub(super) async fn tables_there(
 }
 
 /// Creates the tables that the database lacks, and reads those whose columns the config leaves to the
-/// database. Returns also which of the latter are missing now, or are no hot tables any more: they have the
-/// columns that an earlier start has read.
+/// database. Returns also which of the latter are missing now, are no hot tables any more, or lack a column
+/// that the config names: they have the columns that an earlier start has read.
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
@@ -74,10 +74,9 @@ pub(super) async fn prepare_tables(
             }
         });
         let stored = found.await;
-        let is_there = stored.as_ref().is_ok_and(Option::is_some);
-        if let Some(before) = known.schema_before(table, store).filter(|_| !is_there) {
-            let why = stored.map_or_else(|error| error.to_string(), |_| "it is not in the database".into());
-            warn!("table {} is served when it is there again: {why}", table.name);
+        let before = known.schema_before(table, store);
+        if let Some((before, why)) = before.and_then(|before| missing(config, table, before, &stored)) {
+            warn!("table {} is served when it is as it was again: {why}", table.name);
             lost.insert(table.name.clone());
             schemas.insert(table.name.clone(), Arc::new(before));
             continue;
@@ -101,6 +100,27 @@ pub(super) async fn prepare_tables(
         schemas.insert(table.name.clone(), Arc::new(schema));
     }
     Ok((schemas, lost))
+}
+
+/// What the database lacks of a table that an earlier start has served, with the columns of then.
+fn missing(
+    config: &Config,
+    table: &model::TableConfig,
+    before: Schema,
+    stored: &Result<Option<Schema>, Error>,
+) -> Option<(Schema, String)> {
+    let stored = match stored {
+        Ok(Some(stored)) => stored,
+        Ok(None) => return Some((before, "it is not in the database".into())),
+        Err(error) => return Some((before, error.to_string())),
+    };
+    let is_needed = |name: &str| name == before.key_column().name || config.names_column(&table.name, name);
+    let gone = before
+        .columns
+        .iter()
+        .find(|column| stored.position(&column.name).is_none() && is_needed(&column.name));
+    let why = format!("it has no column {}, which the config names", gone?.name);
+    Some((before, why))
 }
 
 /// The declared columns, each that has a type of the database's own with that type.
