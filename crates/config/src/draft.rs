@@ -54,8 +54,11 @@ pub fn draft(url: &str, tables: &[DatabaseTable]) -> String {
 /// The section and routes of a table, or the first mistake that this crate finds in them.
 fn served(schema: &Schema) -> Result<String, Mistake> {
     let text = routes(schema);
-    crate::parse(&schema.name, &text, &Overrides::default(), &|_| None)
-        .map_err(|errors| errors.errors.first().map_or_else(String::new, |error| error.what.clone()))?;
+    // The name is judged first: in a route an odd one would be another mistake.
+    for text in [&section(schema), &text] {
+        crate::parse(&schema.name, text, &Overrides::default(), &|_| None)
+            .map_err(|errors| errors.errors.first().map_or_else(String::new, |error| error.what.clone()))?;
+    }
     Ok(text)
 }
 
@@ -69,6 +72,10 @@ fn left_out(name: &str, why: &Mistake) -> String {
     )
 }
 
+fn section(schema: &Schema) -> String {
+    format!("[table.{}]\n", bare_or_quoted(&schema.name))
+}
+
 fn routes(schema: &Schema) -> String {
     let (name, key) = (&schema.name, &schema.columns[schema.key].name);
     let mut out = format!("# {}\n", columns(schema));
@@ -77,7 +84,7 @@ fn routes(schema: &Schema) -> String {
         out.push('\n');
     };
     put("# Others may write to it: what they commit is followed.".to_owned());
-    put(format!("[table.{}]\n", bare_or_quoted(name)));
+    put(section(schema));
     put(format!("[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"\n"));
     // What is the same for each row can be given; what is made for each row is left out.
     let is_made = |column: &Column| !matches!(column.fill, None | Some(Fill::Value(_)));
@@ -99,15 +106,21 @@ fn routes(schema: &Schema) -> String {
     let optional: Vec<String> = given
         .iter()
         .filter(|column| column.nullable || column.fill.is_some())
-        .map(|column| format!("{} = \"{}?\"", column.name, column.ty))
+        .map(|column| format!("{} = \"{}?\"", param(&column.name), column.ty))
         .collect();
     if !optional.is_empty() {
         put(format!("params = {{ {} }}", optional.join(", ")));
     }
-    let values: Vec<String> = given.iter().map(|column| format!("{0} = \"${0}\"", column.name)).collect();
+    let value = |column: &&Column| format!("{} = \"${}\"", bare_or_quoted(&column.name), param(&column.name));
+    let values: Vec<String> = given.iter().map(value).collect();
     put(format!("values = {{ {} }}", values.join(", ")));
     put("reply = { status = 201 }".to_owned());
     out
+}
+
+/// The name of the parameter for a column: letters, digits and `_` alone.
+fn param(column: &str) -> String {
+    column.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_")
 }
 
 /// Describes the columns of a table.

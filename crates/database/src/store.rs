@@ -474,6 +474,12 @@ impl Store {
         }
     }
 
+    /// Why a start could not follow this table, in a sentence that says what to do; `None`: it could. Changes
+    /// nothing.
+    pub async fn cannot_follow(&self, table: Follow) -> Result<Option<String>, Error> {
+        on!(self, engine => engine.cannot_follow(table).await)
+    }
+
     /// The replication slots of servers that do not run, each in words. The database retains WAL for them.
     pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
         match &self.engine {

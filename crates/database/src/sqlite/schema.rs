@@ -117,7 +117,7 @@ fn default(fill: &Fill, column: &str) -> Result<String, Error> {
 
 /// The names of all tables except SQLite's and Forebay's own, and those of a module (FTS, R*Tree).
 pub(super) fn tables(connection: &Connection) -> Result<Vec<String>, Error> {
-    let sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' \
+    let sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'virtual') \
          AND substr(name, 1, 7) <> 'sqlite_' AND substr(name, 1, 8) <> 'forebay_' ORDER BY name";
     let mut statement = connection.prepare_cached(sql).map_err(map)?;
     let names = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect);

@@ -5,12 +5,13 @@ use crate::cli::Init;
 use crate::failure::Failure;
 use crate::start::runtime;
 use forebay_config::draft::{DatabaseTable, URL_VARIABLE, draft};
-use forebay_database::{Error, Options, Store};
+use forebay_database::{Error, Follow, Options, Store};
 use forebay_terminal::{answer, say};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 pub fn run(args: &Init) -> Result<ExitCode, Failure> {
     let url = absolute(&args.url)?;
@@ -48,7 +49,10 @@ async fn tables(url: &str) -> Result<Vec<DatabaseTable>, Error> {
     let mut tables = Vec::new();
     for name in store.tables().await? {
         let schema = match store.describe(&name).await {
-            Ok(Some(schema)) => Ok(schema),
+            Ok(Some(schema)) => {
+                let follow = Follow { schema: Arc::new(schema.clone()), old: Vec::new(), own: false };
+                store.cannot_follow(follow).await?.map_or(Ok(schema), |why| Err(why.into()))
+            }
             // The table was dropped while the others were read.
             Ok(None) => continue,
             Err(error) if error.may_retry() => return Err(error),

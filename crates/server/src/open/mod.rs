@@ -135,16 +135,15 @@ pub async fn findings(config: &Config) -> Result<Findings, StartError> {
         Watched::begin(config, &store, &DatabaseKnowledge::new(&RetryReason::default()), &mut specs)
             .await?
             .lines();
-    match following(config, &store, &specs).await {
-        Ok(following) => lines.extend(following),
-        Err(error) => refused.push(error),
-    }
+    let followed = following(config, &store, &specs).await?;
+    lines.extend(followed.lines);
+    refused.extend(followed.refused);
     lines.extend(query_plans::of_config(config, &store).await);
     Ok(Findings { lines, refused })
 }
 
 /// How the hot tables are followed, and the replication slots in the database that no server uses.
-async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Result<Vec<String>, StartError> {
+async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Result<Findings, StartError> {
     let follow = |spec: &TableSpec| {
         let tags = config
             .tables
@@ -162,17 +161,25 @@ async fn following(config: &Config, store: &Store, specs: &[TableSpec]) -> Resul
         Follow { schema: Arc::new(spec.schema.clone()), old: old.collect(), own: !in_tags.is_empty() }
     };
     let followed = specs.iter().filter(|spec| spec.others == Others::Followed);
-    let follows: Vec<Follow> = followed.map(follow).collect();
-    let mut lines = Vec::new();
+    let mut found = Findings::default();
+    let mut follows = Vec::new();
+    for follow in followed.map(follow) {
+        match store.cannot_follow(follow.clone()).await? {
+            Some(why) => found.refused.push(why.into()),
+            None => follows.push(follow),
+        }
+    }
     if !follows.is_empty() {
         let names: Vec<_> = follows.iter().map(|follow| follow.schema.name.clone()).collect();
         let reporting_by = store.could_follow(follows).await?;
-        lines.push(format!("{}: other writers' changes are reported by {reporting_by}", names.join(", ")));
+        found
+            .lines
+            .push(format!("{}: other writers' changes are reported by {reporting_by}", names.join(", ")));
     }
     for slot in store.idle_slots().await? {
-        lines.push(format!("no server uses replication slot {slot}"));
+        found.lines.push(format!("no server uses replication slot {slot}"));
     }
-    Ok(lines)
+    Ok(found)
 }
 
 /// The schemas that are known: those that the config declares, and those that it leaves to the database.

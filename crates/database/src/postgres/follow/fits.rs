@@ -1,6 +1,6 @@
-//! Whether a table in the database has the columns that it is followed with, by name and type.
+//! Whether a table in the database can be followed, with the columns that it is followed with.
 
-use super::look::Look;
+use super::look::{Look, look, refused};
 use crate::postgres::codec::Codec;
 use crate::postgres::errors;
 use crate::postgres::session::Session;
@@ -13,11 +13,24 @@ use std::collections::HashMap;
 const COLUMNS: &str = "SELECT attname::text, format_type(atttypid, atttypmod), has_column_privilege(attrelid, attnum, 'SELECT') \
      FROM pg_attribute WHERE attrelid = $1::int8::oid AND attnum > 0 AND NOT attisdropped";
 
+/// Looks at a table that is to be followed.
+///
+/// # Errors
+/// [`Kind::Schema`]: why it cannot be followed, in a sentence that says what to do.
+pub(super) async fn judge(session: &mut Session, follow: &Follow) -> Result<Look, Error> {
+    let found = look(session, follow).await?;
+    if let Some(why) = refused(&found, follow) {
+        return Err(Error::new(Kind::Schema, why));
+    }
+    check(session, &found, follow).await?;
+    Ok(found)
+}
+
 /// Checks that each column exists, can be read, and has the type that memory stores.
 ///
 /// # Errors
 /// [`Kind::Schema`]: a sentence that names table and column. [`Kind::Busy`]: the table is locked.
-pub(super) async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(), Error> {
+async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(), Error> {
     let schema = &follow.schema;
     let refused = |what: String| Err(Error::new(Kind::Schema, format!("table {} {what}", schema.name)));
     let there = session.run(COLUMNS, &[found.value("oid").clone()]).await?;

@@ -10,7 +10,7 @@
 //! by_triggers  by triggers: polls, what they need, how far they are
 //! shape        what gives a table's values their meaning, as a text that is compared in each poll
 //! look         what the catalogue says of a table, and whether it can be followed
-//! fits         whether a table has the columns that it is followed with
+//! fits         whether a table can be followed with its columns
 //! gathered     what a page gives: each key once, with its row
 //! snapshot     what is visible
 //! cursor       what is followed by triggers, and how far
@@ -94,6 +94,21 @@ impl Postgres {
             }
             Err(why) => by_triggers(&why),
         })
+    }
+
+    /// Why a start could not follow this table.
+    pub(crate) async fn cannot_follow(&self, follow: Follow) -> Result<Option<String>, Error> {
+        let by = self.connector.settings.follow;
+        self.job(move |bulk| async move {
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+            match fits::judge(&mut session, &follow).await {
+                Ok(found) if by == FollowBy::Logical => Ok(slot::unfit(&found, &follow)),
+                Ok(_) => Ok(None),
+                Err(error) if *error.kind() == Kind::Schema => Ok(Some(error.message().to_owned())),
+                Err(error) => Err(error),
+            }
+        })
+        .await
     }
 
     /// The permanent replication slots in this database that no server uses, except this log's; each in

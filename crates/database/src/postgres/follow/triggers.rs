@@ -11,8 +11,8 @@
 //! so that in a table with such a foreign key only its INSERTs count as its own.
 
 use super::cursor::{Patience, Table, Tracked};
-use super::fits;
-use super::look::{Look, look, old_types, refused, sentence};
+use super::fits::judge;
+use super::look::{Look, look, old_types, sentence};
 use super::shape::{self, Shape, TOLD_BY_TRIGGERS};
 use crate::fingerprint::fnv;
 use crate::limits::FOLLOW_LOCK_PAUSE_MS;
@@ -72,8 +72,11 @@ async fn make_once(
 ) -> Result<Table, Error> {
     // Before anything else is read: what changes meanwhile gives another shape at the next poll.
     *now = shape::of(session, TOLD_BY_TRIGGERS, follow).await?;
-    let mut found = look(session, follow).await?;
-    check(session, follow, &found).await?;
+    let mut found = judge(session, follow).await?;
+    if found.is("subscribed") {
+        let why = "is filled by a subscription, which fires no statement triggers";
+        return Err(Error::new(Kind::Schema, sentence(&found, follow, why)));
+    }
     if !Made::new(home, follow, &found).is_complete(all_told) {
         session.execute(LOCK).await?;
         // Another server may have made them meanwhile.
@@ -120,18 +123,6 @@ async fn make_once(
     }
     let key_type = follow.schema.key_column().ty.unbounded();
     Ok(Table { oid: number(&found.0, 0, 0), key_type, old_types: old_types(session, follow, &found).await? })
-}
-
-/// Why the table cannot be followed by triggers, if it cannot.
-async fn check(session: &mut Session, follow: &Follow, found: &Look) -> Result<(), Error> {
-    if let Some(why) = refused(found, follow) {
-        return Err(Error::new(Kind::Schema, why));
-    }
-    if found.is("subscribed") {
-        let why = "is filled by a subscription, which fires no statement triggers";
-        return Err(Error::new(Kind::Schema, sentence(found, follow, why)));
-    }
-    fits::check(session, found, follow).await
 }
 
 /// What there is of a table's triggers, and what their function is to be.

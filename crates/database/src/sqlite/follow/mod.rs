@@ -101,6 +101,16 @@ impl Sqlite {
         Ok((follower, goes_on))
     }
 
+    /// Why a start could not follow this table.
+    pub(crate) async fn cannot_follow(&self, follow: Follow) -> Result<Option<String>, Error> {
+        let look = move |session: &mut Session| match triggers::check(&session.connection, &follow.schema) {
+            Ok(()) => Ok(None),
+            Err(error) if *error.kind() == Kind::Schema => Ok(Some(error.message().to_owned())),
+            Err(error) => Err(error),
+        };
+        self.writer.urgent(look).await
+    }
+
     pub(crate) async fn unfollow(&self) -> Result<Vec<String>, Error> {
         let remove =
             |session: &mut Session| session.transaction(|session| triggers::remove(&session.connection));

@@ -139,7 +139,10 @@ fn drop_triggers(connection: &Connection, condition: &str) -> Result<Vec<String>
 }
 
 /// Checks that a table's key and columns are as in the schema.
-fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Kind::Schema`]: why it cannot be followed.
+pub(super) fn check(connection: &Connection, schema: &Schema) -> Result<(), Error> {
     let refused = |why: String| {
         let message = format!(
             "table {} cannot be followed: it {why}; with `follow = false` it is served without other writers' changes",

@@ -59,6 +59,23 @@ async fn what_a_trigger_raises_is_the_rows_fault_whatever_its_code() {
     }
 }
 
+/// hstore reports a text that it does not understand as an internal error.
+#[tokio::test]
+async fn an_internal_error_of_a_types_input_is_the_values_fault() {
+    let scratch = Scratch::new().await;
+    scratch.execute("CREATE EXTENSION IF NOT EXISTS hstore").await;
+    scratch.execute("CREATE TABLE of_texts (id bigint PRIMARY KEY, code hstore)").await;
+    let schema = Arc::new(scratch.store.describe("of_texts").await.unwrap().unwrap());
+    let op = |id: i64| {
+        let code = text(if id == 50 { "a=>" } else { "a=>1" });
+        Op::Insert(Row::from_values(&schema, &[Value::Bigint(id), code]))
+    };
+    let batch =
+        Batch { schemas: vec![schema.clone()], ..batch((1..100).map(op).collect(), OnError::DeadLetter) };
+    let applied = scratch.store.apply(batch).await.unwrap();
+    assert_eq!((applied.dead, scratch.store.count(&schema).await.unwrap()), (1, 98));
+}
+
 #[tokio::test]
 async fn a_deferred_trigger_of_an_own_code_refuses_the_only_change_at_the_commit() {
     let scratch = Scratch::new().await;

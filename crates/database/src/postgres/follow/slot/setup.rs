@@ -13,8 +13,8 @@ use crate::limits::{
 };
 use crate::postgres::drain_tables::{self, LOCK, making};
 use crate::postgres::follow::cursor::{Patience, Table, Tracked};
-use crate::postgres::follow::fits;
-use crate::postgres::follow::look::{Look, look, old_types, refused};
+use crate::postgres::follow::fits::judge;
+use crate::postgres::follow::look::{Look, look, old_types};
 use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT, UNCOMPILED};
 use crate::postgres::follow::snapshot::Snapshot;
 use crate::postgres::session::Session;
@@ -140,11 +140,7 @@ async fn look_once(
 ) -> Result<Result<Fit, Error>, Error> {
     // Before anything else is read: what changes meanwhile gives another shape at the next poll.
     *shape = shape::of(session, TOLD_BY_SLOT, follow).await?;
-    let found = look(session, follow).await?;
-    if let Some(why) = refused(&found, follow) {
-        return Err(Error::new(Kind::Schema, why));
-    }
-    fits::check(session, &found, follow).await?;
+    let found = judge(session, follow).await?;
     if let Some(why) = unfit(&found, follow) {
         return Ok(Err(cannot(why)));
     }
@@ -239,7 +235,7 @@ async fn is_to_be_withdrawn(session: &mut Session, follow: &Follow) -> Result<Op
 const TABLE_BYTES_READ: u64 = 4;
 
 /// Why a table's changes cannot be reported by logical decoding.
-fn unfit(found: &Look, follow: &Follow) -> Option<String> {
+pub(in crate::postgres::follow) fn unfit(found: &Look, follow: &Follow) -> Option<String> {
     let (table, key) = (found.table(), follow.schema.key_column().name.as_str());
     if found.text("persistence") != "p" {
         return Some(format!("{table} is not logged"));
