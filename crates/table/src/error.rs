@@ -223,7 +223,11 @@ impl HotError {
 
 impl From<SourceError> for HotError {
     fn from(error: SourceError) -> HotError {
-        HotError::caused(HotKind::Source, "the database did not answer", error)
+        if error.retry {
+            HotError::caused(HotKind::Source, "the database did not answer", error)
+        } else {
+            HotError::new(HotKind::Source, error.message)
+        }
     }
 }
 
