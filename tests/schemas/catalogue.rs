@@ -14,17 +14,26 @@ const OF_SQLITE: &str = include_str!("sqlite.sql");
 /// What the lines for the test say: see postgres.sql.
 struct Script {
     left_out: BTreeMap<&'static str, &'static str>,
+    /// Table, key and column of rows that memory cannot show.
+    unfit: Vec<[&'static str; 3]>,
     /// Expectation, table, row.
     requests: Vec<(&'static str, &'static str, &'static str)>,
     others: Vec<&'static str>,
 }
 
 impl Script {
-    fn read(text: &'static str) -> Script {
-        let mut script = Script { left_out: BTreeMap::new(), requests: Vec::new(), others: Vec::new() };
+    fn read(text: &'static str, way: Way) -> Script {
+        let mut script =
+            Script { left_out: BTreeMap::new(), unfit: Vec::new(), requests: Vec::new(), others: Vec::new() };
         for line in text.lines() {
             if let Some((table, reason)) = line.strip_prefix("--? ").and_then(|line| line.split_once(": ")) {
-                script.left_out.insert(table, reason);
+                let (table, only) = table.split_once('@').unwrap_or((table, way.name()));
+                if only == way.name() {
+                    script.left_out.insert(table, reason);
+                }
+            } else if let Some(row) = line.strip_prefix("--x ") {
+                let mut parts = row.split(' ');
+                script.unfit.push(std::array::from_fn(|_| parts.next().expect("three words")));
             } else if let Some(request) = line.strip_prefix("--> ") {
                 let mut parts = request.splitn(3, ' ');
                 let mut next = || parts.next().unwrap_or_else(|| panic!("three parts: {line}"));
@@ -58,7 +67,7 @@ struct Run {
 impl Run {
     /// `forebay init`: the config, and what it leaves out.
     fn init(&mut self) {
-        let (url, path) = (self.site.url(), self.site.config.display().to_string());
+        let (url, path) = (self.site.url_of_server(), self.site.config.display().to_string());
         let url = if self.site.way.is_postgres() {
             url
         } else {
@@ -77,6 +86,7 @@ impl Run {
             let reason = config.lines().find(|line| line.starts_with(&format!("# {table}: not in memory: ")));
             match (self.script.left_out.get(table.as_str()), reason) {
                 (Some(expected), Some(reason)) if reason.contains(expected) => {}
+                (Some(&"in silence"), None) if !self.served.contains_key(&table) => {}
                 (Some(expected), found) => {
                     self.report.add(&table, format!("init should leave it out with {expected:?}: {found:?}"));
                     self.leave_out(&table);
@@ -146,11 +156,13 @@ impl Run {
             self.served.iter().map(|(table, key)| (table, key, String::new())).collect();
         // What differs is asked for again for a while.
         let _ = soon(|| {
-            open.retain_mut(|(table, key, wrong)| match compare_table(&self.site, server, table, key) {
-                Ok(()) => false,
-                Err(what) => {
-                    *wrong = what;
-                    true
+            open.retain_mut(|(table, key, wrong)| {
+                match compare_but(&self.site, server, (table, key), &self.script.unfit) {
+                    Ok(()) => false,
+                    Err(what) => {
+                        *wrong = what;
+                        true
+                    }
                 }
             });
             if open.is_empty() { Ok(()) } else { Err(String::new()) }
@@ -256,11 +268,31 @@ pub fn dead_letters(site: &Site) -> Vec<(String, String)> {
 
 /// What is wrong with the GETs of a table's rows. A key that no path can hold is not asked for.
 pub fn compare_table(site: &Site, server: &Server, table: &str, key: &str) -> Result<(), String> {
+    compare_but(site, server, (table, key), &[])
+}
+
+/// As [`compare_table`]; of some rows the answer names table, key and column, which cannot be shown.
+fn compare_but(
+    site: &Site,
+    server: &Server,
+    (table, key): (&str, &str),
+    unfit: &[[&str; 3]],
+) -> Result<(), String> {
     let stored: Rows = rows(site, table, key);
     let mut client = server.client();
     let mut wrong = Vec::new();
     for place in stored.by_key.keys().filter(|key| !key.is_empty() && !key.contains(['/', '\\'])) {
         let answer = client.get(&format!("/{table}/{}", path(place)));
+        if let Some([_, _, column]) = unfit.iter().find(|[of, row, _]| of == &table && row == place) {
+            let says = format!("table {table}, row {place}: column {column} ");
+            if answer.status != 500 || !answer.text().contains(&says) {
+                wrong.push(format!(
+                    "row {place} should say that {column} cannot be shown: {}",
+                    brief(&answer)
+                ));
+            }
+            continue;
+        }
         if answer.status != 200 {
             wrong.push(format!("row {place}: {}", brief(&answer)));
             continue;
@@ -274,7 +306,7 @@ fn every_route_of(way: Way) {
     let text = if way.is_postgres() { OF_POSTGRES } else { OF_SQLITE };
     let mut run = Run {
         site: Site::new(way, text),
-        script: Script::read(text),
+        script: Script::read(text, way),
         report: Report::new("catalogue", way),
         served: BTreeMap::new(),
         said: String::new(),

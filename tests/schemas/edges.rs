@@ -363,6 +363,41 @@ pub const SETUP: &str = "CREATE EXTENSION citext; CREATE EXTENSION hstore;
     CREATE DOMAIN positive AS integer CHECK (VALUE > 0);
     CREATE TYPE place AS (street text, number integer);";
 
+/// The types whose values `sql` gives only as texts: a start refuses the column, and says `cast it`.
+pub const CAST_IN_SQL: &[&str] = &[
+    "\"char\"",
+    "time with time zone",
+    "interval",
+    "money",
+    "bit(4)",
+    "bit varying(8)",
+    "inet",
+    "cidr",
+    "macaddr",
+    "macaddr8",
+    "point",
+    "box",
+    "circle",
+    "polygon",
+    "path",
+    "line",
+    "lseg",
+    "int4range",
+    "numrange",
+    "tstzrange",
+    "daterange",
+    "int4multirange",
+    "tsvector",
+    "tsquery",
+    "pg_lsn",
+    "regtype",
+    "place",
+    "hstore",
+    "inet[]",
+    "interval[]",
+    "int4range[]",
+];
+
 /// Of SQLite, as its columns are declared; the second list is posted as JSON.
 pub const OF_SQLITE: &[Edges] = &[
     (

@@ -178,14 +178,26 @@ impl Cell {
 fn is_stored(declared: &str, stored: &Stored, ours: &str) -> bool {
     let declared = declared.to_ascii_uppercase();
     let text = serde_json::from_str::<String>(ours).ok();
+    let is_untyped = declared.is_empty() || declared == "ANY";
     match stored {
         Stored::Null => ours == "null",
         Stored::Integer(1) if declared.contains("BOOL") => ours == "true",
         Stored::Integer(0) if declared.contains("BOOL") => ours == "false",
+        // Memory carries such a column as text.
+        Stored::Integer(number) if declared.is_empty() || declared == "ANY" => {
+            text == Some(number.to_string())
+        }
+        Stored::Real(number) if declared.is_empty() || declared == "ANY" => text == Some(number.to_string()),
         Stored::Integer(number) => {
             ours == number.to_string() || text.is_some_and(|text| is_time(*number, &text))
         }
-        Stored::Real(number) => ours.parse() == Ok(*number),
+        Stored::Real(number) if number.is_infinite() => {
+            text.as_deref() == Some(if *number > 0.0 { "Infinity" } else { "-Infinity" })
+        }
+        Stored::Real(number) => {
+            ours.parse() == Ok(*number)
+                || declared.contains("TIME") && text.is_some_and(|text| is_julian(*number, &text))
+        }
         Stored::Blob(bytes) => text.is_some_and(|text| {
             text == STANDARD.encode(bytes)
                 || uuid::Uuid::from_slice(bytes).is_ok_and(|id| text == id.to_string())
@@ -193,6 +205,7 @@ fn is_stored(declared: &str, stored: &Stored, ours: &str) -> bool {
         Stored::Text(stored) => match text {
             Some(text) => {
                 text == *stored
+                    || declared.contains("BLOB") && text == STANDARD.encode(stored)
                     || is_same_time(stored, &text)
                     || declared.contains("JSON") && canonical("json", stored) == canonical("json", ours)
             }
@@ -211,6 +224,14 @@ fn is_time(number: i64, text: &str) -> bool {
     let of =
         |seconds: i64| memory.query_row(sql, [seconds], |row| row.get::<_, Option<String>>(0)).ok().flatten();
     [of(number), of(number / 1000)].into_iter().flatten().any(|time| text.starts_with(&time))
+}
+
+/// Whether a text is this time, a Julian day as SQLite's functions read one.
+fn is_julian(days: f64, text: &str) -> bool {
+    let memory = rusqlite::Connection::open_in_memory().expect("memory can be had");
+    let of =
+        memory.query_row("SELECT strftime('%Y-%m-%dT%H:%M:%S', ?1)", [days], |row| row.get::<_, String>(0));
+    of.is_ok_and(|time| text.starts_with(&time))
 }
 
 /// Whether two texts are one instant: SQLite's form and ours.

@@ -2,6 +2,9 @@
 -- (routes.rs): what `forebay init` must say, and what is sent to the server and to the database.
 --
 --   --? TABLE: REASON       `init` leaves the table out, with this reason; all others must be served
+--   --? TABLE@WAY: REASON   the same, beside one way of following
+--   --? TABLE: in silence   `init` leaves the table out and says nothing of it
+--   --x TABLE KEY COLUMN    a row that memory cannot show: its answer says so
 --   --> EXPECTED TABLE ROW  POST ROW to the table:  201   accepted, and stored as answered
 --                                                  201~  accepted, and a trigger or rule may change it
 --                                                  dead  accepted or refused; accepted, it is a dead letter that `check` announced
@@ -238,15 +241,18 @@ INSERT INTO document VALUES ('a', '{"b":1,"a":{"z":[1,2,{}]},"b":2}', '{"b" : 1,
 -- Keys whose equality is not that of their bytes.
 
 CREATE COLLATION ignore_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+--? by_citext: of type citext, in which upper and lower case are equal
 CREATE TABLE by_citext (name citext PRIMARY KEY, n integer);
 INSERT INTO by_citext VALUES ('Abc', 1);
 --> any by_citext {"name":"abc","n":2}
 --> any by_citext {"name":"def","n":3}
 --! UPDATE by_citext SET n = 9
+--? by_icu: not deterministic
 CREATE TABLE by_icu (name text COLLATE ignore_case PRIMARY KEY, n integer);
 INSERT INTO by_icu VALUES ('Abc', 1);
 --> any by_icu {"name":"ABC","n":2}
 --> any by_icu {"name":"def","n":3}
+--? by_char: spaces at the end do not count
 CREATE TABLE by_char (name char(4) PRIMARY KEY, n integer);
 INSERT INTO by_char VALUES ('ab', 1);
 --> any by_char {"name":"ab","n":2}
@@ -341,6 +347,8 @@ INSERT INTO computed (id, net) VALUES (1, 10);
 --> 201 computed {"id":2,"net":"5.00","note":"n"}
 --! UPDATE computed SET net = 20 WHERE id = 1
 
+--? base_item: other tables inherit from it
+--? special_item: other tables inherit from it
 CREATE TABLE base_item (id bigint PRIMARY KEY, name text);
 CREATE TABLE special_item (extra text, PRIMARY KEY (id)) INHERITS (base_item);
 INSERT INTO base_item VALUES (1, 'base');
@@ -350,6 +358,7 @@ INSERT INTO special_item VALUES (2, 'special', 'x');
 CREATE TABLE event (id bigint NOT NULL, at date NOT NULL, what text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
 CREATE TABLE event_2026 PARTITION OF event FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 --? event: PRIMARY KEY of 2 columns
+--? spread: is partitioned
 CREATE TABLE spread (id bigint PRIMARY KEY, what text) PARTITION BY HASH (id);
 CREATE TABLE spread_0 PARTITION OF spread FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE spread_1 PARTITION OF spread FOR VALUES WITH (MODULUS 2, REMAINDER 1);
@@ -364,6 +373,7 @@ CREATE POLICY own ON tenant_row USING (tenant = CURRENT_USER);
 INSERT INTO tenant_row VALUES (1, 'forebay', 'x');
 --> 201 tenant_row {"id":2,"tenant":"forebay","body":"y"}
 
+--? session_store@logical: is not logged
 CREATE UNLOGGED TABLE session_store (sid varchar(64) PRIMARY KEY, data jsonb NOT NULL, expires timestamp(6) NOT NULL);
 INSERT INTO session_store VALUES ('s', '{}', '2026-01-01 00:00:00');
 --> 201 session_store {"sid":"t","data":{"user":1},"expires":"2030-01-01T00:00:00"}
@@ -378,12 +388,14 @@ CREATE TABLE elsewhere.away (id bigint PRIMARY KEY);
 
 CREATE TABLE log_line (at timestamptz DEFAULT now(), line text);
 --? log_line: has no PRIMARY KEY
+--? by_unique@logical: REPLICA IDENTITY FULL
 CREATE TABLE by_unique (code text NOT NULL UNIQUE, n integer);
 INSERT INTO by_unique VALUES ('a', 1);
 --> 201 by_unique {"code":"b","n":2}
 --> 4xx by_unique {"code":"a","n":2}
 CREATE TABLE by_nullable (code text UNIQUE, n integer);
 --? by_nullable: has no PRIMARY KEY
+--? by_label: has a key of type rating
 CREATE TABLE by_label (label rating PRIMARY KEY, n integer);
 INSERT INTO by_label VALUES ('G', 1);
 --> any by_label {"label":"PG","n":2}

@@ -4,13 +4,9 @@
 use crate::site::Way;
 
 /// Deviations that stay for now: the test, the ways of following ("" for all), how the case begins, and
-/// why. With `*` for the case all of the test are printed, and none fails it.
-const KNOWN: [(&str, &str, &str, &str); 4] = [
-    ("catalogue", "", "*", "found before the mends of this class are merged"),
-    ("values", "", "*", "found before the mends of this class are merged"),
-    ("poisoned", "", "*", "found before the mends of this class are merged"),
-    ("histories", "", "*", "found before the mends of this class are merged"),
-];
+/// why.
+const KNOWN: [(&str, &str, &str, &str); 1] =
+    [("catalogue", "logical triggers", "odd_sequence", "a sequence's bounds and steps are not heeded")];
 
 /// What a test has found.
 pub struct Report {
@@ -49,19 +45,14 @@ impl Report {
             })
             .map(|(_, _, case, _)| *case)
             .collect();
-        for (case, what) in lines.iter().filter(|_| known.contains(&"*")) {
-            println!("{test} {way} {case}: {what}");
-        }
         let is_known = |(case, _): &&(String, String)| known.iter().any(|known| is_of(case, known));
         let new: Vec<String> = lines
             .iter()
             .filter(|line| !is_known(line))
             .map(|(case, what)| format!("{test} {way} {case}: {what}"))
             .collect();
-        let gone: Vec<&&str> = known
-            .iter()
-            .filter(|known| **known != "*" && !lines.iter().any(|(case, _)| is_of(case, known)))
-            .collect();
+        let gone: Vec<&&str> =
+            known.iter().filter(|known| !lines.iter().any(|(case, _)| is_of(case, known))).collect();
         assert!(new.is_empty(), "{test} {way}: {} deviations:\n{}", new.len(), new.join("\n"));
         assert!(gone.is_empty(), "{test} {way}: mended, so remove it from report.rs: {gone:?}");
     }
@@ -69,5 +60,5 @@ impl Report {
 
 /// Whether a case is the known one, or one of its values.
 fn is_of(case: &str, known: &str) -> bool {
-    known == "*" || case.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    case.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }

@@ -59,7 +59,8 @@ impl Site {
         self.stores.database_url(&self.folder)
     }
 
-    fn url_of_server(&self) -> String {
+    /// The URL with the way of following.
+    pub fn url_of_server(&self) -> String {
         let (url, way) = (self.url(), self.way.name());
         match self.way {
             Way::Sqlite => url,

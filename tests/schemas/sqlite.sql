@@ -47,11 +47,12 @@ INSERT INTO no_rowid VALUES ('a', 1), ('', 2), ('a/b ?#%', 3);
 --! UPDATE no_rowid SET n = 5 WHERE code = 'a'
 --! DELETE FROM no_rowid WHERE code = ''
 
+--? by_nocase: with the collation NOCASE
 CREATE TABLE by_nocase (name TEXT COLLATE NOCASE PRIMARY KEY, n INTEGER);
 INSERT INTO by_nocase VALUES ('Abc', 1);
--- Open: a hot key that equals one that is there, and is not the same text, ends following.
 --> any by_nocase {"name":"def","n":3}
 --! UPDATE by_nocase SET n = 9
+--? by_rtrim: with the collation RTRIM
 CREATE TABLE by_rtrim (name TEXT COLLATE RTRIM PRIMARY KEY, n INTEGER);
 INSERT INTO by_rtrim VALUES ('a ', 1);
 CREATE TABLE unique_nocase (id INTEGER PRIMARY KEY, name TEXT COLLATE NOCASE UNIQUE);
@@ -91,6 +92,8 @@ INSERT INTO defaulted (note) VALUES ('by the database');
 
 CREATE TABLE mixed (id INTEGER PRIMARY KEY, i INTEGER, t TEXT, r REAL, n NUMERIC, b BLOB);
 INSERT INTO mixed VALUES (1, 1, 'a', 0.5, 1, x'01'), (2, 'no number', 'b', 1, 'many', 'text in a blob'), (3, 3, 'c', 'x', 2.5, 4);
+--x mixed 2 i
+--x mixed 3 r
 --> 201 mixed {"id":4,"i":4,"t":"d","r":4.5,"n":"4.5"}
 --! UPDATE mixed SET i = 'again none' WHERE id = 1
 --! UPDATE mixed SET i = 7 WHERE id = 1
@@ -226,17 +229,17 @@ INSERT INTO alone DEFAULT VALUES;
 CREATE VIEW cheap AS SELECT * FROM album WHERE UnitPrice < 1;
 CREATE VIRTUAL TABLE found USING fts5 (title, body);
 --? found: not in memory
---? found_data: not in memory
---? found_idx: not in memory
---? found_content: not in memory
---? found_docsize: not in memory
---? found_config: not in memory
+--? found_data: in silence
+--? found_idx: in silence
+--? found_content: in silence
+--? found_docsize: in silence
+--? found_config: in silence
 INSERT INTO found VALUES ('a title', 'a body');
 --! INSERT INTO found VALUES ('another', 'text')
 CREATE VIRTUAL TABLE area USING rtree (id, min_x, max_x, min_y, max_y);
 --? area: not in memory
---? area_rowid: not in memory
---? area_node: not in memory
---? area_parent: not in memory
+--? area_rowid: in silence
+--? area_node: in silence
+--? area_parent: in silence
 INSERT INTO area VALUES (1, 0, 1, 0, 1);
 --! INSERT INTO area VALUES (2, 0, 1, 0, 1)
