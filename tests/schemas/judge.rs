@@ -179,15 +179,14 @@ fn is_stored(declared: &str, stored: &Stored, ours: &str) -> bool {
     let declared = declared.to_ascii_uppercase();
     let text = serde_json::from_str::<String>(ours).ok();
     let is_untyped = declared.is_empty() || declared == "ANY";
+    let is_text_of = |number: &str| ours == number || text.as_deref() == Some(number);
     match stored {
         Stored::Null => ours == "null",
         Stored::Integer(1) if declared.contains("BOOL") => ours == "true",
         Stored::Integer(0) if declared.contains("BOOL") => ours == "false",
         // Memory carries such a column as text.
-        Stored::Integer(number) if declared.is_empty() || declared == "ANY" => {
-            text == Some(number.to_string())
-        }
-        Stored::Real(number) if declared.is_empty() || declared == "ANY" => text == Some(number.to_string()),
+        Stored::Integer(number) if is_untyped => is_text_of(&number.to_string()),
+        Stored::Real(number) if is_untyped => is_text_of(&number.to_string()),
         Stored::Integer(number) => {
             ours == number.to_string() || text.is_some_and(|text| is_time(*number, &text))
         }

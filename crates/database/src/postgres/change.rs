@@ -115,11 +115,22 @@ pub(super) async fn run_apart(
             failed => Ok((met_rows, failed, is_unmet)),
         }
     };
-    let (mut met_rows, mut failed, is_unmet) = session.answer(all).await??;
+    let ran = session.answer(all).await?;
+    if ran.is_err() {
+        // A statement may have been prepared for other columns.
+        session.forget_all();
+    }
+    let (mut met_rows, mut failed, is_unmet) = ran?;
     let is_whole = failed.is_none() && !is_unmet;
     let back = if is_whole { String::new() } else { format!("ROLLBACK TO change_{}; ", met_rows.len()) };
     session.execute(&format!("{back}RELEASE change_0")).await?;
-    if is_unmet {
+    // The statement may have been prepared for a column of another type.
+    let is_in_doubt = failed.as_ref().is_some_and(|error| *error.kind() == Kind::Type);
+    if is_in_doubt {
+        session.forget_all();
+        failed = None;
+    }
+    if is_unmet || is_in_doubt {
         let Change { table, op, .. } = &changes[met_rows.len()];
         match alone(session, &schemas[*table], op).await? {
             Ok(is_there) => met_rows.push(is_there),
@@ -204,7 +215,11 @@ pub(super) async fn run_all(
         }
         failed.map_or(Ok(unmet), Err)
     };
-    let unmet = session.answer(all).await.map_err(|deaf| (0, deaf))??;
+    let ran = session.answer(all).await.map_err(|deaf| (0, deaf))?;
+    if ran.is_err() {
+        session.forget_all();
+    }
+    let unmet = ran?;
     match skipped::judge(session, schemas, changes, &unmet).await.map_err(|error| (0, error))? {
         UnmetRows::Missing(missing) => Ok(missing),
         UnmetRows::Doubtful(index) => Err((index, skipped::reason())),

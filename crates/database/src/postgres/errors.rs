@@ -288,14 +288,6 @@ pub(super) fn code(error: &Error) -> Option<&str> {
     answer(error).map(|db| db.code().code())
 }
 
-/// Whether an internal error is a value's: types of extensions report so what they do not understand. Others
-/// come from definitions that change meanwhile; the server does not translate internal messages.
-fn is_of_value(said: &DbError) -> bool {
-    const OF_DEFINITIONS: [&str; 3] =
-        ["tuple concurrently", "cache lookup failed", "could not open relation"];
-    said.code().code() == "XX000" && !OF_DEFINITIONS.iter().any(|begin| said.message().starts_with(begin))
-}
-
 /// The error of one change of a batch, with what is at fault: the row, or the table as a whole.
 ///
 /// Wrong SQL is the table's fault: the statements are built from the schema, so a column, the table or a
@@ -303,11 +295,14 @@ fn is_of_value(said: &DbError) -> bool {
 /// rows may take another path. A NULL that the schema permits, or in a column that it does not contain, is
 /// the table's fault.
 pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
-    let in_function = answer(&error).and_then(DbError::where_).is_some_and(is_in_function);
+    let places: Vec<Place> = answer(&error).and_then(DbError::where_).map_or(Vec::new(), places);
+    let in_function = places.contains(&Place::Function);
+    // Types report with any code what they do not understand: a tsquery as wrong syntax, a regtype as a missing
+    // type, hstore as an internal error.
+    if places.contains(&Place::Value) && !in_function {
+        return error.with_kind(Kind::Type);
+    }
     let is_of_table = match error.kind() {
-        Kind::Internal if !in_function && answer(&error).is_some_and(is_of_value) => {
-            return error.with_kind(Kind::Check);
-        }
         Kind::Syntax | Kind::Schema if in_function => return error.with_kind(Kind::Check),
         Kind::Syntax | Kind::Schema => true,
         Kind::NotNull { column: Some(column) } if !in_function => {
@@ -320,12 +315,26 @@ pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
     if is_of_table { error.of_table(&schema.name) } else { error }
 }
 
-/// Whether the server's context names a function. Of a value that it reads it names the place in a COPY, or
-/// the parameter.
-fn is_in_function(context: &str) -> bool {
-    let is_of_value =
-        |line: &str| ["COPY ", "unnamed portal", "portal "].iter().any(|begin| line.starts_with(begin));
-    context.lines().any(|line| !is_of_value(line))
+/// A line of the server's context.
+#[derive(PartialEq)]
+enum Place {
+    /// A value that it reads: the column in a COPY, or the parameter.
+    Value,
+    /// The row in a COPY.
+    Row,
+    Function,
+}
+
+fn places(context: &str) -> Vec<Place> {
+    let place = |line: &str| match line {
+        _ if line.starts_with("COPY ") && line.contains(", column ") => Place::Value,
+        _ if line.starts_with("COPY ") => Place::Row,
+        _ if ["unnamed portal parameter ", "portal "].iter().any(|begin| line.starts_with(begin)) => {
+            Place::Value
+        }
+        _ => Place::Function,
+    };
+    context.lines().map(place).collect()
 }
 
 /// Whether the queried table does not exist.

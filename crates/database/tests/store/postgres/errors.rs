@@ -2,7 +2,7 @@
 
 use super::{Scratch, client, server, url_of};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Error, Holding, Kind, OnError, Op, Options, Priority, Store};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -59,21 +59,47 @@ async fn what_a_trigger_raises_is_the_rows_fault_whatever_its_code() {
     }
 }
 
-/// hstore reports a text that it does not understand as an internal error.
+/// Inserts texts into a table of a key and a column `v`; returns how many became dead letters.
+async fn insert_texts(scratch: &Scratch, log: u128, table: &str, texts: &[&str]) -> Result<u64, Error> {
+    let schema = Arc::new(scratch.store.describe(table).await.unwrap().unwrap());
+    let before = scratch.store.count(&schema).await.unwrap();
+    let op = |(place, v): (i64, &&str)| {
+        Op::Insert(Row::from_values(&schema, &[Value::Bigint(1000 * log as i64 + place), text(v)]))
+    };
+    let ops = (1..).zip(texts).map(op).collect();
+    let batch = Batch { log, schemas: vec![schema.clone()], ..batch(ops, OnError::DeadLetter) };
+    let dead = scratch.store.apply(batch).await?.dead;
+    assert_eq!(scratch.store.count(&schema).await.unwrap(), before + texts.len() as u64 - dead);
+    Ok(dead)
+}
+
+/// Types report with any code a text that they do not understand: an internal error, wrong syntax, a type
+/// that does not exist.
 #[tokio::test]
-async fn an_internal_error_of_a_types_input_is_the_values_fault() {
+async fn what_a_type_does_not_understand_is_the_values_fault_whatever_the_code() {
     let scratch = Scratch::new().await;
     scratch.execute("CREATE EXTENSION IF NOT EXISTS hstore").await;
-    scratch.execute("CREATE TABLE of_texts (id bigint PRIMARY KEY, code hstore)").await;
-    let schema = Arc::new(scratch.store.describe("of_texts").await.unwrap().unwrap());
-    let op = |id: i64| {
-        let code = text(if id == 50 { "a=>" } else { "a=>1" });
-        Op::Insert(Row::from_values(&schema, &[Value::Bigint(id), code]))
-    };
-    let batch =
-        Batch { schemas: vec![schema.clone()], ..batch((1..100).map(op).collect(), OnError::DeadLetter) };
-    let applied = scratch.store.apply(batch).await.unwrap();
-    assert_eq!((applied.dead, scratch.store.count(&schema).await.unwrap()), (1, 98));
+    let types = [("hstore", "a=>1", "a=>"), ("tsquery", "a & b", "a &"), ("regtype", "integer", "no_such")];
+    for (log, (ty, good, bad)) in (1..).zip(types) {
+        let table = format!("of_{ty}");
+        scratch.execute(&format!("CREATE TABLE {table} (id bigint PRIMARY KEY, v {ty})")).await;
+        let mut many = vec![good; 99];
+        many[50] = bad;
+        for (step, texts) in (0..).zip([many.as_slice(), &[bad], &[good, bad]]) {
+            let dead = insert_texts(&scratch, 10 * log + step, &table, texts).await;
+            assert_eq!(dead.unwrap_or_else(|error| panic!("{ty}: {error:?}")), 1, "{ty}");
+        }
+        // A column of another type meanwhile: the statements were prepared for the earlier one.
+        scratch.execute(&format!("ALTER TABLE {table} ALTER v TYPE int4range USING NULL")).await;
+        let texts = ["[1,2)", "empty"];
+        let again = match insert_texts(&scratch, 10 * log + 8, &table, &texts).await {
+            Err(error) if matches!(error.kind(), Kind::Table { .. }) => {
+                insert_texts(&scratch, 10 * log + 8, &table, &texts).await
+            }
+            done => done,
+        };
+        assert_eq!(again.unwrap_or_else(|error| panic!("{ty}: {error:?}")), 0, "{ty}");
+    }
 }
 
 #[tokio::test]
