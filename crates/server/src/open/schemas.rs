@@ -5,7 +5,7 @@ use super::known::DatabaseKnowledge;
 use crate::retry::{RetryReason, retry_while_unavailable};
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
-use forebay_database::Store;
+use forebay_database::{Error, Store};
 use forebay_table::{Others, TableSpec};
 use forebay_terminal::warn;
 use forebay_value::{Schema, Type};
