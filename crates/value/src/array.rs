@@ -22,7 +22,12 @@ pub fn as_stored(
 ) -> Result<String, Invalid> {
     let mut elements = Vec::new();
     let mut element = |value: Result<Value, Invalid>| {
-        elements.push(value.and_then(&judge).map_err(Invalid::of_each_element)?);
+        let value = value.and_then(&judge).map_err(Invalid::of_each_element)?;
+        // It would read back as a row of the array.
+        if matches!(&value, Value::Json(json) if json.trim_start().starts_with('[')) {
+            return Err(Invalid::beyond("an array whose elements are no JSON arrays"));
+        }
+        elements.push(value);
         Ok(())
     };
     let lengths = match text.trim_start().starts_with('"') {
@@ -296,5 +301,7 @@ mod tests {
         }
         check("integer", None, "\"{1,-2}\"", Ok("[1,-2]"));
         check("integer", None, "\"{x}\"", Err("each element must be a whole number"));
+        check("json", None, r#""{\"{}\",1}""#, Ok("[{},1]"));
+        check("json", None, "\"{1,[2]}\"", Err("no JSON arrays"));
     }
 }
