@@ -5,6 +5,7 @@
 //!
 //! Real servers, started by each test; writers that continue during the fault and record the answers.
 
+mod acting;
 mod advise;
 mod beside;
 mod cascades;
