@@ -297,8 +297,8 @@ pub(super) fn code(error: &Error) -> Option<&str> {
 pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
     let places: Vec<Place> = answer(&error).and_then(DbError::where_).map_or(Vec::new(), places);
     let in_function = places.contains(&Place::Function);
-    // Types report with any code what they do not understand: a tsquery as wrong syntax, a regtype as a missing
-    // type, hstore as an internal error.
+    // Types report with any code what they do not understand: a tsquery as wrong syntax, a regtype as a
+    // missing type, hstore as an internal error.
     if places.contains(&Place::Value) && !in_function {
         return error.with_kind(Kind::Type);
     }

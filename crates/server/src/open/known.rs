@@ -163,7 +163,7 @@ impl DatabaseKnowledge {
     }
 
     /// A statement, prepared by the database or read from the file. One that the database has prepared before
-    /// and cannot prepare now, in the middle of a migration, is as it was: its requests fail, and those alone.
+    /// and cannot prepare now, in the middle of a migration, is as it was: its requests alone fail.
     ///
     /// # Errors
     /// When the database cannot prepare the statement.

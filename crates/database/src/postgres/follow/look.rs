@@ -119,6 +119,22 @@ pub(super) fn sentence(look: &Look, follow: &Follow, why: &str) -> String {
     )
 }
 
+/// Why a table's changes cannot be reported by logical decoding.
+pub(super) fn undecodable(found: &Look, follow: &Follow) -> Option<String> {
+    let (table, key) = (found.table(), follow.schema.key_column().name.as_str());
+    if found.text("persistence") != "p" {
+        return Some(format!("{table} is not logged"));
+    }
+    let identifying: Vec<String> = serde_json::from_str(found.text("identifying")).unwrap_or_default();
+    if !identifying.iter().any(|name| name == key) {
+        return Some(format!(
+            "needs {key} in what identifies a row: ALTER TABLE {table} REPLICA IDENTITY FULL, or USING INDEX"
+        ));
+    }
+    (!follow.old.is_empty() && found.text("identity") != "f")
+        .then(|| format!("cached answers need previous values: ALTER TABLE {table} REPLICA IDENTITY FULL"))
+}
+
 /// The types of the columns whose previous values are reported.
 pub(super) async fn old_types(
     session: &mut Session,

@@ -102,7 +102,7 @@ impl Postgres {
         self.job(move |bulk| async move {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
             match fits::judge(&mut session, &follow).await {
-                Ok(found) if by == FollowBy::Logical => Ok(slot::unfit(&found, &follow)),
+                Ok(found) if by == FollowBy::Logical => Ok(look::undecodable(&found, &follow)),
                 Ok(_) => Ok(None),
                 Err(error) if *error.kind() == Kind::Schema => Ok(Some(error.message().to_owned())),
                 Err(error) => Err(error),

@@ -37,7 +37,6 @@ use crate::{Error, Follow, Followed, Kind, TableTrouble};
 use forebay_value::Value;
 use link::{Connections, Cursor, Link};
 use place::SlotPlace;
-pub(super) use setup::unfit;
 use setup::{SlotRequirements, cannot};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::limits::{
 use crate::postgres::drain_tables::{self, LOCK, making};
 use crate::postgres::follow::cursor::{Patience, Table, Tracked};
 use crate::postgres::follow::fits::judge;
-use crate::postgres::follow::look::{Look, look, old_types};
+use crate::postgres::follow::look::{look, old_types, undecodable};
 use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT, UNCOMPILED};
 use crate::postgres::follow::snapshot::Snapshot;
 use crate::postgres::session::Session;
@@ -141,7 +141,7 @@ async fn look_once(
     // Before anything else is read: what changes meanwhile gives another shape at the next poll.
     *shape = shape::of(session, TOLD_BY_SLOT, follow).await?;
     let found = judge(session, follow).await?;
-    if let Some(why) = unfit(&found, follow) {
+    if let Some(why) = undecodable(&found, follow) {
         return Ok(Err(cannot(why)));
     }
     let own = match (follow.own || found.is("alters"), found.is("cascades")) {
@@ -227,28 +227,12 @@ async fn is_to_be_withdrawn(session: &mut Session, follow: &Follow) -> Result<Op
         Err(error) if *error.kind() == Kind::Schema => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok((found.is("published") && unfit(&found, follow).is_some()).then(|| found.table()))
+    Ok((found.is("published") && undecodable(&found, follow).is_some()).then(|| found.table()))
 }
 
 /// How many bytes of WAL are decoded in the time in which one byte of a table is read again: its keys, its
 /// rows, and the work in memory.
 const TABLE_BYTES_READ: u64 = 4;
-
-/// Why a table's changes cannot be reported by logical decoding.
-pub(in crate::postgres::follow) fn unfit(found: &Look, follow: &Follow) -> Option<String> {
-    let (table, key) = (found.table(), follow.schema.key_column().name.as_str());
-    if found.text("persistence") != "p" {
-        return Some(format!("{table} is not logged"));
-    }
-    let identifying: Vec<String> = serde_json::from_str(found.text("identifying")).unwrap_or_default();
-    if !identifying.iter().any(|name| name == key) {
-        return Some(format!(
-            "needs {key} in what identifies a row: ALTER TABLE {table} REPLICA IDENTITY FULL, or USING INDEX"
-        ));
-    }
-    (!follow.old.is_empty() && found.text("identity") != "f")
-        .then(|| format!("cached answers need previous values: ALTER TABLE {table} REPLICA IDENTITY FULL"))
-}
 
 impl SlotRequirements {
     /// Creates the publication, or adds tables to it. `is_late`: a slot exists already, and may go on.
