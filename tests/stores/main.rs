@@ -53,6 +53,7 @@ mod skipped;
 mod starting;
 mod starts_together;
 mod stopped;
+mod stopped_sets;
 mod strict;
 mod tls;
 mod undone;

@@ -201,6 +201,7 @@ fn apply(
                 acting: None,
                 on_error,
                 priority,
+                patience: forebay_database::Patience::default(),
                 held: Holding::default(),
             };
             runtime.block_on(store.apply(batch)).expect("an accepted batch");

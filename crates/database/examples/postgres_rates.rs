@@ -104,6 +104,7 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
             acting: None,
             on_error,
             priority,
+            patience: forebay_database::Patience::default(),
             held: Holding::default(),
         };
         store.apply(batch).await.expect("an applied batch");

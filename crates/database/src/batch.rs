@@ -1,6 +1,7 @@
 //! The batches that a drain applies to a database, and their results.
 
 use crate::acting::TableActing;
+use crate::limits::{BULK_ANSWER_MS, BULK_LOCK_WAIT_MS, SERVER_GRACE_MS};
 use crate::{Acting, Cascades, Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
 use std::collections::HashSet;
@@ -32,8 +33,27 @@ pub struct Batch {
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
     pub priority: Priority,
+    /// How long it may wait and run.
+    pub patience: Patience,
     /// The held changes that the batch adds or settles.
     pub held: Holding,
+}
+
+/// How long a batch may wait for others' locks, and how long each of its statements may run; on SQLite, how
+/// long all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For one lock, in milliseconds.
+    pub lock_ms: u64,
+    /// For one statement with its triggers and its waits for locks, in milliseconds.
+    pub statement_ms: u64,
+}
+
+impl Default for Patience {
+    /// Ends before the client stops waiting for the answer.
+    fn default() -> Patience {
+        Patience { lock_ms: BULK_LOCK_WAIT_MS, statement_ms: BULK_ANSWER_MS - SERVER_GRACE_MS }
+    }
 }
 
 /// A text that the drain stores beside a position, compared and set together with it. Both are empty unless

@@ -97,20 +97,31 @@ pub enum Kind {
     Url,
 }
 
+/// A batch made no progress although the database answers: other batches may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// The table whose change could not be made; `None`: the COMMIT failed, and any of them may be at fault.
+    pub table: Option<String>,
+    /// Why, without values of a row: the rest of a sentence about the table.
+    pub why: String,
+}
+
 /// A failed operation on a database. Cheap to clone: one failure may answer many statements.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: Kind,
-    message: String,
+    message: Box<str>,
     column: Option<Box<str>>,
     constraint: Option<Box<str>>,
+    stuck: Option<Arc<Stuck>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error that has no source.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), column: None, constraint: None, source: None }
+        let message = message.into().into();
+        Error { kind, message, column: None, constraint: None, stuck: None, source: None }
     }
 
     /// Adds the cause.
@@ -134,10 +145,26 @@ impl Error {
         self
     }
 
+    /// Adds where and why the batch made no progress.
+    #[must_use]
+    pub(crate) fn stuck_at(self, table: Option<&str>, why: String) -> Error {
+        let stuck = Stuck { table: table.map(str::to_owned), why };
+        Error { stuck: Some(Arc::new(stuck)), ..self }
+    }
+
+    /// The same failure with the session that holds the lock.
+    #[must_use]
+    pub(crate) fn blocked_by(self, who: &str) -> Error {
+        let stuck = self.stuck.as_deref().map(|stuck| {
+            Arc::new(Stuck { why: format!("{who} holds a lock that it needs"), ..stuck.clone() })
+        });
+        Error { stuck, message: format!("{}: {who} holds the lock", self.message).into(), ..self }
+    }
+
     /// The same failure, as that of one change of a batch.
     #[must_use]
     pub(crate) fn at_row(self, index: usize) -> Error {
-        let message = format!("change {index} of the batch: {}", self.message);
+        let message = format!("change {index} of the batch: {}", self.message).into();
         Error { kind: Kind::Row { index, reason: Box::new(self.kind) }, message, ..self }
     }
 
@@ -153,7 +180,7 @@ impl Error {
     /// The same failure, as that of a whole table.
     #[must_use]
     pub(crate) fn of_table(self, table: &str) -> Error {
-        let message = format!("table {table}: {}", self.message);
+        let message = format!("table {table}: {}", self.message).into();
         Error { kind: Kind::Table { table: table.to_owned(), reason: Box::new(self.kind) }, message, ..self }
     }
 
@@ -178,14 +205,14 @@ impl Error {
     /// The same failure with `what` after the message.
     #[must_use]
     pub(crate) fn append(mut self, what: impl fmt::Display) -> Error {
-        self.message = format!("{}{what}", self.message);
+        self.message = format!("{}{what}", self.message).into();
         self
     }
 
     /// The same failure with `what`, the place of the failure, before the message.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Error {
-        self.message = format!("{what}: {}", self.message);
+        self.message = format!("{what}: {}", self.message).into();
         self
     }
 
@@ -205,6 +232,11 @@ impl Error {
     /// The name of the constraint that refused the data, as far as the database names it.
     pub fn constraint(&self) -> Option<&str> {
         self.constraint.as_deref()
+    }
+
+    /// Where a batch made no progress, if the database answers and does so only for this batch.
+    pub fn stuck(&self) -> Option<&Stuck> {
+        self.stuck.as_deref()
     }
 
     /// A sentence for people, without the source.

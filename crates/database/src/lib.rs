@@ -42,23 +42,28 @@ mod position;
 mod postgres;
 mod query_plan;
 mod reached;
+mod references;
+mod spent_times;
 mod sqlite;
 mod statement;
 mod store;
 mod unwritten_dead_letters;
 
 pub use acting::Acting;
-pub use batch::{Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Priority, Refused};
+pub use batch::{
+    Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Patience, Priority, Refused,
+};
 pub use cascades::{Cascades, UpdateAction};
 pub use claim::{Claim, Claimed, ClaimedQueue, Expected, Holder};
 pub use enforced::{Enforced, Listed, Means};
-pub use error::{Error, Kind};
+pub use error::{Error, Kind, Stuck};
 pub use follow::{Follow, Followed, FollowedRow, TableTrouble};
 pub use follower::Follower;
 pub use held_changes::Held;
 pub use options::{Options, ServerFacts};
 pub use position::{Scan, ScannedRows, StoredPosition, UnfitRow};
 pub use query_plan::{Growing, Planning, TableWork};
+pub use references::{Reference, References};
 pub use statement::{ResultColumn, Rows, Statement};
 pub use store::{Dialect, Store};
 pub use unwritten_dead_letters::{DeadLetterStorage, UnwrittenDeadLetter};

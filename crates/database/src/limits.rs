@@ -175,6 +175,10 @@ pub const COPY_ROWS_MIN: usize = 32;
 /// matter little, and COPY costs less a row.
 pub const FLIGHT_CHANGES: usize = 128;
 
+/// Changes in the first flight of a larger batch; the next ones are twice as long. Between flights a batch
+/// looks at the time.
+pub const FLIGHT_CHANGES_FIRST: usize = 8;
+
 /// Rows at most in one INSERT of such a batch. A statement has 65,535 parameters at most, and a table of the
 /// config 1,000 columns.
 pub const INSERTED_TOGETHER: usize = 32;

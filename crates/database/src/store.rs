@@ -7,8 +7,8 @@ use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{
     Acting, Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Enforced, Error, Follow,
-    Growing, Held, HeldId, Kind, Options, Planning, Rows, Scan, ScannedRows, ServerFacts, Statement,
-    StoredPosition, UnwrittenDeadLetter,
+    Growing, Held, HeldId, Kind, Options, Planning, References, Rows, Scan, ScannedRows, ServerFacts,
+    Statement, StoredPosition, UnwrittenDeadLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Type, Value};
 use futures_util::future::Either;
@@ -409,13 +409,17 @@ impl Store {
         on!(self, engine => engine.held_count().await)
     }
 
+    /// The foreign keys between all tables. Waits for no lock on a table.
+    pub async fn references(&self) -> Result<References, Error> {
+        on!(self, engine => engine.references().await)
+    }
+
     /// Which deletes in these tables act, through foreign keys, on rows of which of the tables.
     pub async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
         on!(self, engine => engine.cascades(schemas).await)
     }
 
-    /// For each of some rows, the rows of these tables on which its delete would act. A row is the index of
-    /// its table, and its key.
+    /// For each row (the index of its table, its key), the rows of these tables on which its delete acts.
     pub async fn reached(
         &self,
         cascades: &Arc<Cascades>,

@@ -5,7 +5,7 @@
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
 //!    │         ├── altered ◀─────────┤   by the triggers, rules and foreign keys that there are now
-//!    │         ├── misfit ◀──────────┤   without the table that would have every row refused (`stopped`)
+//!    │         ├── misfit, stuck ◀───┤   without the table that is at fault and its children (`stopped`)
 //!    │         ├── refused ◀─────────┤   the same records uncoalesced; refused ones: dead letters, or held
 //!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
@@ -21,22 +21,25 @@
 //! how long a small batch lingers, and what a pace allows.
 
 mod outcome;
+mod refused;
 
 pub(crate) use self::outcome::{Committed, Drained, Outcome};
 
+use self::outcome::Tried;
 use crate::Error;
 use crate::claim::sign_of_life;
 use crate::coalesce::coalesce;
 use crate::limits::*;
-use crate::pace::next_size;
+use crate::pace::{next_size, patience};
 use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas};
-use crate::stopped::{Reached, StoppedTable, StoppedTables};
+use crate::reached::Reached;
+use crate::stopped::{StoppedTable, StoppedTables};
 use forebay_database::{
-    Acting, Applied, Batch, Change, DeadLetterStorage, Error as DatabaseError, Holding, Kind as DatabaseKind,
-    Note, OnError, Priority, Store,
+    Acting, Applied, Batch, Change, DeadLetterStorage, Holding, Kind as DatabaseKind, Note, OnError,
+    Priority, Store,
 };
 use forebay_log::Position;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Takes batches from one queue into the database.
@@ -81,8 +84,8 @@ pub(crate) struct Prepared {
     is_passing: bool,
     /// Whether the queue has no more records now.
     pub is_end: bool,
-    /// The stopped table that the batch catches up with; `None`: the batch is of all others.
-    of: Option<String>,
+    /// The stopped tables of which the batch is; `None`: it is of all others.
+    of: Option<BTreeSet<String>>,
     bytes: u64,
     /// The end of the last record that was read, of any table.
     to: Option<Position>,
@@ -101,8 +104,8 @@ impl Prepared {
         let mut reached = before.clone();
         match &self.of {
             None => reached.others = self.to.unwrap_or(before.others),
-            Some(table) if self.is_end => drop(reached.stopped.remove(table)),
-            Some(table) => reached.advance(table, self.to),
+            Some(tables) if self.is_end => reached.stopped.retain(|table, _| !tables.contains(table)),
+            Some(tables) => reached.advance(tables, self.to),
         }
         reached
     }
@@ -148,12 +151,15 @@ impl<Q: Queue> Batcher<Q> {
 
     /// How far the queue is drained; `None` until the position was read.
     pub(crate) fn drained(&self) -> Option<Drained> {
-        self.place.as_ref().map(|place| Drained { all: place.all(), others: place.drained })
+        let place = self.place.as_ref()?;
+        let (all, others) = (place.all(), place.drained);
+        let announced = if self.stopped.has_unannounced() { all } else { others };
+        Some(Drained { all, others, announced })
     }
 
-    /// The stopped tables; also passes them to the queue.
+    /// The stopped tables that are announced; also passes them to the queue.
     pub(crate) fn stopped(&self) -> Vec<StoppedTable> {
-        let stopped = self.stopped.list();
+        let stopped = self.stopped.announced();
         self.queue.set_stopped(&stopped);
         stopped
     }
@@ -188,27 +194,42 @@ impl<Q: Queue> Batcher<Q> {
             self.queue.undo(rows).await;
         }
         self.stopped.agree(&mut place.reached);
-        // A table that catches up is behind the others.
-        let reached = self.stopped.catching_up().map_or(place.drained, |table| place.reached.of(&table));
-        self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > reached);
+        self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > place.drained);
+        if let Some(own) = self.stopped.catching_up_mut() {
+            let reached = place.reached.last_of(&own.tables);
+            own.uncoalesced_until = own.uncoalesced_until.filter(|until| *until > reached);
+        }
         self.place = Some(place.clone());
         Ok(place)
     }
 
     /// The next batch, of no more rows than the pace allows at a time. Empty when the queue has no records.
     pub(crate) async fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
-        let place = self.locate().await?;
-        if self.stopped.try_due(&self.database, &self.schemas.list).await? {
-            // The records of the others wait in the queue.
-            self.uncoalesced_until = None;
+        if !self.stopped.knows_references() || self.stopped.must_begin() {
+            self.stopped.learn(self.database.references().await?);
+            self.stopped.begin();
         }
-        if let Some(table) = self.stopped.catching_up() {
-            let after = place.reached.of(&table);
-            return self.read(Some(table), after, Q::ROWS_FIRST, pace).await;
-        }
-        match self.ahead.take() {
-            Some(prepared) => prepared,
-            None => self.read(None, place.drained, Q::ROWS_FIRST, pace).await,
+        loop {
+            let place = self.locate().await?;
+            let is_first = self.stopped.take_turn();
+            if !is_first {
+                let prepared = match self.ahead.take() {
+                    Some(prepared) => prepared?,
+                    None => self.read(None, place.drained, Q::ROWS_FIRST, pace).await?,
+                };
+                if self.must_wait(&prepared) {
+                    continue;
+                }
+                if !prepared.is_empty() || self.stopped.catching_up().is_none() {
+                    return Ok(prepared);
+                }
+            }
+            let Some(own) = self.stopped.catching_up() else { continue };
+            let (of, after) = (own.tables.clone(), place.reached.last_of(&own.tables));
+            let prepared = self.read(Some(of), after, CATCH_UP_READ, pace).await?;
+            if !self.must_wait(&prepared) {
+                return Ok(prepared);
+            }
         }
     }
 
@@ -218,7 +239,7 @@ impl<Q: Queue> Batcher<Q> {
         let Some(place) = &mut self.place else { return false };
         let before = (place.drained, place.reached.clone());
         match &empty.of {
-            Some(table) => place.reached.advance(table, empty.to),
+            Some(tables) => place.reached.advance(tables, empty.to),
             None => {
                 place.drained = place.drained.max(empty.next);
                 place.reached.others = empty.to.unwrap_or(place.reached.others);
@@ -227,27 +248,44 @@ impl<Q: Queue> Batcher<Q> {
         before != (place.drained, place.reached.clone())
     }
 
-    /// Reads and coalesces the records behind `after`: of a stopped table, or of all others.
+    /// Reads and coalesces the records behind `after`: of stopped tables, or of all others.
     async fn read(
         &mut self,
-        of: Option<String>,
+        of: Option<BTreeSet<String>>,
         after: Position,
         rows_max: usize,
         pace: Option<f64>,
     ) -> Result<Prepared, Error> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
-        let mut rows = self.rows_now.min(paced).min(rows_max).max(1);
-        let uncoalesced = self.uncoalesced_until;
+        let own = self.stopped.catching_up().filter(|_| of.is_some());
+        let (rows_now, uncoalesced) = match own {
+            Some(own) => (own.rows, own.uncoalesced_until),
+            None => (self.rows_now, self.uncoalesced_until),
+        };
+        let mut rows = rows_now.min(paced).min(rows_max).max(1);
         if uncoalesced.is_some() || self.refuses_intents {
             rows = rows.min(UNCOALESCED_ROWS);
         }
-        // A stopped table catches up with where the others are.
+        // Stopped tables catch up with where the others are, and few records are theirs.
         let others = self.place.as_ref().map(|place| place.drained).filter(|_| of.is_some());
         let until = uncoalesced.into_iter().chain(others).min();
-        let taken = self.queue.read_after(after, Limit { rows, until }, &mut self.schemas).await?;
-        let QueueRead { mut changes, bytes, is_end, last, next } = taken;
+        let limit = Limit { rows: if of.is_some() { rows_max } else { rows }, until };
+        let taken = self.queue.read_after(after, limit, &mut self.schemas).await?;
+        let QueueRead { mut changes, mut bytes, mut is_end, mut last, mut next } = taken;
         let read = changes.len();
-        self.stopped.retain(of.as_deref(), &mut changes, &self.schemas.list);
+        if let Some(place) = &self.place {
+            self.stopped.retain(of.as_ref(), &place.reached, &mut changes, &self.schemas.list);
+        }
+        if of.is_some() {
+            // They were counted when the others passed them.
+            bytes = 0;
+        }
+        if of.is_some() && changes.len() > rows {
+            changes.truncate(rows);
+            is_end = false;
+            last = changes.last().map(|change| Position(change.position));
+            next = last.unwrap_or(next);
+        }
         let rows = changes.len();
         let is_passing = of.is_none() && rows < read;
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
@@ -267,10 +305,7 @@ impl<Q: Queue> Batcher<Q> {
     /// Prepares the next batch, when the backlog behind the current batch is long: at most twice as many
     /// rows, so that the database does not wait for a large batch while a small one would do.
     async fn prepare_ahead(&mut self, rows: usize, next: Position, pace: Option<f64>) {
-        if self.uncoalesced_until.is_some()
-            || self.stopped.catching_up().is_some()
-            || !self.queue.is_long_behind(next)
-        {
+        if self.uncoalesced_until.is_some() || !self.stopped.is_empty() || !self.queue.is_long_behind(next) {
             return;
         }
         let prepared = self.read(None, next, rows.saturating_mul(2).max(BATCH_ROWS_FIRST), pace).await;
@@ -283,12 +318,10 @@ impl<Q: Queue> Batcher<Q> {
         let reached = prepared.reached(&place.reached);
         let Prepared { changes, acting, held, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
-            return Ok(self.one_by_one(to));
+            return Ok(self.one_by_one(to, of.is_some()));
         };
         let count = changes.len();
-        let mut tables: Vec<usize> = changes.iter().map(|change| change.table).collect();
-        tables.sort_unstable();
-        tables.dedup();
+        let tables = tables_of(&changes);
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let batch = Batch {
             log: self.queue.id(),
@@ -301,6 +334,7 @@ impl<Q: Queue> Batcher<Q> {
             acting: Some(acting),
             on_error,
             priority,
+            patience: patience(rows, of.is_some()),
             held: Holding { more: held, cascades: self.queue.cascades(), ..Holding::default() },
         };
         let is_holding = !batch.held.more.is_empty();
@@ -320,10 +354,11 @@ impl<Q: Queue> Batcher<Q> {
         let applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
-                if matches!(error.kind(), DatabaseKind::UnknownOutcome) {
+                if self.in_doubt {
                     self.uncertain.push((reached, touched.unwrap_or_default()));
                 }
-                return self.refused(&place, to, rows, &tables, error).await;
+                let tried = Tried { to, rows, tables, is_of_stopped: of.is_some() };
+                return self.refused(&place, &tried, error).await;
             }
         };
         let drained = match of {
@@ -335,7 +370,7 @@ impl<Q: Queue> Batcher<Q> {
         };
         let stored = reached.all();
         let place = QueuePlace { drained, ..QueuePlace::new(Some(stored), reached.clone()) };
-        self.committed(rows, to, &applied, place);
+        self.committed(rows, to, &applied, place, of.is_some());
         let (dead, unwritten, refused) = (applied.dead, applied.unwritten, applied.refused.len() as u64);
         self.tell(&reached, applied, is_holding).await;
         // Up to the stored position, and not the padding behind it: if the log began behind the padding, the
@@ -363,10 +398,29 @@ impl<Q: Queue> Batcher<Q> {
         }
     }
 
-    fn committed(&mut self, rows: usize, to: Option<Position>, applied: &Applied, place: QueuePlace) {
+    fn committed(
+        &mut self,
+        rows: usize,
+        to: Option<Position>,
+        applied: &Applied,
+        place: QueuePlace,
+        is_of_stopped: bool,
+    ) {
+        if is_of_stopped {
+            self.stopped.measured(rows, applied.took);
+        }
         self.stopped.agreed(&place.reached);
         self.uncertain.clear();
-        self.uncoalesced_until = self.uncoalesced_until.filter(|until| to.is_some_and(|to| to < *until));
+        self.last = Some(place.clone());
+        self.place = Some(place);
+        let is_ahead = |until: &Position| to.is_some_and(|to| to < *until);
+        if is_of_stopped {
+            if let Some(own) = self.stopped.catching_up_mut() {
+                own.uncoalesced_until = own.uncoalesced_until.filter(is_ahead);
+            }
+            return;
+        }
+        self.uncoalesced_until = self.uncoalesced_until.filter(is_ahead);
         let slice_ms = if applied.others_waited { SLICE_MS } else { BATCH_MS_MAX };
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
         let rows_now = self.rows_now;
@@ -374,8 +428,6 @@ impl<Q: Queue> Batcher<Q> {
             // It would only have to yield: smaller batches are read from the database's present position.
             self.ahead = None;
         }
-        self.last = Some(place.clone());
-        self.place = Some(place);
     }
 
     /// Has the queue release what it could not release while changes were held.
@@ -397,89 +449,12 @@ impl<Q: Queue> Batcher<Q> {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    async fn refused(
-        &mut self,
-        before: &QueuePlace,
-        to: Option<Position>,
-        rows: usize,
-        tables: &[usize],
-        error: DatabaseError,
-    ) -> Result<Outcome, Error> {
-        self.forget_place();
-        match error.kind() {
-            DatabaseKind::Fenced => return self.fenced(before, error).await,
-            DatabaseKind::Altered => {
-                self.schemas.acting = None;
-                return Ok(Outcome::Again);
-            }
-            DatabaseKind::Yielded { done } => {
-                self.rows_now = (*done).min(rows / 2).max(BATCH_ROWS_MIN);
-                return Ok(Outcome::Again);
-            }
-            DatabaseKind::DeadLetter { table, .. } => {
-                self.stopped.stop(table.clone(), error.message().to_owned());
-                self.uncoalesced_until = None;
-                return Ok(Outcome::Again);
-            }
-            _ => {}
-        }
-        if error.may_retry() || matches!(error.kind(), DatabaseKind::Corrupt | DatabaseKind::Url) {
-            return Err(error.into());
-        }
-        if before.stored.is_some() && self.database.settled_position(self.queue.id()).await?.is_none() {
-            // The refused statement may be the one that moves the position: its table is gone.
-            return self.fenced(before, error).await;
-        }
-        let schemas: Vec<_> = tables.iter().map(|&table| &self.schemas.list[table]).collect();
-        if self.stopped.stop_misfits(&self.database, &schemas, &error).await? {
-            self.uncoalesced_until = None;
-            return Ok(Outcome::Again);
-        }
-        match self.uncoalesced_until {
-            None => Ok(self.one_by_one(to)),
-            // Refused at the commit (a deferred foreign key), which names no change: split until the
-            // violating record is the only one.
-            Some(_) if rows > 1 => {
-                self.rows_now = rows / 2;
-                Ok(Outcome::Again)
-            }
-            Some(_) => Err(error.into()),
-        }
-    }
-
-    /// The position was not where this drain had left it.
-    async fn fenced(&mut self, before: &QueuePlace, error: DatabaseError) -> Result<Outcome, Error> {
-        self.forget_place();
-        let positions = self.database.positions().await?;
-        let stored = positions.iter().find(|stored| stored.log == self.queue.id());
-        let reached = stored.map(Reached::stored).transpose()?;
-        if self.uncertain.iter().any(|(own, _)| Some(own) == reached.as_ref()) {
-            // The position was moved by a batch of this drain whose outcome was unknown.
-            return Ok(Outcome::Again);
-        }
-        let is_own = Q::IS_OWN && stored.is_none_or(|stored| stored.opening == self.queue.opening());
-        let now = stored.map(|stored| Position(stored.position));
-        if !Q::IS_OWN && stored.is_some_and(|stored| stored.opening != self.queue.opening()) {
-            // The queue was repaired: another drain owns it only if that drain has the lease.
-            return Ok(Outcome::Again);
-        }
-        if !Q::IS_OWN || is_own && now > before.stored {
-            self.last = None;
-            return Ok(Outcome::Fenced(error));
-        }
-        // Either the database has lost commits, or the queue no longer belongs to this drain: then `locate`
-        // fails with the reason.
-        let now = self.locate().await?.stored;
-        if stored.is_none() || now < before.stored { Ok(Outcome::Again) } else { Err(error.into()) }
-    }
-
-    /// Has everything up to `to` applied again, uncoalesced; refused changes become dead letters.
-    fn one_by_one(&mut self, to: Option<Position>) -> Outcome {
-        self.uncoalesced_until = to;
-        self.forget_place();
-        Outcome::Again
-    }
+/// The tables that these changes are of, in order.
+fn tables_of(changes: &[Change]) -> Vec<usize> {
+    let tables: BTreeSet<usize> = changes.iter().map(|change| change.table).collect();
+    tables.into_iter().collect()
 }
 
 /// The rows that a batch changes.

@@ -2,7 +2,7 @@
 
 use crate::{Error, Kind};
 use forebay_database::{
-    Batch, Claim, Claimed, ClaimedQueue, Expected, Holder, Holding, Note, OnError, Priority, Store,
+    Batch, Claim, Claimed, ClaimedQueue, Expected, Holder, Holding, Note, OnError, Patience, Priority, Store,
 };
 use forebay_log::Position;
 use forebay_table::RemoteTables;
@@ -28,6 +28,7 @@ pub(crate) fn sign_of_life(log: u128, at: Option<Position>, note: &str, opening:
         acting: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        patience: Patience::default(),
         held: Holding::default(),
     }
 }

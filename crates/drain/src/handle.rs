@@ -182,14 +182,15 @@ impl Drain {
         let mut progress = shared.progress.subscribe();
         shared.want(position);
         async move {
-            let is_over =
-                |progress: &DrainProgress| progress.drained.others >= position || progress.status.has_ended();
+            let is_over = |progress: &DrainProgress| {
+                progress.drained.announced >= position || progress.status.has_ended()
+            };
             let seen = progress.wait_for(is_over).await.expect("the sender is in `shared`").clone();
             let at = seen.drained.all;
             if at >= position {
                 return Ok(());
             }
-            if seen.drained.others >= position {
+            if seen.drained.announced >= position {
                 return Err(table_stopped(&seen));
             }
             Err(ended(&shared, &seen.status, format_args!("at position {at}, before {position}")))

@@ -5,7 +5,7 @@
 //! batch, and every few seconds, a drain writes a position that the database has passed: after a crash only
 //! the database knows it exactly.
 
-use crate::stopped::Reached;
+use crate::reached::Reached;
 use crate::{Error, Kind};
 use forebay_log::{Log, Position};
 use forebay_table::LogRecord;

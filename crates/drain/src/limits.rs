@@ -57,6 +57,35 @@ pub const CROWDED_MEMORY_PART: u64 = 8;
 /// How often an idle drain reads its controls.
 pub const IDLE_MS: u64 = 50;
 
+/// How long a table that a lock or slowness has stopped is not announced: others' transactions may take a
+/// moment, and a strict write waits for them as long.
+pub const ANNOUNCED_AFTER: Duration = Duration::from_secs(5);
+
+/// How long a batch of tables that catch up may take: the others' writes wait behind it.
+pub const CATCH_UP_MS: u64 = 250;
+
+/// From how many milliseconds a row on a table is slow: its rows then share a batch with those of other
+/// tables only as far as they take [`CATCH_UP_MS`].
+pub const SLOW_ROW_MS: f64 = 1.0;
+
+/// Records that are read for one batch of tables that catch up: few of them are theirs.
+pub const CATCH_UP_READ: usize = 10_000;
+
+/// How long a batch of tables that catch up waits for a lock.
+pub const CATCH_UP_LOCK_MS: u64 = 100;
+
+/// How long a batch of tables that catch up may run, its triggers included: of one row, if need be.
+pub const CATCH_UP_STATEMENT_MS: u64 = 1_000;
+
+/// How long a small batch may run, and each of its statements, triggers included.
+pub const STATEMENT_MS_MIN: u64 = 500;
+
+/// How long a large batch may run.
+pub const STATEMENT_MS_MAX: u64 = 4_000;
+
+/// How many rows a large batch must write in a millisecond at least, until it is broken off.
+pub const ROWS_PER_MS_MIN: u64 = 6;
+
 /// How often a server that writes nothing renews its claim: four times within the time that a claim on tables
 /// lasts.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);

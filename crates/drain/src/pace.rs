@@ -1,7 +1,11 @@
-//! When the next batch may start, and how large it is: what a configured pace allows, how long the drain
-//! backs off from an unreachable database, and how long the last batch took.
+//! When the next batch may start, how large it is, and how long it may take: what a configured pace allows,
+//! how long the drain backs off from an unreachable database, and how long the last batch took.
 
-use crate::limits::{BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_ROWS_MIN, PACE_PAUSE_S_MAX};
+use crate::limits::{
+    BACK_OFF_FIRST_MS, BACK_OFF_LAST_MS, BATCH_ROWS_MIN, CATCH_UP_LOCK_MS, CATCH_UP_STATEMENT_MS,
+    PACE_PAUSE_S_MAX, ROWS_PER_MS_MIN, STATEMENT_MS_MAX, STATEMENT_MS_MIN,
+};
+use forebay_database::Patience;
 use rand::RngExt;
 use std::time::{Duration, Instant};
 
@@ -68,6 +72,15 @@ pub(crate) fn next_size(rows: usize, now: usize, limit: usize, took: Duration, s
     let floored =
         if rows < now && grown < now && took < Duration::from_millis(slice_ms) { now } else { grown };
     floored.clamp(BATCH_ROWS_MIN.min(limit), limit)
+}
+
+/// How long a batch may take: of stopped tables little, because the others wait behind it.
+pub(crate) fn patience(rows: usize, is_of_stopped: bool) -> Patience {
+    if is_of_stopped {
+        return Patience { lock_ms: CATCH_UP_LOCK_MS, statement_ms: CATCH_UP_STATEMENT_MS };
+    }
+    let statement_ms = (rows as u64 / ROWS_PER_MS_MIN).clamp(STATEMENT_MS_MIN, STATEMENT_MS_MAX);
+    Patience { statement_ms, ..Patience::default() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! has reached. The batcher does the rest (coalescing, sizing, retries, dead letters), in the same way for
 //! both.
 
-use crate::stopped::{Reached, StoppedTable};
+use crate::reached::Reached;
+use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Acting, Cascades, Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
@@ -56,6 +57,9 @@ pub(crate) trait Queue {
     /// Reports the outcome of intents, once the database has `reached`, to the clients that wait for them.
     /// Called before [`Queue::release`].
     async fn settle(&mut self, reached: &Reached, verdict: &IntentResult);
+
+    /// Whether changes of this table can be in the queue.
+    fn knows(&self, table: &str) -> bool;
 
     /// Sets which tables are stopped: their intents are answered.
     fn set_stopped(&self, stopped: &[StoppedTable]);

@@ -17,7 +17,7 @@
 
 use crate::claim::{held, server_name, sign_of_life, undrained};
 use crate::last_position::{Changes, LastPosition};
-use crate::stopped::Reached;
+use crate::reached::Reached;
 use crate::{Error, Kind};
 use forebay_database::{
     Claim, Claimed, ClaimedQueue, Dialect, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,

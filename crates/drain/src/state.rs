@@ -311,7 +311,8 @@ impl DrainShared {
         let control = self.control();
         let now = Timestamp::now();
         let opening = control.window?.opening(now);
-        let is_asked = self.progress.borrow().drained.others < control.wanted || self.unanswered().is_some();
+        let is_asked =
+            self.progress.borrow().drained.announced < control.wanted || self.unanswered().is_some();
         let may = control.stop.is_some() || is_asked || control.is_early || opening.has_begun(now);
         (!may).then_some(opening)
     }
@@ -450,7 +451,11 @@ impl DrainShared {
     }
 
     pub(crate) fn set_drained(&self, drained: Drained) {
-        self.progress.send_modify(|progress| progress.drained = drained);
+        self.progress.send_if_modified(|progress| {
+            let is_new = progress.drained != drained;
+            progress.drained = drained;
+            is_new
+        });
     }
 
     /// Waits for `time`, or until a control changes.

@@ -1,12 +1,22 @@
-//! Stopped tables: tables of which the database would refuse every row. Their changes wait in the queue, and
-//! the other tables continue.
+//! Stopped sets: tables whose changes the database does not take now, with all tables that refer to them.
+//! Their changes wait in the queue, and the other tables continue.
 //!
-//! When the database refuses a change for another reason than being unreachable or busy, the tables of the
-//! batch are compared with the schemas that the records were written for ([`misfit`]). A table that was
-//! dropped, lost a column, or got a column that must have a value and has no default, would have each of its
-//! rows refused: the table is stopped, and none of its changes becomes a dead letter. Its records stay in the
-//! queue. The comparison is repeated at growing intervals; once the table fits, its records are applied
-//! alone, from the position at which it was stopped, until it has caught up with the others.
+//! **Why a table stops.** The database would refuse every row of it: when the database refuses a change for
+//! another reason than being unreachable or busy, the tables of the batch are compared with the schemas that
+//! the records were written for (`misfit`). Or a batch made no progress at the table although the database
+//! answers ([`forebay_database::Stuck`]): a lock that somebody forgot, a trigger that fails or is slow. None
+//! of its changes becomes a dead letter.
+//!
+//! **The set.** The tables that refer to a stopped table, also through others, stop with it: the database
+//! would refuse their rows because of it. When a table to which a stopped table refers has a row deleted or a
+//! referenced column changed, it stops too, because what waits may need the row as it was, or must change
+//! first. The foreign keys are those of the catalogue, read when a table stops and before each retry.
+//!
+//! **Catching up.** At growing intervals a set is tried again: the records of all its tables, from where they
+//! were stopped, in the order of the queue, beginning with one record, in turns with the others' batches and
+//! in small parts, until the set has caught up with the others. A table that fails meanwhile keeps those that
+//! refer to it, and the rest goes on. What may end by itself (a lock, slowness) is announced only when it has
+//! lasted for [`ANNOUNCED_AFTER`].
 //!
 //! **In the database** `forebay_position.position` stays where the first stopped table was stopped:
 //! everything before it is in the database, of all tables, so that the queue is released and rows are evicted
@@ -16,99 +26,25 @@
 //! {"reached":5120,"stopped":{"orders":4096}}
 //! ```
 //! It is empty when no table is stopped. Position and note are compared and set together, in the batch's
-//! transaction.
+//! transaction. Which of the tables had the trouble is not stored: after a restart tables that are connected
+//! by foreign keys are one set.
 
+use crate::limits::{ANNOUNCED_AFTER, CATCH_UP_MS, SLOW_ROW_MS};
 use crate::pace::BackOff;
-use crate::{Error, Kind};
-use forebay_database::{Change, Kind as DatabaseKind, Store, StoredPosition};
+use crate::reached::Reached;
+use forebay_database::{Change, Op, Reference, References};
 use forebay_log::Position;
-use forebay_value::{Schema, Timestamp, Type};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use forebay_value::{Schema, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
-
-/// How far each table is in the database, when the tables are at different positions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StoredNote {
-    reached: u64,
-    stopped: BTreeMap<String, u64>,
-}
-
-/// How far the tables of a queue are in the database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reached {
-    /// Everything before it is in the database, of every table that is not stopped.
-    pub others: Position,
-    /// Where each stopped table was stopped.
-    pub stopped: BTreeMap<String, Position>,
-}
-
-impl Reached {
-    /// All tables are at the same position.
-    pub fn even(position: Position) -> Reached {
-        Reached { others: position, stopped: BTreeMap::new() }
-    }
-
-    /// From the database's stored position.
-    ///
-    /// # Errors
-    /// [`Kind::BadRecord`]: the note was written by another version.
-    pub(crate) fn stored(stored: &StoredPosition) -> Result<Reached, Error> {
-        Reached::noted(stored.position, &stored.note)
-    }
-
-    /// From a position and the note beside it.
-    ///
-    /// # Errors
-    /// [`Kind::BadRecord`]: the note was written by another version.
-    pub fn noted(position: u64, note: &str) -> Result<Reached, Error> {
-        if note.is_empty() {
-            return Ok(Reached::even(Position(position)));
-        }
-        let note: StoredNote = serde_json::from_str(note).map_err(|source| {
-            let message = format!("forebay_position.note is none of this version: {note}");
-            Error::caused(Kind::BadRecord, message, source)
-        })?;
-        let stopped = note.stopped.into_iter().map(|(table, position)| (table, Position(position)));
-        Ok(Reached { others: Position(note.reached), stopped: stopped.collect() })
-    }
-
-    /// Everything before it is in the database, of all tables: this is stored as the position.
-    pub fn all(&self) -> Position {
-        self.stopped.values().copied().fold(self.others, Position::min)
-    }
-
-    /// Everything of this table before this position is in the database.
-    pub fn of(&self, table: &str) -> Position {
-        self.stopped.get(table).copied().unwrap_or(self.others)
-    }
-
-    /// Moves a stopped table's position forward.
-    pub(crate) fn advance(&mut self, table: &str, to: Option<Position>) {
-        if let (Some(own), Some(to)) = (self.stopped.get_mut(table), to) {
-            *own = to;
-        }
-    }
-
-    /// The note that is stored beside the position.
-    pub(crate) fn note(&self) -> String {
-        if self.stopped.is_empty() {
-            return String::new();
-        }
-        let stopped = self.stopped.iter().map(|(table, position)| (table.clone(), position.0)).collect();
-        let note = StoredNote { reached: self.others.0, stopped };
-        serde_json::to_string(&note).expect("numbers and texts")
-    }
-}
+use std::time::{Duration, Instant};
 
 /// A table that is stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoppedTable {
     /// Its name.
     pub table: String,
-    /// What is wrong with the table, as a sentence.
+    /// What is wrong with the table, or with the one for which it waits, as a sentence.
     pub reason: String,
     /// When it was stopped.
     pub since: Timestamp,
@@ -117,46 +53,189 @@ pub struct StoppedTable {
 /// The stopped tables of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct StoppedTables {
-    tables: BTreeMap<String, Stopped>,
-    /// The table whose records are being applied, because it fits again.
-    catching_up: Option<String>,
+    /// Each stopped table, with the one whose trouble it is: itself, or another for which it waits.
+    tables: BTreeMap<String, String>,
+    troubles: BTreeMap<String, Trouble>,
+    /// `None`: not read yet.
+    references: Option<References>,
+    catching_up: Option<CatchingUp>,
+    /// Tables whose rows took long when they last caught up: how many milliseconds a row.
+    slow: BTreeMap<String, f64>,
+    /// Whether the last batch was of the tables that catch up: then the others have their turn.
+    had_turn: bool,
 }
 
+/// Whether a trouble can end without anybody correcting something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    ByItself,
+    WhenCorrected,
+}
+
+/// Why a table is stopped.
 #[derive(Debug)]
-struct Stopped {
-    reason: String,
+struct Trouble {
+    /// The rest of a sentence that begins with the table's name.
+    what: String,
     since: Timestamp,
+    announced_at: Instant,
+    /// Whether the table was stopped by an earlier drain: it may only have waited for another.
+    is_inherited: bool,
     /// Whether the others have passed the change that stopped it, also in the database. Before that the table
     /// has nothing to catch up with, and would start only to be stopped again.
     is_passed: bool,
-    /// When the table is compared again.
+    /// When the table is tried again.
     retry_at: Instant,
     back_off: BackOff,
 }
 
-impl Stopped {
+impl Trouble {
+    fn new(what: String, now: Instant) -> Trouble {
+        Trouble {
+            what,
+            since: Timestamp::now(),
+            announced_at: now,
+            is_inherited: false,
+            is_passed: false,
+            retry_at: now,
+            back_off: BackOff::default(),
+        }
+    }
+
     fn is_due(&self, now: Instant) -> bool {
         self.is_passed && self.retry_at <= now
     }
 }
 
+/// Tables that catch up with the others.
+#[derive(Debug)]
+pub(crate) struct CatchingUp {
+    pub tables: BTreeSet<String>,
+    /// Changes in the next batch at most.
+    pub rows: usize,
+    /// A batch was refused: the records up to here are applied one by one.
+    pub uncoalesced_until: Option<Position>,
+}
+
+impl CatchingUp {
+    /// Sizes the next batch, after one of `rows` changes that took this long.
+    pub(crate) fn sized(&mut self, rows: usize, took: Duration) {
+        let fit = rows as f64 * (CATCH_UP_MS as f64 / 1e3) / took.as_secs_f64().max(1e-6);
+        self.rows = (fit as usize).clamp(1, self.rows.max(rows).saturating_mul(2));
+    }
+}
+
 impl StoppedTables {
-    pub(crate) fn list(&self) -> Vec<StoppedTable> {
-        let one = |(table, stopped): (&String, &Stopped)| StoppedTable {
-            table: table.clone(),
-            reason: stopped.reason.clone(),
-            since: stopped.since,
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// The stopped tables, except where the trouble has not lasted long and may end by itself.
+    pub(crate) fn announced(&self) -> Vec<StoppedTable> {
+        let now = Instant::now();
+        let one = |(table, of): (&String, &String)| {
+            let trouble = self.troubles.get(of).filter(|trouble| trouble.announced_at <= now)?;
+            let what = &trouble.what;
+            let reason = match table == of {
+                true => format!("table {table} {what}: its changes wait, other tables are drained"),
+                false => format!("table {table} waits for table {of}, which {what}"),
+            };
+            Some(StoppedTable { table: table.clone(), reason, since: trouble.since })
         };
-        self.tables.iter().map(one).collect()
+        self.tables.iter().filter_map(one).collect()
+    }
+
+    /// Whether a stopped table is not announced.
+    pub(crate) fn has_unannounced(&self) -> bool {
+        let now = Instant::now();
+        self.troubles.values().any(|trouble| trouble.announced_at > now)
     }
 
     pub(crate) fn is_due(&self) -> bool {
-        let now = Instant::now();
-        self.catching_up.is_some() || self.tables.values().any(|stopped| stopped.is_due(now))
+        self.catching_up.is_some() || self.due().is_some()
     }
 
-    pub(crate) fn catching_up(&self) -> Option<String> {
-        self.catching_up.clone()
+    pub(crate) fn catching_up(&self) -> Option<&CatchingUp> {
+        self.catching_up.as_ref()
+    }
+
+    pub(crate) fn catching_up_mut(&mut self) -> Option<&mut CatchingUp> {
+        self.catching_up.as_mut()
+    }
+
+    /// Whether the next batch is of the tables that catch up: every other one is.
+    pub(crate) fn take_turn(&mut self) -> bool {
+        self.had_turn = self.catching_up.is_some() && !self.had_turn;
+        self.had_turn
+    }
+
+    /// Whether the foreign keys are not known yet.
+    pub(crate) fn knows_references(&self) -> bool {
+        self.references.is_some()
+    }
+
+    /// Takes over the foreign keys that were just read.
+    pub(crate) fn learn(&mut self, references: References) {
+        self.references.get_or_insert_default().learn(references);
+    }
+
+    /// The stopped tables that are connected with this one by foreign keys: all are tried again together.
+    fn set_of(&self, table: &str) -> BTreeSet<String> {
+        match &self.references {
+            Some(references) => references.connected(table, |other| self.tables.contains_key(other)),
+            None => BTreeSet::from([table.to_owned()]),
+        }
+    }
+
+    /// A set, all of whose troubles are to be tried again now.
+    fn due(&self) -> Option<BTreeSet<String>> {
+        let now = Instant::now();
+        let due = self.troubles.iter().filter(|(_, trouble)| trouble.is_due(now));
+        let mut sets = due.map(|(table, _)| self.set_of(table));
+        sets.find(|set| set.iter().filter_map(|table| self.troubles.get(table)).all(|of| of.is_due(now)))
+    }
+
+    /// Whether a set is to be tried again, and none catches up.
+    pub(crate) fn must_begin(&self) -> bool {
+        self.catching_up.is_none() && self.due().is_some()
+    }
+
+    /// Lets a set that is due catch up.
+    pub(crate) fn begin(&mut self) {
+        if self.catching_up.is_none() {
+            let catch_up = |tables| CatchingUp { tables, rows: 1, uncoalesced_until: None };
+            self.catching_up = self.due().map(catch_up);
+        }
+    }
+
+    /// Sizes the next batch of the tables that catch up, after one of `rows` changes that took this long, and
+    /// notes whether their rows take long.
+    pub(crate) fn measured(&mut self, rows: usize, took: Duration) {
+        let Some(own) = &mut self.catching_up else { return };
+        own.sized(rows, took);
+        let took_ms = took.as_secs_f64() * 1e3;
+        let mut troubled = own.tables.iter().filter(|table| self.troubles.contains_key(*table));
+        if let (Some(table), None) = (troubled.next(), troubled.next())
+            && took_ms * 2.0 >= CATCH_UP_MS as f64
+        {
+            match took_ms / rows.max(1) as f64 {
+                row_ms if row_ms >= SLOW_ROW_MS => drop(self.slow.insert(table.clone(), row_ms)),
+                _ => drop(self.slow.remove(table)),
+            }
+        }
+    }
+
+    /// The slow tables among these changes whose rows would take too long in one batch with the others, and
+    /// what is to be said of each.
+    pub(crate) fn too_slow(&self, changes: &[Change], schemas: &[Arc<Schema>]) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for (table, row_ms) in &self.slow {
+            let rows = changes.iter().filter(|change| schemas[change.table].name == *table).count();
+            if rows as f64 * row_ms > CATCH_UP_MS as f64 {
+                found.push((table.clone(), format!("takes about {row_ms:.1} ms for a row")));
+            }
+        }
+        found
     }
 
     /// Merges the stopped tables of this process with those of the database, after its position was read.
@@ -165,233 +244,277 @@ impl StoppedTables {
             // Stopped since the last commit: nothing behind that commit was applied.
             reached.stopped.entry(table.clone()).or_insert(reached.others);
         }
-        for table in reached
-            .stopped
-            .keys()
-            .filter(|table| !self.tables.contains_key(*table))
-            .cloned()
-            .collect::<Vec<_>>()
-        {
-            self.stop(table.clone(), "was stopped before this drain began".into());
+        for table in reached.stopped.keys() {
+            if self.tables.contains_key(table) {
+                continue;
+            }
+            let trouble = Trouble::new("was stopped before this drain began".into(), Instant::now());
             // The change that stopped the table lies before the position of the others, or no such change
             // exists.
-            self.tables.entry(table).and_modify(|stopped| stopped.is_passed = true);
+            let trouble = Trouble { is_passed: true, is_inherited: true, ..trouble };
+            self.troubles.insert(table.clone(), trouble);
+            self.tables.insert(table.clone(), table.clone());
         }
     }
 
     /// Records that the others were committed without the changes of stopped tables.
     pub(crate) fn passed(&mut self) {
-        self.tables.values_mut().for_each(|stopped| stopped.is_passed = true);
+        self.troubles.values_mut().for_each(|trouble| trouble.is_passed = true);
     }
 
     /// After a commit: tables that have caught up are no longer stopped.
     pub(crate) fn agreed(&mut self, reached: &Reached) {
         self.tables.retain(|table, _| reached.stopped.contains_key(table));
-        self.catching_up = self.catching_up.take().filter(|table| self.tables.contains_key(table));
+        self.troubles.retain(|table, _| self.tables.contains_key(table));
+        let is_behind =
+            |catching_up: &CatchingUp| catching_up.tables.iter().any(|table| self.tables.contains_key(table));
+        self.catching_up = self.catching_up.take().filter(is_behind);
+        // A table is never left waiting for one that has recovered.
+        let left = self.tables.iter().filter(|(_, of)| !self.troubles.contains_key(*of));
+        for table in left.map(|(table, _)| table.clone()).collect::<Vec<_>>() {
+            let trouble = Trouble::new("has not caught up yet".into(), Instant::now());
+            self.troubles.insert(table.clone(), Trouble { is_passed: true, ..trouble });
+            self.tables.insert(table.clone(), table);
+        }
     }
 
-    /// Retains only the changes of `of`, or of all tables that are not stopped.
-    pub(crate) fn retain(&self, of: Option<&str>, changes: &mut Vec<Change>, schemas: &[Arc<Schema>]) {
+    /// Retains only the changes of `of`, behind where each of its tables is, or of all tables that are not
+    /// stopped.
+    pub(crate) fn retain(
+        &self,
+        of: Option<&BTreeSet<String>>,
+        reached: &Reached,
+        changes: &mut Vec<Change>,
+        schemas: &[Arc<Schema>],
+    ) {
         if self.tables.is_empty() {
             return;
         }
-        let is_taken = |schema: &Arc<Schema>| match of {
-            Some(table) => schema.name == table,
-            None => !self.tables.contains_key(&schema.name),
+        let begin = |schema: &Arc<Schema>| match of {
+            Some(set) => set.contains(&schema.name).then(|| reached.of(&schema.name)),
+            None => (!self.tables.contains_key(&schema.name)).then_some(Position(0)),
         };
-        let is_taken: Vec<bool> = schemas.iter().map(is_taken).collect();
-        changes.retain(|change| is_taken[change.table]);
+        let begins: Vec<Option<Position>> = schemas.iter().map(begin).collect();
+        changes.retain(|change| begins[change.table].is_some_and(|begin| change.position > begin.0));
     }
 
-    /// Stops a table: its changes wait. `reason` is the rest of a sentence that begins with the table's name.
-    pub(crate) fn stop(&mut self, table: String, reason: String) {
-        if self.catching_up.as_ref() == Some(&table) {
-            self.catching_up = None;
+    /// The tables whose rows these changes delete, or change in a column to which a stopped table outside
+    /// `of` refers: each with that table.
+    pub(crate) fn needed(
+        &self,
+        of: Option<&BTreeSet<String>>,
+        changes: &[Change],
+        schemas: &[Arc<Schema>],
+    ) -> Vec<(String, String)> {
+        if self.tables.is_empty() {
+            return Vec::new();
         }
-        let now = Instant::now();
-        let new = || Stopped {
-            reason: String::new(),
-            since: Timestamp::now(),
-            is_passed: false,
-            retry_at: now,
-            back_off: BackOff::default(),
-        };
-        let stopped = self.tables.entry(table.clone()).or_insert_with(new);
-        stopped.reason = format!("table {table} {reason}: its changes wait, other tables are drained");
-        stopped.retry_at = now + stopped.back_off.failed();
-    }
-
-    /// Compares a stopped table whose retry is due; returns whether a table is catching up.
-    pub(crate) async fn try_due(&mut self, database: &Store, schemas: &[Arc<Schema>]) -> Result<bool, Error> {
-        let now = Instant::now();
-        let due = self.tables.iter().find(|(_, stopped)| stopped.is_due(now));
-        let Some((table, _)) = due.filter(|_| self.catching_up.is_none()) else {
-            return Ok(false);
-        };
-        let table = table.clone();
-        let of_table: Vec<_> = schemas.iter().filter(|schema| schema.name == table).collect();
-        match first_misfit(database, &of_table, None).await? {
-            Some((_, reason)) => self.stop(table, reason),
-            None => self.catching_up = Some(table),
-        }
-        Ok(self.catching_up.is_some())
-    }
-
-    /// Stops the first of these tables that does not fit, after the database refused a change; returns
-    /// whether one was stopped.
-    pub(crate) async fn stop_misfits(
-        &mut self,
-        database: &Store,
-        schemas: &[&Arc<Schema>],
-        refused: &forebay_database::Error,
-    ) -> Result<bool, Error> {
-        let misfit = match (first_misfit(database, schemas, Some(refused.kind())).await?, refused.kind()) {
-            (Some(misfit), _) => Some(misfit),
-            // A cause that the columns do not show: a permission that was revoked.
-            (None, DatabaseKind::Table { table, .. }) => {
-                let message = refused.message();
-                let what = message.strip_prefix(&format!("table {table}: ")).unwrap_or(message);
-                Some((table.clone(), format!("refuses every change ({what})")))
+        let waits =
+            |table: &str| self.tables.contains_key(table) && !of.is_some_and(|set| set.contains(table));
+        let mut keys: HashMap<&str, Vec<&Reference>> = HashMap::new();
+        for key in self.references.iter().flat_map(|references| &references.keys) {
+            if waits(&key.child) && !waits(&key.parent) {
+                keys.entry(&key.parent).or_default().push(key);
             }
-            (None, _) => None,
-        };
-        let is_one = misfit.is_some();
-        if let Some((table, reason)) = misfit {
-            self.stop(table, reason);
         }
-        Ok(is_one)
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let keys: Vec<Option<&Vec<_>>> = schemas.iter().map(|schema| keys.get(&*schema.name)).collect();
+        let mut found = BTreeMap::new();
+        for change in changes {
+            let schema = &schemas[change.table];
+            let touched = keys[change.table]
+                .into_iter()
+                .flatten()
+                .find(|key| touches(&change.op, schema, &key.columns));
+            if let Some(key) = touched {
+                found.entry(schema.name.clone()).or_insert_with(|| self.tables[&key.child].clone());
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// Stops a table that has the trouble `what` (the rest of a sentence that begins with its name), with all
+    /// that refer to it. `is_passed`: the others are past the change that has it.
+    pub(crate) fn stop(
+        &mut self,
+        table: &str,
+        what: String,
+        ends: Ends,
+        is_passed: bool,
+        knows: impl Fn(&str) -> bool,
+    ) {
+        let now = Instant::now();
+        let trouble = self.troubles.entry(table.to_owned()).or_insert_with(|| {
+            let announced_at = now + ANNOUNCED_AFTER;
+            Trouble { announced_at, ..Trouble::new(String::new(), now) }
+        });
+        if ends == Ends::WhenCorrected || trouble.is_inherited {
+            trouble.announced_at = trouble.announced_at.min(now);
+        }
+        trouble.what = what;
+        trouble.is_inherited = false;
+        trouble.is_passed |= is_passed;
+        trouble.retry_at = now + trouble.back_off.failed();
+        self.wait_for(table, table, knows);
+    }
+
+    /// Stops the tables that refer to stopped tables by foreign keys that were made since; returns whether
+    /// there are any.
+    pub(crate) fn grow(&mut self, knows: impl Fn(&str) -> bool) -> bool {
+        let before = self.tables.len();
+        for (table, of) in self.tables.clone() {
+            let children = self.references.get_or_insert_default().children(&table);
+            for child in children.into_iter().filter(|child| knows(child)) {
+                self.tables.entry(child).or_insert_with(|| of.clone());
+            }
+        }
+        self.tables.len() > before
+    }
+
+    /// Stops a table, with all that refer to it, until the trouble of `of` is over.
+    pub(crate) fn wait_for(&mut self, table: &str, of: &str, knows: impl Fn(&str) -> bool) {
+        let children = self.references.get_or_insert_default().children(table);
+        for child in children.into_iter().filter(|child| child == table || knows(child)) {
+            if let Some(catching_up) = &mut self.catching_up {
+                catching_up.tables.remove(&child);
+            }
+            match self.troubles.get(&child) {
+                Some(own) if child != of && own.is_inherited => drop(self.troubles.remove(&child)),
+                Some(_) if child != of => continue,
+                _ => {}
+            }
+            self.tables.insert(child, of.to_owned());
+        }
+        self.catching_up = self.catching_up.take().filter(|catching_up| !catching_up.tables.is_empty());
     }
 }
 
-/// The first of these tables that does not fit, and why.
-async fn first_misfit(
-    database: &Store,
-    schemas: &[&Arc<Schema>],
-    refused: Option<&DatabaseKind>,
-) -> Result<Option<(String, String)>, Error> {
-    for schema in schemas {
-        let found = match database.describe(&schema.name).await {
-            Ok(found) => found,
-            Err(error) if error.may_retry() => return Err(error.into()),
-            // The table has a feature that no hot table may have: that says nothing about its rows.
-            Err(_) => continue,
-        };
-        if let Some(reason) = misfit(schema, found.as_ref(), refused) {
-            return Ok(Some((schema.name.clone(), reason)));
-        }
+/// Whether a change deletes a row, or may change one of these columns of it.
+fn touches(op: &Op, schema: &Schema, columns: &[String]) -> bool {
+    let is_one = |column: usize| columns.contains(&schema.columns[column].name);
+    match op {
+        Op::Insert(_) => false,
+        Op::Delete(_) => true,
+        // The key of a row never changes.
+        Op::Put(_) => columns.iter().any(|column| *column != schema.key_column().name),
+        Op::Update { columns, .. } => columns.iter().any(|(column, _)| is_one(*column)),
+        Op::Increment { column, .. } => is_one(*column),
     }
-    Ok(None)
-}
-
-/// Why the database would refuse every row of a table, as the rest of a sentence that begins with the table's
-/// name; `None`: the table fits, and the refusal is the fault of a row. `refused` is the database's last
-/// refusal; `None` when nothing was tried.
-pub(crate) fn misfit(
-    schema: &Schema,
-    found: Option<&Schema>,
-    refused: Option<&DatabaseKind>,
-) -> Option<String> {
-    let refused = match refused {
-        Some(DatabaseKind::Row { reason, .. } | DatabaseKind::Table { reason, .. }) => Some(&**reason),
-        refused => refused,
-    };
-    let may_be_type = matches!(refused, None | Some(DatabaseKind::Type | DatabaseKind::Syntax));
-    let Some(found) = found else {
-        return Some("is not in the database any more".into());
-    };
-    for column in &schema.columns {
-        let Some(other) = found.columns.iter().find(|other| other.name == column.name) else {
-            return Some(format!("has no column {} any more", column.name));
-        };
-        if may_be_type && is_other_type(column.ty, other.ty) {
-            return Some(format!(
-                "has a column {} of type {} now; it was {}",
-                column.name, other.ty, column.ty
-            ));
-        }
-    }
-    match refused {
-        // Its default may be an expression that the schema does not show: the refusal shows that it has none.
-        Some(DatabaseKind::NotNull { column: Some(column) }) if schema.position(column).is_none() => {
-            Some(format!("has a new column {column} that must not be null and has no default"))
-        }
-        _ => None,
-    }
-}
-
-/// Whether a column takes another kind of value than the records contain. The maximum length of a text is
-/// checked for each row. Earlier versions wrote instants for a column without a time zone.
-fn is_other_type(wanted: Type, found: Type) -> bool {
-    let is_text = |ty| matches!(ty, Type::Text { .. });
-    let is_time = |ty| matches!(ty, Type::Timestamp | Type::LocalTimestamp);
-    wanted != found && !(is_text(wanted) && is_text(found)) && !(is_time(wanted) && is_time(found))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_value::{Column, KeyKind};
 
-    #[test]
-    fn a_note_comes_back() {
-        let stored = |position, note: String| StoredPosition {
-            log: 1,
-            position,
-            note,
-            opening: String::new(),
-            server: String::new(),
-            taken_by: String::new(),
-            updated_at: forebay_value::Timestamp(0),
+    /// `ord` refers to `cust` and `prod`, `part` to `prod`.
+    fn world() -> StoppedTables {
+        let key = |child: &str, parent: &str| Reference {
+            child: child.into(),
+            parent: parent.into(),
+            columns: vec!["id".into()],
         };
-        for stopped in [vec![], vec![("a \"b\"", 40)], vec![("a", 40), ("b", 70)]] {
-            let stopped = stopped.into_iter().map(|(table, at)| (table.to_owned(), Position(at)));
-            let reached = Reached { others: Position(100), stopped: stopped.collect() };
-            let all = reached.all();
-            assert_eq!(Reached::stored(&stored(all.0, reached.note())).unwrap(), reached);
-        }
-        assert!(Reached::stored(&stored(1, "{}".into())).is_err());
+        let mut stopped = StoppedTables::default();
+        let keys = vec![key("ord", "cust"), key("ord", "prod"), key("part", "prod")];
+        let tables = names(&["cust", "ord", "prod", "part"]);
+        stopped.learn(References { keys, tables });
+        stopped
+    }
+
+    fn names(tables: &[&str]) -> BTreeSet<String> {
+        tables.iter().map(|table| (*table).to_owned()).collect()
+    }
+
+    fn listed(stopped: &StoppedTables) -> Vec<String> {
+        stopped.announced().into_iter().map(|stopped| stopped.reason).collect()
+    }
+
+    fn reached(others: u64, stopped: &[(&str, u64)]) -> Reached {
+        let stopped = stopped.iter().map(|(table, at)| ((*table).to_owned(), Position(*at)));
+        Reached { others: Position(others), stopped: stopped.collect() }
+    }
+
+    fn due_now(stopped: &mut StoppedTables) {
+        stopped.troubles.values_mut().for_each(|trouble| trouble.retry_at = Instant::now());
     }
 
     #[test]
-    fn a_table_that_refuses_every_row_does_not_fit() {
-        let column = |name: &str, ty| Column {
-            name: name.into(),
-            ty,
-            nullable: false,
-            unique: false,
-            indexed: false,
-            fill: None,
-        };
-        let table = |columns: Vec<Column>| Schema::new("t", columns, 0, KeyKind::Bigint).unwrap();
-        let (id, n) = (column("id", Type::Bigint), column("n", Type::TEXT));
-        let both = vec![id.clone(), n.clone()];
-        let schema = table(both.clone());
-        let not_null = |column: &str| DatabaseKind::Row {
-            index: 3,
-            reason: Box::new(DatabaseKind::NotNull { column: Some(column.into()) }),
-        };
-        let short = column("n", Type::Text { max_chars: Some(3) });
-        let more = vec![id.clone(), n.clone(), column("more", Type::Bool)];
-        for (found, refused, says) in [
-            (None, None, Some("not in the database")),
-            (Some(both.clone()), None, None),
-            (Some(both.clone()), Some(DatabaseKind::Check), None),
-            (Some(both.clone()), Some(not_null("n")), None),
-            (Some(vec![id.clone()]), Some(DatabaseKind::Check), Some("no column n")),
-            (Some(vec![id.clone(), short]), None, None),
-            (
-                Some(vec![id.clone(), column("n", Type::Bytes)]),
-                Some(DatabaseKind::Type),
-                Some("column n of type"),
-            ),
-            (Some(vec![id.clone(), column("n", Type::Bytes)]), Some(DatabaseKind::Check), None),
-            (Some(more.clone()), Some(not_null("more")), Some("new column more")),
-            (Some(more), Some(DatabaseKind::Check), None),
-        ] {
-            let found = found.map(table);
-            let misfit = misfit(&schema, found.as_ref(), refused.as_ref());
-            assert_eq!(misfit.is_some(), says.is_some(), "{misfit:?}");
-            assert!(misfit.unwrap_or_default().contains(says.unwrap_or_default()));
-        }
+    fn a_table_stops_with_its_children_and_they_catch_up_together() {
+        let mut stopped = world();
+        stopped.stop("cust", "has no column n any more".into(), Ends::WhenCorrected, false, |_| true);
+        assert_eq!(
+            listed(&stopped),
+            [
+                "table cust has no column n any more: its changes wait, other tables are drained",
+                "table ord waits for table cust, which has no column n any more"
+            ]
+        );
+        let mut place = reached(50, &[]);
+        stopped.agree(&mut place);
+        assert_eq!(place, reached(50, &[("cust", 50), ("ord", 50)]));
+        due_now(&mut stopped);
+        assert!(!stopped.is_due(), "the others have not passed the change");
+        stopped.passed();
+        stopped.begin();
+        assert_eq!(stopped.catching_up().unwrap().tables, names(&["cust", "ord"]));
+        assert!(stopped.take_turn());
+        assert!(!stopped.take_turn(), "the others have their turn");
+        stopped.agreed(&reached(80, &[]));
+        assert!(stopped.is_empty() && stopped.catching_up().is_none());
+    }
+
+    #[test]
+    fn a_table_that_is_needed_waits_with_its_other_children() {
+        let mut stopped = world();
+        stopped.stop("cust", "is locked".into(), Ends::WhenCorrected, false, |_| true);
+        stopped.wait_for("prod", "cust", |_| true);
+        let mut place = reached(50, &[("cust", 20), ("ord", 20)]);
+        stopped.agree(&mut place);
+        assert_eq!(place, reached(50, &[("cust", 20), ("ord", 20), ("part", 50), ("prod", 50)]));
+        stopped.passed();
+        due_now(&mut stopped);
+        stopped.begin();
+        let tables = stopped.catching_up().unwrap().tables.clone();
+        assert_eq!(tables, names(&["cust", "ord", "part", "prod"]));
+        place.advance(&tables, Some(Position(30)));
+        assert_eq!(place, reached(50, &[("cust", 30), ("ord", 30), ("part", 50), ("prod", 50)]));
+    }
+
+    #[test]
+    fn a_table_that_fails_again_keeps_its_children_and_no_others() {
+        let mut stopped = world();
+        // After a restart it is unknown which of them had the trouble.
+        let mut place = reached(50, &[("cust", 20), ("ord", 20), ("part", 20), ("prod", 20)]);
+        stopped.agree(&mut place);
+        stopped.begin();
+        stopped.stop("cust", "refuses every change".into(), Ends::WhenCorrected, true, |_| true);
+        assert_eq!(stopped.catching_up().unwrap().tables, names(&["part", "prod"]));
+        assert!(listed(&stopped)[1].contains("ord waits for table cust"));
+        stopped.agreed(&reached(50, &[("cust", 20), ("ord", 20)]));
+        assert!(stopped.catching_up().is_none());
+        assert_eq!(listed(&stopped).len(), 2);
+        due_now(&mut stopped);
+        assert!(stopped.is_due());
+    }
+
+    #[test]
+    fn a_foreign_key_that_is_made_meanwhile_stops_its_table_too() {
+        let mut stopped = world();
+        stopped.stop("part", "is locked".into(), Ends::WhenCorrected, false, |_| true);
+        assert!(!stopped.grow(|_| true));
+        let key = Reference { child: "late".into(), parent: "part".into(), columns: vec!["id".into()] };
+        stopped.learn(References { keys: vec![key], tables: names(&["late", "part"]) });
+        assert!(stopped.grow(|_| true) && !stopped.grow(|_| true));
+        assert_eq!(listed(&stopped)[0], "table late waits for table part, which is locked");
+    }
+
+    #[test]
+    fn what_may_end_by_itself_is_announced_later() {
+        let mut stopped = world();
+        stopped.stop("part", "makes no progress".into(), Ends::ByItself, false, |_| true);
+        assert!(listed(&stopped).is_empty() && stopped.has_unannounced());
+        stopped.stop("part", "is not in the database any more".into(), Ends::WhenCorrected, false, |_| true);
+        assert!(listed(&stopped).len() == 1 && !stopped.has_unannounced());
     }
 }

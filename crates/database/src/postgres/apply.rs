@@ -23,10 +23,12 @@ use super::{
 use crate::dead_letter::Outstanding;
 use crate::held_changes::unrefused;
 use crate::limits::{
-    BULK_ANSWER_MS, COPY_ROWS_MIN, FLIGHT_CHANGES, OUTCOME_MS, RECONNECT_LAST_MS, WHOLE_TABLE_MS,
+    BULK_ANSWER_MS, COPY_ROWS_MIN, FLIGHT_CHANGES, FLIGHT_CHANGES_FIRST, OUTCOME_MS, RECONNECT_LAST_MS,
+    WHOLE_TABLE_MS,
 };
+use crate::spent_times::SpentTimes;
 use crate::unwritten_dead_letters::{Letters, of_letters};
-use crate::{Acting, Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Op};
+use crate::{Acting, Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Op, Patience};
 use forebay_value::{Row, Schema, ValueRef};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -40,7 +42,26 @@ impl Postgres {
         batch: Batch,
         elsewhere: Option<Arc<dyn DeadLetterStorage>>,
     ) -> Result<Applied, Error> {
-        self.job(|bulk| async move { apply(&bulk, &batch, elsewhere).await }).await
+        let look_after = Duration::from_millis(batch.patience.lock_ms / 2);
+        let applying = self.job(|bulk| async move { apply(&bulk, &batch, elsewhere).await });
+        let looking = async {
+            tokio::time::sleep(look_after).await;
+            self.who_blocks().await
+        };
+        tokio::pin!(applying, looking);
+        let mut blocking = None;
+        let applied = loop {
+            tokio::select! {
+                biased;
+                applied = &mut applying => break applied,
+                found = &mut looking, if blocking.is_none() => blocking = Some(found),
+            }
+        };
+        let blocking = blocking.flatten();
+        applied.map_err(|error| match blocking.filter(|_| errors::is_locked(&error)) {
+            Some(who) => error.blocked_by(&who),
+            None => error,
+        })
     }
 
     pub(crate) async fn acting(&self, schemas: &[Arc<Schema>]) -> Result<Acting, Error> {
@@ -207,7 +228,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
         }
     };
     let changed = changed.await;
-    session.end(changed).await
+    session.end_batch(changed).await
 }
 
 /// When constraints and constraint triggers that may be deferred are judged and run, as statements that
@@ -239,7 +260,13 @@ async fn begin_changes(
     letters.outstanding = Outstanding::none();
     // So that the triggers of followed tables do not report the drain's own writes to it, and so that the
     // position is moved in this transaction or not at all (`positions::moving`).
-    let further = format!("; SET LOCAL forebay.drain = '{:032x}'{further}", batch.log);
+    let Patience { lock_ms, statement_ms } = batch.patience;
+    *session.spent.get_mut() = SpentTimes::new(statement_ms);
+    let further = format!(
+        "; SET LOCAL lock_timeout = {lock_ms}; SET LOCAL statement_timeout = {statement_ms}; \
+         SET LOCAL forebay.drain = '{:032x}'{further}",
+        batch.log
+    );
     if batch.is_settling() {
         session.begin_job_with(&further).await?;
         held_changes::lock(session, batch).await?;
@@ -328,16 +355,19 @@ async fn set_aside(
         end_changes(session, batch, letters, done).await
     };
     let set_aside = set_aside.await;
-    session.end(set_aside).await
+    session.end_batch(set_aside).await
 }
 
 /// Applies all changes. An error names the change where it is known.
 async fn in_bulk(session: &mut Session, batch: &Batch, acting: &Acting) -> Result<Done, Error> {
     let (mut start, mut run, mut done) = (0, 0, Done::default());
+    let mut flight = FLIGHT_CHANGES_FIRST;
     while start < batch.changes.len() {
+        session.spent.get_mut().check(&batch.schemas)?;
         let alike = alike(batch, acting, start);
         let is_long = alike >= COPY_ROWS_MIN;
-        let length = if is_long { alike } else { flight_length(batch, acting, start) };
+        let length = if is_long { alike } else { flight_length(batch, acting, start, flight) };
+        flight = FLIGHT_CHANGES.min(2 * flight);
         let changes = &batch.changes[start..start + length];
         let applied = if !is_long {
             change::run_all(session, &batch.schemas, changes)
@@ -348,6 +378,9 @@ async fn in_bulk(session: &mut Session, batch: &Batch, acting: &Acting) -> Resul
             apply_run(session, batch, changes, run).await.map_err(|error| errors::of_change(error, schema))
         };
         let missing = applied.map_err(|error| error.moved(start))?;
+        if is_long {
+            session.spent.get_mut().count(changes[0].table);
+        }
         if missing > 0 && changes.iter().any(Change::must_meet_row) {
             let message = "an intent may have met no row: each is looked at alone";
             return Err(Error::new(Kind::Check, message).at_row(start));
@@ -364,9 +397,9 @@ fn data_at(error: Error, index: usize) -> Error {
 }
 
 /// How many changes from here on are sent as statements in one flight: up to a run that is written in bulk.
-fn flight_length(batch: &Batch, acting: &Acting, start: usize) -> usize {
+fn flight_length(batch: &Batch, acting: &Acting, start: usize, most: usize) -> usize {
     let mut length = 0;
-    while length < FLIGHT_CHANGES && start + length < batch.changes.len() {
+    while length < most && start + length < batch.changes.len() {
         match alike(batch, acting, start + length) {
             COPY_ROWS_MIN.. => break,
             alike => length += alike,

@@ -1,12 +1,12 @@
 //! Foreign keys with actions, from the catalogue, and the rows that a delete acts on.
 
-use super::Postgres;
 use super::session::Session;
 use super::sql::quoted;
 use super::table::text;
+use super::{Postgres, errors};
 use crate::cascades::{Cascades, Edge, Node};
 use crate::reached::{Reached, Search};
-use crate::{Batch, Error};
+use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
 use std::sync::Arc;
 
@@ -19,7 +19,32 @@ const EDGES: &str = "SELECT c.conrelid::regclass::text, c.confrelid::regclass::t
      FROM pg_constraint c WHERE c.contype = 'f' AND c.conparentid = 0 \
        AND (c.confdeltype IN ('c', 'n', 'd') OR c.confupdtype IN ('c', 'n', 'd')) ORDER BY c.oid";
 
+const REFERENCES: &str = "SELECT child.relname::text, parent.relname::text, \
+       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) k(attnum) \
+         JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum) \
+     FROM pg_constraint c JOIN pg_class child ON child.oid = c.conrelid JOIN pg_class parent ON parent.oid = c.confrelid \
+     WHERE c.contype = 'f' AND pg_table_is_visible(child.oid) AND pg_table_is_visible(parent.oid)";
+
+const TABLES: &str = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p', 'f') \
+     AND relnamespace <> 'pg_catalog'::regnamespace AND pg_table_is_visible(oid)";
+
 impl Postgres {
+    pub(crate) async fn references(&self) -> Result<References, Error> {
+        self.job(|bulk| async move {
+            let session = &mut *bulk.sessions.lease().await?;
+            let found = session.run(REFERENCES, &[]).await?;
+            let key = |row: &[Value]| Reference {
+                child: text(&row[0]).into(),
+                parent: text(&row[1]).into(),
+                columns: names(&row[2]),
+            };
+            let keys = found.iter().map(key).collect();
+            let found = session.run(TABLES, &[]).await?;
+            Ok(References { keys, tables: found.iter().map(|row| text(&row[0]).into()).collect() })
+        })
+        .await
+    }
+
     pub(crate) async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
         let schemas = schemas.to_vec();
         self.job(|bulk| async move { read(&mut *bulk.sessions.lease().await?, &schemas).await }).await
@@ -79,7 +104,9 @@ pub(super) async fn of_batch(session: &mut Session, batch: &Batch) -> Result<Rea
         let schema = &batch.schemas[change.table];
         let (table, name) = (quoted(&schema.name), quoted(&schema.key_column().name));
         let key = change.op.key(schema).to_owned();
-        session.run(&format!("SELECT 1 FROM {table} WHERE {name} = $1 FOR UPDATE"), &[key]).await?;
+        let locked =
+            session.run(&format!("SELECT 1 FROM {table} WHERE {name} = $1 FOR UPDATE"), &[key]).await;
+        locked.map_err(|error| errors::stuck(error, Some(&schema.name)))?;
     }
     run(session, search).await?.of_batch(batch)
 }
@@ -101,7 +128,8 @@ async fn of_rows(
 
 async fn run<'c>(session: &mut Session, mut search: Search<'c>) -> Result<Search<'c>, Error> {
     while let Some((reach, key)) = search.next() {
-        let rows = session.run(&reach.sql, &[key]).await?;
+        let rows = session.run(&reach.sql, &[key]).await;
+        let rows = rows.map_err(|error| errors::stuck(error, Some(&reach.from)))?;
         search.take(reach, rows.values);
     }
     Ok(search)

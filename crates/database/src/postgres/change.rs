@@ -90,6 +90,7 @@ pub(super) async fn run_apart(
         let running = fly(client, prepared, values, names);
         flight.push_back(Box::pin(async move { Sent::Change(running.await) }));
     }
+    let spent = &session.spent;
     let all = async move {
         let (mut met_rows, mut failed, mut is_unmet) = (Vec::with_capacity(changes.len()), None, false);
         while let Some(sent) = flight.next().await {
@@ -104,6 +105,7 @@ pub(super) async fn run_apart(
             };
             let Change { table, op, .. } = &changes[met_rows.len()];
             let schema = &schemas[*table];
+            spent.lock().count(*table);
             match result.and_then(|rows| met(schema, op, &rows)) {
                 Ok(true) => met_rows.push(true),
                 Ok(false) => is_unmet = true,
@@ -148,7 +150,8 @@ async fn alone(session: &mut Session, schema: &Schema, op: &Op) -> Result<Result
     let ran = async {
         let is_changed = !matches!(op, Op::Insert(_) | Op::Put(_));
         if is_changed && !skipped::lock(session, schema, op).await? {
-            return Ok(matches!(op, Op::Delete(_)));
+            // Triggers of its statement run all the same.
+            return Ok(run(session, schema, op).await? || matches!(op, Op::Delete(_)));
         }
         let is_done = run(session, schema, op).await?;
         if is_done || skipped::is_done_by(session, schema, op).await? {
@@ -196,11 +199,13 @@ pub(super) async fn run_all(
     let client = &session.client;
     let mut flight: FuturesOrdered<_> =
         ready.iter().map(|(prepared, values, names)| fly(client, prepared, values, names)).collect();
+    let spent = &session.spent;
     let all = async move {
         let (mut index, mut unmet, mut failed) = (0, Vec::new(), None);
         while let Some(result) = flight.next().await {
             let Change { table, op, .. } = &changes[index];
             let schema = &schemas[*table];
+            spent.lock().count(*table);
             let error = match result {
                 Ok(rows) => {
                     let met = met(schema, op, &rows);

@@ -38,7 +38,7 @@ pub(super) fn at_commit(error: tokio_postgres::Error) -> Error {
     // occur.
     let rolled_back = error.as_db_error().is_some_and(|db| db.parsed_severity() == Some(Severity::Error));
     let error = map(error);
-    if rolled_back { error } else { uncertain(&error) }
+    if rolled_back { stuck(error, None) } else { uncertain(&error) }
 }
 
 /// The error when a change may or may not have been committed.
@@ -295,11 +295,12 @@ pub(super) fn code(error: &Error) -> Option<&str> {
 /// rows may take another path. A NULL that the schema permits, or in a column that it does not contain, is
 /// the table's fault.
 pub(super) fn of_change(error: Error, schema: &Schema) -> Error {
+    let error = stuck(error, Some(&schema.name));
     let places: Vec<Place> = answer(&error).and_then(DbError::where_).map_or(Vec::new(), places);
     let in_function = places.contains(&Place::Function);
     // Types report with any code what they do not understand: a tsquery as wrong syntax, a regtype as a
-    // missing type, hstore as an internal error.
-    if places.contains(&Place::Value) && !in_function {
+    // missing type, hstore as an internal error. A time-out may hit while a value is read.
+    if places.contains(&Place::Value) && !in_function && error.stuck().is_none() {
         return error.with_kind(Kind::Type);
     }
     let is_of_table = match error.kind() {
@@ -335,6 +336,30 @@ fn places(context: &str) -> Vec<Place> {
         _ => Place::Function,
     };
     context.lines().map(place).collect()
+}
+
+/// The error with where the batch made no progress, when the server has answered, serves other statements,
+/// and the same statement may succeed later: a lock of others, the time-out, a conflict with others, or
+/// whatever a function raises (a trigger's, a foreign server's).
+pub(super) fn stuck(error: Error, table: Option<&str>) -> Error {
+    let answered = answer(&error).filter(|db| db.parsed_severity() == Some(Severity::Error));
+    let Some(db) = answered.filter(|_| error.may_retry() && error.stuck().is_none()) else { return error };
+    let code = db.code().code();
+    let why = match code {
+        "55P03" => "another session holds a lock that it needs".to_owned(),
+        "57014" => "a statement of it takes longer than it may".to_owned(),
+        "40001" | "40P01" => format!("the database breaks off each try (SQLSTATE {code})"),
+        _ if db.where_().is_some_and(|context| places(context).contains(&Place::Function)) => {
+            format!("a trigger or function of it fails with SQLSTATE {code}")
+        }
+        _ => return error,
+    };
+    error.stuck_at(table, why)
+}
+
+/// Whether another session held a lock for too long.
+pub(super) fn is_locked(error: &Error) -> bool {
+    code(error) == Some("55P03")
 }
 
 /// Whether the queried table does not exist.

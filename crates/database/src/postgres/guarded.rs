@@ -6,6 +6,7 @@
 //! such statement for a table with a rule for it; then the flight fails too. A missing row of an update or a
 //! delete is no failure.
 
+use super::errors;
 use super::session::{Prepared, Session};
 use super::sql::quoted;
 use super::table::{ChangeSql, insert_sql, number, update_sql};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 /// A statement that makes `changes` changes.
 pub(super) struct Guarded {
+    /// The index of its table; `None`: it looks at the catalogue.
+    pub(super) table: Option<usize>,
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,
     pub(super) changes: usize,
@@ -46,8 +49,9 @@ pub(super) async fn gathered(
             let values = rows[..count].iter().flat_map(|row| row.as_ref().to_values(schema));
             (inserts(schema, count), values.collect())
         };
-        let prepared = session.prepared(&sql.into(), &[]).await?;
-        gathered.push(Guarded { prepared, values, changes: count });
+        let prepared = session.prepared(&sql.into(), &[]).await;
+        let prepared = prepared.map_err(|error| errors::of_change(error, schema))?;
+        gathered.push(Guarded { table: Some(first.table), prepared, values, changes: count });
         rest = &rest[count..];
     }
     Ok(gathered)

@@ -15,6 +15,7 @@ mod already_applied;
 mod apply;
 mod array;
 mod batch_outcome;
+mod blocking;
 mod bulk;
 mod cascades;
 mod change;

@@ -11,12 +11,13 @@
 use super::batch_outcome::Done;
 use super::change;
 use super::dead_letters::{self, supersede};
+use super::errors;
 use super::held_changes;
 use super::insert_each::insert_each;
 use super::session::Session;
 use super::skipped;
 use crate::held_changes::behind_held;
-use crate::limits::{APART_CHANGES, COPY_ROWS_MIN, SAVEPOINT_CHANGES};
+use crate::limits::{APART_CHANGES, COPY_ROWS_MIN, FLIGHT_CHANGES_FIRST, SAVEPOINT_CHANGES};
 use crate::unwritten_dead_letters::{Letters, of_letters};
 use crate::{Acting, Batch, Change, Error, OnError, Op};
 use forebay_value::Row;
@@ -33,7 +34,9 @@ pub(super) async fn apply(
     let (mut from, mut flight) = (0, SAVEPOINT_CHANGES);
     let mut on_server = batch.on_error == OnError::DeadLetter;
     let mut looked_at = 0;
+    let mut most = FLIGHT_CHANGES_FIRST;
     while from < batch.changes.len() {
+        session.spent.get_mut().check(&batch.schemas)?;
         if may_skip && is_delete(&batch.changes[from]) {
             refuse_skipped(session, (batch, acting), looked_at..from, letters, done).await?;
             looked_at = from;
@@ -41,10 +44,12 @@ pub(super) async fn apply(
         let inserts = if on_server { intended_inserts(&batch.changes[from..]) } else { &[] };
         if inserts.len() >= COPY_ROWS_MIN {
             on_server = tried_on_server(session, batch, from, inserts, letters, done).await?;
+            session.spent.get_mut().count(inserts[0].table);
             from += if on_server { inserts.len() } else { 0 };
             continue;
         }
-        let changes = &batch.changes[from..batch.changes.len().min(from + flight)];
+        let changes = &batch.changes[from..batch.changes.len().min(from + flight.min(most))];
+        most = SAVEPOINT_CHANGES.min(2 * most);
         let behind = changes.iter().position(|change| done.is_behind_held(batch, change));
         let changes = &changes[..behind.unwrap_or(changes.len())];
         let delete = changes.iter().skip(1).position(is_delete).filter(|_| may_skip);
@@ -123,7 +128,9 @@ async fn tried_on_server(
     session.execute("SAVEPOINT changes").await?;
     let refused = match insert_each(session, &batch.schemas[inserts[0].table], &rows, from).await {
         Ok(refused) => refused,
-        Err(error) if error.may_retry() => return Err(error),
+        Err(error) if error.may_retry() => {
+            return Err(errors::stuck(error, Some(&batch.schemas[inserts[0].table].name)));
+        }
         Err(_) => {
             session.execute("ROLLBACK TO changes; RELEASE changes").await?;
             return Ok(false);

@@ -16,11 +16,21 @@ use super::errors;
 use super::guarded::{self, Guarded};
 use super::session::{Session, fly};
 use super::skipped;
+use super::transaction::BEFORE_COMMIT;
 use crate::limits::FLIGHT_CHANGES;
 use crate::{Acting, Batch, Error, Kind, OnError, Op, Rows};
+use forebay_value::Value;
 use futures_util::future::{join_all, maybe_done};
 use std::future::poll_fn;
 use std::task::Poll;
+
+/// Behind how many statements the server is told what is left of the batch's time: twice as many each time,
+/// so that all of them take at most twice as long.
+const RESTS: [usize; 4] = [8, 16, 32, 64];
+
+/// What is left of the batch's time becomes the limit of each further statement.
+const LIMIT_REST: &str = "SELECT set_config('statement_timeout', greatest(1, $1::int8 - \
+     (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::int8)::text, true)";
 
 /// Whether a batch may be applied this way.
 pub(super) fn fits(batch: &Batch, acting: &Acting) -> bool {
@@ -49,15 +59,21 @@ pub(super) async fn apply(
 ) -> Result<Option<Done>, Error> {
     let gathered = async {
         let mut statements = guarded::gathered(session, &batch.schemas, &batch.changes, acting).await?;
+        let length = statements.len();
+        for place in RESTS.into_iter().rev().filter(|place| *place < length) {
+            let prepared = session.prepared(&LIMIT_REST.into(), &[]).await?;
+            let values = vec![Value::Bigint(batch.patience.statement_ms as i64)];
+            statements.insert(place, Guarded { table: None, prepared, values, changes: 0 });
+        }
         if let Some(expected) = expected {
             let (prepared, values) = expected.guard(session).await?;
-            statements.push(Guarded { prepared, values, changes: 0 });
+            statements.push(Guarded { table: None, prepared, values, changes: 0 });
         }
         Ok(statements)
     };
     let done = match gathered.await {
         Ok(statements) => {
-            fly_all(session, &statements).await.map(|given| Some(done(batch, &statements, &given)))
+            fly_all(session, batch, &statements).await.map(|given| Some(done(batch, &statements, &given)))
         }
         Err(error) => Err(error),
     };
@@ -75,7 +91,7 @@ pub(super) async fn apply(
 
 /// Sends statements and COMMIT, and waits for their results. ROLLBACK is sent instead when a statement could
 /// not be sent.
-async fn fly_all(session: &mut Session, statements: &[Guarded]) -> Result<Vec<Rows>, Error> {
+async fn fly_all(session: &mut Session, batch: &Batch, statements: &[Guarded]) -> Result<Vec<Rows>, Error> {
     let client = &session.client;
     let flight = async {
         let flying = statements.iter().map(|one| maybe_done(fly(client, &one.prepared, &one.values, &[])));
@@ -87,16 +103,29 @@ async fn fly_all(session: &mut Session, statements: &[Guarded]) -> Result<Vec<Ro
             Poll::Ready(failed.count() == 0)
         })
         .await;
-        let end = if is_sent { "COMMIT" } else { "ROLLBACK" };
-        let (ended, _) = tokio::join!(biased; client.batch_execute(end), join_all(flying.iter_mut()));
+        let (before, end) = if is_sent { (BEFORE_COMMIT, "COMMIT") } else { ("", "ROLLBACK") };
+        let (before, ended, _) = tokio::join!(
+            biased;
+            client.batch_execute(before),
+            client.batch_execute(end),
+            join_all(flying.iter_mut())
+        );
+        let ended = before.and(ended);
         let given = flying.iter_mut().map(|one| one.as_mut().take_output().expect("it has ended"));
-        (is_sent, ended, given.collect::<Result<Vec<_>, _>>())
+        (is_sent, ended, given.collect::<Vec<_>>())
     };
     let (is_sent, ended, given) = session.answer(flight).await.map_err(|deaf| errors::uncertain(&deaf))?;
     session.in_transaction = ended.is_err();
-    match given {
+    let failed = given.iter().position(Result::is_err).and_then(|place| statements[place].table);
+    match given.into_iter().collect::<Result<Vec<_>, _>>() {
         // The server has aborted the transaction and COMMIT has ended it, or COMMIT was not sent.
-        Err(failure) if !is_sent || failure.is_of_server() => Err(failure.into_error()),
+        Err(failure) if !is_sent || failure.is_of_server() => {
+            let error = failure.into_error();
+            Err(match failed {
+                Some(table) => errors::of_change(error, &batch.schemas[table]),
+                None => errors::stuck(error, None),
+            })
+        }
         Err(failure) => Err(errors::uncertain(&failure.into_error())),
         Ok(given) => ended.map(|()| given).map_err(errors::at_commit),
     }

@@ -9,10 +9,12 @@ use crate::limits::{
     HANDSHAKE_MS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, RESULT_BYTES, SERVER_GRACE_MS,
     STATEMENTS_CACHED, TCP_USER_TIMEOUT_MS,
 };
+use crate::spent_times::SpentTimes;
 use crate::{Error, Kind, ResultColumn, Rows};
 use bytes::{Bytes, BytesMut};
 use forebay_value::Value;
 use futures_util::TryStreamExt;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -95,6 +97,7 @@ impl Connector {
             in_transaction: false,
             patience: self.patience(),
             is_deaf: AtomicBool::new(false),
+            spent: Mutex::new(SpentTimes::new(0)),
         })
     }
 
@@ -184,6 +187,8 @@ pub(super) struct Session {
     pub(super) patience: Duration,
     /// The server took longer: the state of the connection is no longer known.
     is_deaf: AtomicBool,
+    /// How long the changes of the batch in hand take.
+    pub(super) spent: Mutex<SpentTimes>,
 }
 
 /// A statement, prepared on one connection.

@@ -13,6 +13,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use std::sync::Arc;
 
+/// What comes before the COMMIT of a batch. What is deferred is judged while statements still end early. The
+/// COMMIT itself must not: one that is broken off while it waits for a standby is done, and may be lost.
+pub(super) const BEFORE_COMMIT: &str = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL statement_timeout = 0";
+
 impl Session {
     pub(super) async fn begin(&mut self, sql: &str) -> Result<(), Error> {
         self.in_transaction = true;
@@ -71,8 +75,30 @@ impl Session {
 
     /// Commits; reports when the outcome is unknown.
     pub(super) async fn commit(&mut self) -> Result<(), Error> {
-        let committed = match self.answer(self.client.batch_execute("COMMIT")).await {
-            Ok(committed) => committed.map_err(errors::at_commit),
+        self.commit_behind("").await
+    }
+
+    /// [`Session::end`] for a batch, whose statements may run for a limited time.
+    pub(super) async fn end_batch<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Ok(value) => self.commit_behind(BEFORE_COMMIT).await.map(|()| value),
+            failed => self.end(failed).await,
+        }
+    }
+
+    /// Commits in one flight with the statements before it.
+    async fn commit_behind(&mut self, before: &str) -> Result<(), Error> {
+        let client = &self.client;
+        let first = async {
+            match before {
+                "" => Ok(()),
+                before => client.batch_execute(before).await,
+            }
+        };
+        let both = async { tokio::join!(biased; first, client.batch_execute("COMMIT")) };
+        let committed = match self.answer(both).await {
+            // When the first fails, COMMIT has ended the transaction without an error.
+            Ok((before, committed)) => before.and(committed).map_err(errors::at_commit),
             Err(deaf) => Err(errors::uncertain(&deaf)),
         };
         if self.is_alive() {

@@ -18,6 +18,7 @@ use super::{Sqlite, cascades, held_changes};
 use crate::dead_letter::Outstanding;
 use crate::held_changes::{behind_held, unrefused};
 use crate::limits::{BULK_LOCK_WAIT_MS, SLICE_MS, YIELD_EVERY, YIELD_FLOOR};
+use crate::spent_times::SpentTimes;
 use crate::unwritten_dead_letters::{Letters, of_letters};
 use crate::{Acting, Applied, Batch, Change, DeadLetterStorage, Error, Kind, OnError, Priority, Refused};
 use forebay_value::{Row, Schema, Value};
@@ -251,23 +252,47 @@ fn apply_changes(
     if has_foreign_keys {
         session.connection.pragma_update(None, "defer_foreign_keys", is_deferred).map_err(map)?;
     }
+    let differing = cascades::of_batch(&session.connection, batch)?;
+    let mut done = Done { differing, ..Done::default() };
+    let mut spent = SpentTimes::new(batch.patience.statement_ms);
+    session.deadline.set(Duration::from_millis(batch.patience.statement_ms));
+    let changed = change_all(session, batch, began, letters, &mut done, &mut spent);
+    session.deadline.clear();
+    changed.map_err(|error| match error.kind() {
+        Kind::Timeout => spent.named(error, &batch.schemas),
+        _ => error,
+    })?;
+    batch.sift(&done.held)?;
+    end_changes(&session.connection, batch, letters, &done)?;
+    Ok(done)
+}
+
+fn change_all(
+    session: &Session,
+    batch: &Batch,
+    began: Instant,
+    letters: &mut Letters,
+    done: &mut Done,
+    spent: &mut SpentTimes,
+) -> Result<(), Error> {
+    let is_deferred = batch.on_error == OnError::Fail;
     let connection = &session.connection;
     let mut tables: Vec<_> = batch
         .schemas
         .iter()
         .map(|schema| TableStatements::new(connection, schema))
         .collect::<Result<_, _>>()?;
-    let differing = cascades::of_batch(connection, batch)?;
-    let mut done = Done { differing, ..Done::default() };
     for (index, change) in batch.changes.iter().enumerate() {
         if index % YIELD_EVERY == 0 && index >= YIELD_FLOOR && must_yield(session, batch, began) {
             return Err(Error::new(Kind::Yielded { done: index }, "gave way to direct writes"));
         }
         if !done.held_keys.is_empty() && done.held_keys.contains(&change.key_hash(&batch.schemas)) {
-            refused(connection, batch, index, &behind_held(), letters, &mut done)?;
+            refused(connection, batch, index, &behind_held(), letters, done)?;
             continue;
         }
-        let error = match tables[change.table].execute(&change.op) {
+        let executed = tables[change.table].execute(&change.op);
+        spent.count(change.table);
+        let error = match executed {
             Ok(is_there) => {
                 supersede(connection, batch, change, &letters.outstanding).map_err(of_letters)?;
                 if !is_there && change.must_meet_row() && is_deferred {
@@ -287,11 +312,9 @@ fn apply_changes(
         if batch.on_error == OnError::Fail {
             return Err(error.at_row(index));
         }
-        refused(connection, batch, index, &error, letters, &mut done)?;
+        refused(connection, batch, index, &error, letters, done)?;
     }
-    batch.sift(&done.held)?;
-    end_changes(connection, batch, letters, &done)?;
-    Ok(done)
+    Ok(())
 }
 
 fn must_yield(session: &Session, batch: &Batch, began: Instant) -> bool {

@@ -5,9 +5,9 @@ use super::schema::quoted;
 use super::{Sqlite, types};
 use crate::cascades::{Cascades, Edge, Node};
 use crate::reached::{Reached, Search};
-use crate::{Batch, Error};
+use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Row};
 use std::sync::Arc;
 
 /// A referenced column without a name is the one at the same place in the primary key.
@@ -19,6 +19,10 @@ const EDGES: &str = "SELECT m.name, p.name, f.id, f.\"from\", \
      WHERE m.type = 'table' ORDER BY m.name, f.id, f.seq";
 
 impl Sqlite {
+    pub(crate) async fn references(&self) -> Result<References, Error> {
+        self.readers.submit(references).await
+    }
+
     pub(crate) async fn cascades(&self, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
         let schemas = schemas.to_vec();
         self.readers.submit(move |connection| read(connection, &schemas)).await
@@ -41,6 +45,22 @@ impl Sqlite {
         };
         self.readers.submit(search).await
     }
+}
+
+fn references(connection: &Connection) -> Result<References, Error> {
+    let mut statement = connection.prepare_cached(EDGES).map_err(map)?;
+    let key = |row: &Row<'_>| {
+        Ok(Reference {
+            child: row.get(0)?,
+            parent: row.get(1)?,
+            columns: row.get::<_, Option<String>>(4)?.into_iter().collect(),
+        })
+    };
+    let keys = statement.query_map([], key).map_err(map)?.collect::<Result<_, _>>().map_err(map)?;
+    let mut statement =
+        connection.prepare_cached("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(map)?;
+    let tables = statement.query_map([], |row| row.get(0)).map_err(map)?;
+    Ok(References { keys, tables: tables.collect::<Result<_, _>>().map_err(map)? })
 }
 
 fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {

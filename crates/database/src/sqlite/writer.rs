@@ -42,7 +42,7 @@ enum Urgent {
 /// The state that a job uses.
 pub(super) struct Session {
     pub(super) connection: Connection,
-    deadline: Deadline,
+    pub(super) deadline: Deadline,
     identity: Identity,
     shared: Arc<WriterShared>,
     timeout: Duration,

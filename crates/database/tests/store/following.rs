@@ -1,7 +1,9 @@
 //! Shared parts of the tests of following: a table, the reported rows as text, a batch of the drain.
 
 use crate::{column, key, text};
-use forebay_database::{Batch, Change, Follow, Followed, Follower, Holding, Kind, OnError, Op, Priority};
+use forebay_database::{
+    Batch, Change, Follow, Followed, Follower, Holding, Kind, OnError, Op, Patience, Priority,
+};
 use forebay_value::{KeyKind, Row, Schema, Type, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,6 +99,7 @@ pub(crate) fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Ba
         acting: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        patience: Patience::default(),
         held: Holding::default(),
     }
 }

@@ -4,6 +4,16 @@ use crate::Error;
 use forebay_database::Error as DatabaseError;
 use forebay_log::Position;
 
+/// The batch that was not applied.
+pub(super) struct Tried {
+    pub to: Option<Position>,
+    pub rows: usize,
+    /// Its tables, as indexes of the queue's schemas.
+    pub tables: Vec<usize>,
+    /// Whether it is of stopped tables that catch up.
+    pub is_of_stopped: bool,
+}
+
 /// The outcome of a batch.
 pub(crate) enum Outcome {
     /// The batch is in the database.
@@ -36,4 +46,6 @@ pub(crate) struct Drained {
     pub all: Position,
     /// The same for the tables that are not stopped.
     pub others: Position,
+    /// The same for the tables that are not stopped as far as that is announced: callers wait for it.
+    pub announced: Position,
 }

@@ -9,8 +9,9 @@ use crate::limits::{
     READ_AGAIN_MS, READ_BYTES, READ_MS,
 };
 use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas, decode, op_bytes};
+use crate::reached::Reached;
 use crate::reconcile::{NewDatabase, Start, fenced, opening, reconcile};
-use crate::stopped::{Reached, StoppedTable};
+use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
@@ -28,6 +29,9 @@ use tokio::time::timeout_at;
 /// Concurrent reads of rows whose changes were undone.
 const READS_AT_ONCE: usize = 64;
 
+/// Places of the log that are read in turns.
+const READERS: usize = 2;
+
 /// The log, the tables that are told what is drained, and the reader's position.
 pub(crate) struct LogQueue {
     pub log: Log,
@@ -39,7 +43,8 @@ pub(crate) struct LogQueue {
     folder: Option<PathBuf>,
     /// When the folder was told last that this drain moves the position.
     noted_at: Option<Instant>,
-    records: Option<Records>,
+    /// What was read and not yet taken, behind where the others are and behind where tables catch up.
+    records: Vec<Records>,
     /// Rows that memory dropped, and from which position on they can be read again.
     undone: Vec<RereadRow>,
     /// The running reads of such rows.
@@ -75,7 +80,7 @@ impl LogQueue {
             noted_at: None,
             catalogue: tables.catalogue(),
             tables,
-            records: None,
+            records: Vec::new(),
             undone: Vec::new(),
             reading: FuturesUnordered::new(),
             read_at: None,
@@ -151,7 +156,7 @@ impl Queue for LogQueue {
         }
         #[cfg(feature = "planted")]
         let start =
-            match self.records.is_none() && forebay_database::planted_bugs::is("position-never-checked") {
+            match self.records.is_empty() && forebay_database::planted_bugs::is("position-never-checked") {
                 true => Start::Continue(self.log.first()),
                 false => start,
             };
@@ -166,12 +171,13 @@ impl Queue for LogQueue {
         limit: Limit,
         schemas: &mut Schemas,
     ) -> Result<QueueRead, Error> {
-        let mut records = match self.records.take().filter(|records| records.begin == after) {
-            Some(records) => records,
+        let mut records = match self.records.iter().position(|records| records.begin == after) {
+            Some(place) => self.records.remove(place),
             None => Records::after(&self.log, after)?,
         };
         let mut taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
-        self.records = Some(records);
+        self.records.truncate(READERS - 1);
+        self.records.insert(0, records);
         for change in taken.changes.iter_mut().filter(|change| change.is_intent) {
             let decided = self.decided.as_ref().map(|decided| decided.of(&schemas.list[change.table].name));
             change.is_intent = decided.is_none_or(|decided| change.position > decided.0);
@@ -207,6 +213,10 @@ impl Queue for LogQueue {
         if self.decided.as_ref().is_none_or(is_later) {
             self.decided = Some(reached.clone());
         }
+    }
+
+    fn knows(&self, table: &str) -> bool {
+        self.catalogue.tables().any(|(_, schema)| schema.name == table)
     }
 
     fn set_stopped(&self, stopped: &[StoppedTable]) {

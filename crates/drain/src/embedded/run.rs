@@ -132,8 +132,12 @@ impl LogDrain {
         let has_stopped_due = self.batcher.has_stopped_due();
         if let Some(end) = self.finish_at {
             // A stopped table is tried once more in the round in which the others reach the end.
-            if drained.others >= end && !has_stopped_due {
+            if drained.announced >= end && !has_stopped_due {
                 return Ok(false);
+            }
+            if drained.others >= end && !has_stopped_due {
+                // A lock may be released, until its table is announced as stopped.
+                std::thread::sleep(Duration::from_millis(IDLE_MS));
             }
         } else if !has_stopped_due && !self.wait_for_records(drained.others)
             || !self.wait_for_pace(control.pace_rows_per_s)
@@ -183,12 +187,11 @@ impl LogDrain {
             Some(drained) => drained,
             None => {
                 self.runtime.block_on(self.shared.unless_left(self.batcher.locate()))?;
-                let drained = self.batcher.drained().expect("it was just located");
-                self.shared.set_stopped(self.batcher.stopped());
-                self.shared.set_drained(drained);
-                drained
+                self.batcher.drained().expect("it was just located")
             }
         };
+        self.shared.set_stopped(self.batcher.stopped());
+        self.shared.set_drained(drained);
         self.runtime.block_on(self.batcher.queue.read_undone(drained.all));
         // After a failure the status stays `BackingOff` until a batch succeeds, unless there is nothing to
         // drain.

@@ -5,7 +5,7 @@ use super::state::{FollowShared, OnFollowed};
 use crate::error::Error;
 use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
 use crate::pace::BackOff;
-use crate::stopped::Reached;
+use crate::reached::Reached;
 use forebay_database::{Follow, Followed, Follower, Store, TableTrouble};
 use forebay_table::{Following, Image, Poll};
 use forebay_terminal::{say, warn};

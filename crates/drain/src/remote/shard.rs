@@ -96,7 +96,7 @@ impl Shard {
     /// How far the shard is drained without the stopped tables, which also delay held changes; 0 while that
     /// is unknown.
     pub fn drained_others(&self) -> Position {
-        let others = self.batcher.drained().unwrap_or_default().others;
+        let others = self.batcher.drained().unwrap_or_default().announced;
         if self.stopped().is_empty() { self.batcher.queue.held.below(others) } else { others }
     }
 

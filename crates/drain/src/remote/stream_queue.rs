@@ -12,7 +12,8 @@ use super::queues::{CachedCascades, bounded};
 use crate::claim::taken_over;
 use crate::limits::BATCH_BYTES;
 use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas, decode};
-use crate::stopped::{Reached, StoppedTable};
+use crate::reached::Reached;
+use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, HeldId, OnError, Op, Store};
 use forebay_log::Position;
@@ -229,6 +230,10 @@ impl Queue for ShardQueue {
 
     /// No client waits for the database on this tier.
     async fn settle(&mut self, _: &Reached, _: &IntentResult) {}
+
+    fn knows(&self, table: &str) -> bool {
+        self.queues.queue.catalogue().tables().any(|(_, schema)| schema.name == table)
+    }
 
     fn set_stopped(&self, _: &[StoppedTable]) {}
 

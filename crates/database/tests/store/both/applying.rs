@@ -2,7 +2,7 @@
 
 use super::{Scratch, on_both};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Patience, Priority};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -38,6 +38,7 @@ pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         acting: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        patience: Patience::default(),
         held: Holding::default(),
     }
 }

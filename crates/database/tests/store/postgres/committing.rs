@@ -3,7 +3,7 @@
 use super::relay::{Harm, Relay};
 use super::{Scratch, server};
 use crate::{codes, text};
-use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Options, Patience, Priority, Store};
 use forebay_value::{Row, Timestamp, Value};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         acting: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
+        patience: Patience::default(),
         held: Holding::default(),
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Scratch, client, server, url_of};
 use crate::{codes, column, key, text};
-use forebay_database::{Batch, Change, Error, Holding, Kind, OnError, Op, Options, Priority, Store};
+use forebay_database::{
+    Batch, Change, Error, Holding, Kind, OnError, Op, Options, Patience, Priority, Store,
+};
 use forebay_value::{KeyKind, Row, Schema, Timestamp, Type, Value};
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
         acting: None,
         on_error,
         priority,
+        patience: Patience::default(),
         held: Holding::default(),
     }
 }

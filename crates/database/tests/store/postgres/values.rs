@@ -4,7 +4,7 @@
 use super::Scratch;
 use super::follow::{LOGICAL, TRIGGERS};
 use forebay_database::{
-    Batch, Change, Follow, Holding, Kind, OnError, Op, Options, Priority, ScannedRows, Store,
+    Batch, Change, Follow, Holding, Kind, OnError, Op, Options, Patience, Priority, ScannedRows, Store,
 };
 use forebay_value::{Row, Schema, Timestamp, Type, Value, ValueRef, from_json, json};
 use std::collections::BTreeMap;
@@ -349,6 +349,7 @@ fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
         changes: changes.collect(),
         acting: None,
         on_error: OnError::Fail,
+        patience: Patience::default(),
         priority: Priority::Holds,
         held: Holding::default(),
     }

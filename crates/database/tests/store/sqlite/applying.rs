@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use crate::{codes, text};
-use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Priority};
+use forebay_database::{Batch, Change, Holding, Kind, OnError, Op, Patience, Priority};
 use forebay_value::{Row, Timestamp, Value};
 
 const LOG: u128 = 0xfeed;
@@ -25,6 +25,7 @@ fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         acting: None,
         on_error: OnError::Fail,
         priority: Priority::Yields,
+        patience: Patience::default(),
         held: Holding::default(),
     }
 }

@@ -3,8 +3,8 @@
 use super::{HeldEntry, PendingShow, Settler};
 use crate::Error;
 use crate::limits::UNCOALESCED_ROWS;
-use crate::stopped::misfit;
-use forebay_database::{Applied, Batch, Change, HeldId, Holding, Kind, Note, OnError, Priority};
+use crate::misfit::misfit;
+use forebay_database::{Applied, Batch, Change, HeldId, Holding, Kind, Note, OnError, Patience, Priority};
 use forebay_value::Schema;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -118,6 +118,7 @@ impl Settler {
             acting: None,
             on_error,
             priority: Priority::Holds,
+            patience: Patience::default(),
             held: Holding {
                 more: Vec::new(),
                 settles,
