@@ -47,6 +47,7 @@ mod ready;
 mod refusals;
 mod refused;
 mod repair;
+mod sequences;
 mod servers;
 mod several;
 mod skipped;

@@ -4,6 +4,7 @@
 use super::beside::Beside;
 use super::follow::{wait_following, wait_shown};
 use forebay_tests::{Server, Start, Stores};
+use forebay_topology::{Flavour, Local, Spec, Topology};
 use serde_json::json;
 use std::thread;
 
@@ -154,5 +155,31 @@ get = "notes"
         server.drain();
         assert_eq!(beside.text("SELECT count(*) FROM notes"), "35");
         assert_eq!(beside.dead_letters(), 0);
+    }
+}
+
+/// Others' statements that lock a whole table do not wait for a server that has just started.
+#[test]
+fn a_server_that_has_just_started_lets_others_lock_a_table() {
+    let tier = Local::up(Spec::new(Topology::Single).on(Flavour::Redis)).expect("a Redis of the test's own");
+    let own = CONFIG.replace("]\n[table", "]\nfollow = false\n[table");
+    let own = own.replace("[table.three]", "[table.three]\nfollow = false");
+    let on_redis = format!("[memory]\ndurability = \"async\"\n{own}");
+    for (config, by, is_remote) in
+        [(CONFIG, "", false), (CONFIG, "?follow=triggers", false), (on_redis.as_str(), "", true)]
+    {
+        let beside = &Beside::new(TABLES, config);
+        beside.sql("INSERT INTO one SELECT n, n FROM generate_series(1, 100000) AS n");
+        for round in 0..3 {
+            let start = start_by(beside, by);
+            let start = if is_remote { start.memory(&tier.url()) } else { start };
+            let server = start.start();
+            let locking = "SET lock_timeout = '2s'; TRUNCATE two; LOCK TABLE three IN ACCESS EXCLUSIVE MODE";
+            beside.sql(locking);
+            server.wait_healthy();
+            beside.sql(&format!("{locking}; ALTER TABLE two ADD COLUMN extra_{round} bigint"));
+            let ended = server.stop();
+            assert!(ended.status.success(), "{ended:?}");
+        }
     }
 }

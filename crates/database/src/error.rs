@@ -91,7 +91,7 @@ pub enum Kind {
     Corrupt,
     /// The database or its folder may not be written.
     ReadOnly,
-    /// No space is left where the database is.
+    /// No space is left where the database is, or no key in a sequence.
     Full,
     /// The store's URL cannot be used.
     Url,

@@ -214,9 +214,9 @@ impl Store {
         }
     }
 
-    /// Reserves `count` serial keys (at least 1), durably: neither this function nor plain SQL hands them out
-    /// again.
-    pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {
+    /// Reserves about `count` serial keys, at least 1, durably, as blocks that count up by one: neither this
+    /// function nor plain SQL hands them out again, unless the sequence does.
+    pub async fn next_keys(&self, schema: &Schema, count: u64) -> Result<Vec<RangeInclusive<i64>>, Error> {
         on!(self, engine => engine.next_keys(schema, count).await)
     }
 

@@ -20,7 +20,11 @@ use std::time::Instant;
 struct NoSource;
 
 impl Source for NoSource {
-    fn next_keys(&self, _: &Schema, _: u64) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    fn next_keys(
+        &self,
+        _: &Schema,
+        _: u64,
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         Box::pin(async { Err(SourceError { message: "no keys are drawn here".into(), retry: false }) })
     }
 

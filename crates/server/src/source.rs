@@ -15,7 +15,7 @@ impl Source for DatabaseSource {
         &self,
         schema: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         let (store, schema) = (self.0.clone(), schema.clone());
         Box::pin(async move { store.next_keys(&schema, count).await.map_err(source_error) })
     }

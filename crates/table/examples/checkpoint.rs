@@ -17,7 +17,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct NoStore;
 
 impl Source for NoStore {
-    fn next_keys(&self, _: &Schema, _: u64) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    fn next_keys(
+        &self,
+        _: &Schema,
+        _: u64,
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         Box::pin(async { Err(SourceError { message: "there is no database".into(), retry: false }) })
     }
 

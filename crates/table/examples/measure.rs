@@ -23,8 +23,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct NoStore;
 
 impl Source for NoStore {
-    fn next_keys(&self, _: &Schema, _: u64) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
-        Box::pin(async { Ok(1..=i64::MAX - 1) })
+    fn next_keys(
+        &self,
+        _: &Schema,
+        _: u64,
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
+        Box::pin(async { Ok(vec![1..=i64::MAX - 1]) })
     }
 
     fn fetch(&self, _: &Schema, _: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {

@@ -24,8 +24,8 @@ impl Source for Nothing {
         &self,
         _: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
-        Box::pin(async move { Ok(1..=count as i64) })
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
+        Box::pin(async move { Ok(vec![1..=count as i64]) })
     }
 
     fn fetch(&self, _: &Schema, _: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {

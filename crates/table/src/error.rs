@@ -224,7 +224,7 @@ impl HotError {
 impl From<SourceError> for HotError {
     fn from(error: SourceError) -> HotError {
         if error.retry {
-            HotError::caused(HotKind::Source, "the database did not answer", error)
+            HotError::caused(HotKind::Source, "the database cannot give this now", error)
         } else {
             HotError::new(HotKind::Source, error.message)
         }

@@ -12,13 +12,14 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The source of serial keys, and of rows that are not in memory.
 pub trait Source: Send + Sync + 'static {
-    /// Reserves `count` keys of the table's sequence. They are durably reserved when this resolves, and lie
-    /// above all keys that were reserved before.
+    /// Reserves about `count` keys of the table's sequence, at least one, as blocks that count up by one.
+    /// They are durably reserved when this resolves. A block of several keys lies above all keys that were
+    /// reserved before.
     fn next_keys(
         &self,
         schema: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>>;
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>>;
 
     /// Reads one row, as committed at the time of this call or later.
     fn fetch(&self, schema: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>>;

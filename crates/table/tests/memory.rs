@@ -194,7 +194,7 @@ impl Source for Slow {
         &self,
         schema: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         self.store.next_keys(schema, count)
     }
 

@@ -16,7 +16,11 @@ use rusqlite::{OptionalExtension, params};
 use std::ops::RangeInclusive;
 
 impl Sqlite {
-    pub(crate) async fn next_keys(&self, schema: &Schema, count: u64) -> Result<RangeInclusive<i64>, Error> {
+    pub(crate) async fn next_keys(
+        &self,
+        schema: &Schema,
+        count: u64,
+    ) -> Result<Vec<RangeInclusive<i64>>, Error> {
         let count = i64::try_from(count.max(1)).map_err(|_| exhausted(&schema.name))?;
         let table = Sequence::of(schema)?;
         let reserve = move |session: &mut Session| {
@@ -24,7 +28,7 @@ impl Sqlite {
                 let last = table.last(session)?;
                 let end = last.checked_add(count).ok_or_else(|| exhausted(&table.name))?;
                 table.set(session, end)?;
-                Ok(last + 1..=end)
+                Ok(vec![last + 1..=end])
             })
         };
         self.writer.urgent(reserve).await
@@ -45,7 +49,7 @@ impl Sqlite {
 }
 
 fn exhausted(table: &str) -> Error {
-    Error::new(Kind::Schema, format!("table {table} has no serial keys left"))
+    Error::new(Kind::Full, format!("no serial keys left: the sequence of table {table} is at its end"))
 }
 
 /// The sequence of one table.

@@ -189,6 +189,8 @@ impl FollowLoop {
             if found.redefined.contains(table) && !self.reloads.has(*table) {
                 say!("table {} was altered or emptied in the database: it is read again", name(*table));
             }
+            // Perhaps it was emptied, and its sequence begins again.
+            self.tables.tables()[*table].give_up_keys();
             self.reloads.begin(*table);
         }
         for row in &found.later {

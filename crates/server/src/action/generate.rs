@@ -173,12 +173,13 @@ impl Generate {
             if job.is_stopped() {
                 return Err("the server stopped".into());
             }
-            let count = BATCH_ROWS.min(rows - written);
-            let mut keys = 0..0;
+            let mut count = BATCH_ROWS.min(rows - written);
+            let mut keys = Vec::new();
             if self.row.sources.iter().any(|source| matches!(source, ColumnSource::Serial)) {
-                let block = self.runtime.block_on(store.next_keys(schema, count))?;
-                keys = *block.start()..*block.end() + 1;
+                keys.extend(self.runtime.block_on(store.next_keys(schema, count))?.into_iter().flatten());
+                count = count.min(keys.len() as u64);
             }
+            let mut keys = keys.into_iter();
             let batch: Result<Vec<Row>, JobError> =
                 (0..count).map(|_| self.new_row(&self.row, slots, &mut || keys.next())).collect();
             self.runtime.block_on(store.insert_many(schema, batch?))?;

@@ -42,4 +42,10 @@ impl Table {
     pub fn wait_keys(&self) -> BoxFuture<'static, Result<(), SourceError>> {
         serial_keys::wait(self.this())
     }
+
+    /// Gives up the reserved serial keys, when others may be handed out the same: when their sequence may
+    /// have begun again.
+    pub fn give_up_keys(&self) {
+        self.keys.give_up();
+    }
 }

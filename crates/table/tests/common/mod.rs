@@ -93,12 +93,12 @@ impl Source for Store {
         &self,
         _: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         let mut last = self.last_key.lock().unwrap();
         let first = *last + 1;
         *last += count as i64;
         let block = first..=*last;
-        Box::pin(async move { Ok(block) })
+        Box::pin(async move { Ok(vec![block]) })
     }
 
     fn fetch(&self, _: &Schema, key: Value) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {

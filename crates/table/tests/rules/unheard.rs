@@ -135,7 +135,7 @@ impl Source for Slow {
         &self,
         schema: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         self.0.next_keys(schema, count)
     }
 
@@ -156,7 +156,7 @@ impl Source for Broken {
         &self,
         schema: &Schema,
         count: u64,
-    ) -> BoxFuture<'static, Result<RangeInclusive<i64>, SourceError>> {
+    ) -> BoxFuture<'static, Result<Vec<RangeInclusive<i64>>, SourceError>> {
         self.0.next_keys(schema, count)
     }
 

@@ -23,7 +23,7 @@ async fn beside_others_that_insert_blocks_are_whole_and_disjoint() {
     });
     let mut blocks = Vec::new();
     while !theirs.is_finished() {
-        blocks.push(scratch.store.next_keys(&schema, 500).await.unwrap());
+        blocks.extend(scratch.store.next_keys(&schema, 500).await.unwrap());
     }
     theirs.await.unwrap();
     for pair in blocks.windows(2) {

@@ -18,7 +18,7 @@ async fn beside_a_process_that_inserts_blocks_are_disjoint() {
     });
     let mut blocks = Vec::new();
     while !theirs.is_finished() {
-        blocks.push(scratch.store.next_keys(&schema, 7).await.unwrap());
+        blocks.extend(scratch.store.next_keys(&schema, 7).await.unwrap());
     }
     theirs.join().unwrap();
     assert!(!blocks.is_empty());
@@ -47,7 +47,7 @@ async fn keys_that_cannot_be_handed_out() {
     scratch.execute("INSERT INTO codes (id, code) VALUES (9223372036854775806, 'x')");
     let over = scratch.store.next_keys(&schema, 2).await.unwrap_err();
     assert!(over.message().contains("no serial keys left"), "{over}");
-    assert_eq!(scratch.store.next_keys(&schema, 1).await.unwrap(), i64::MAX..=i64::MAX);
+    assert_eq!(scratch.store.next_keys(&schema, 1).await.unwrap(), [i64::MAX..=i64::MAX]);
 
     let by_uuid =
         Schema::new("u", vec![key("id", Type::Uuid), column("x", Type::TEXT)], 0, KeyKind::Uuid).unwrap();

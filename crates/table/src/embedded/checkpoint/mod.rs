@@ -136,10 +136,10 @@ impl Table {
     /// Takes over serial keys that were reserved. To be called when all rows are in memory.
     pub(super) fn take_saved_keys(&self, blocks: &[(i64, i64)]) {
         if self.schema().key_kind == KeyKind::Serial {
-            for &(first, end) in blocks {
-                self.keys.offer(first..end, self.rows.highest_key());
-                self.keys.follow();
-            }
+            let highest = self.rows.highest_key();
+            // Of keys that do not grow only the database knows which were handed out since.
+            let above = blocks.iter().filter(|(_, end)| *end > highest.saturating_add(1));
+            self.keys.offer(above.map(|&(first, end)| first.max(highest + 1)..=end - 1).collect(), highest);
         }
     }
 }
