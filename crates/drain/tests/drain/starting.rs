@@ -136,8 +136,9 @@ async fn a_drain_that_may_not_start_says_why_and_changes_nothing() {
         .plain()
         .execute_batch("DELETE FROM people; DELETE FROM forebay_position; DELETE FROM forebay_log")
         .unwrap();
-    let drain = world.drain(Settings::default());
+    // Before the drain finds out: then the log takes nothing more.
     world.people().insert(person(5, "p", None, 0).as_ref()).unwrap();
+    let drain = world.drain(Settings::default());
     let error = drain.drain_to(world.end()).await.unwrap_err();
     assert!(error.to_string().contains("--new-database"), "{error}");
     assert_eq!(drain.state().status, Status::Failed);
