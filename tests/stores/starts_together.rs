@@ -38,7 +38,6 @@ fn start_by(beside: &Beside, by: &str) -> Start {
 fn start_together(by: &str) {
     let beside = &Beside::new(TABLES, CONFIG);
     for round in 0..3 {
-        beside.sql("DROP PUBLICATION IF EXISTS forebay");
         for table in
             ["forebay_position", "forebay_dead_letter", "forebay_held", "forebay_change", "forebay_follower"]
         {

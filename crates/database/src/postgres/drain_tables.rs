@@ -8,8 +8,8 @@ use crate::{Error, Kind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Servers that start together create what they need (tables, triggers, functions, the publication), and make
-/// their claims, one after the other, and look after they have the lock: without it, two could fail on each
+/// Servers that start together create what they need (tables, triggers, functions), and make their
+/// claims, one after the other, and look after they have the lock: without it, two could fail on each
 /// other's statements, or miss each other's claims.
 pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621934)";
 

@@ -33,9 +33,7 @@ SELECT c.oid::int8 AS oid, n.nspname::text AS space, c.relname::text AS name, c.
   f.name AS function, f.told AS told, c.relpersistence::text AS persistence, c.relreplident::text AS identity,
   coalesce((SELECT jsonb_agg(o.attname)::text FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND NOT o.attisdropped
     AND (c.relreplident = 'f' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND o.attnum = ANY (i.indkey)
-      AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)))), '[]') AS identifying,
-  EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-    WHERE r.prrelid = c.oid AND p.pubname = 'forebay') AS published
+      AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)))), '[]') AS identifying
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped
 LEFT JOIN LATERAL (SELECT format('%I.%I', s.nspname, p.proname) AS name, obj_description(p.oid, 'pg_proc') AS told

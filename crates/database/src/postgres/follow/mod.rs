@@ -6,7 +6,7 @@
 //! the keys that were reported or requested.
 //!
 //! ```text
-//! slot         by logical decoding: publication, slot, replication connection
+//! slot         by logical decoding: slot, replication connection
 //! by_triggers  by triggers: polls, what they need, how far they are
 //! shape        what gives a table's values their meaning, as a text that is compared in each poll
 //! look         what the catalogue says of a table, and whether it can be followed
@@ -73,7 +73,7 @@ enum ChangeSource {
 }
 
 impl Postgres {
-    /// Removes the triggers, tables, slots and publication of following; returns their names.
+    /// Removes the triggers, tables and slots of following; returns their names.
     pub(crate) async fn unfollow(&self) -> Result<Vec<String>, Error> {
         self.job(|bulk| async move {
             let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;

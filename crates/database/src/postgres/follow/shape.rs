@@ -24,10 +24,12 @@ pub(super) struct Shape {
     pub(super) rules: String,
 }
 
-/// How the two ways of following express [`Shape::told`] of a table `f`.
+/// How the two ways of following express [`Shape::told`] of a table `f`. A slot reports a table by its name:
+/// the rows of the catalogue that hold it are others once it, or its schema, was renamed, also when the old
+/// name is back.
 pub(super) const TOLD_BY_SLOT: &str = "concat_ws('/', f.relreplident, \
      (SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = f.oid AND (f.relreplident = 'd' AND i.indisprimary OR f.relreplident = 'i' AND i.indisreplident)), \
-     coalesce((SELECT r.oid FROM pg_publication_rel r JOIN pg_publication o ON o.oid = r.prpubid WHERE r.prrelid = f.oid AND o.pubname = 'forebay'), 0))";
+     f.named, f.spaced)";
 /// See [`TOLD_BY_SLOT`].
 pub(super) const TOLD_BY_TRIGGERS: &str = "coalesce((SELECT string_agg(concat(t.tgname, t.oid, t.tgenabled), '/' ORDER BY t.tgname) \
      FROM pg_trigger t WHERE t.tgrelid = f.oid AND t.tgname LIKE 'forebay\\_%'), '-')";
@@ -44,7 +46,7 @@ pub(super) fn sql(told: &str, names: &str) -> String {
     format!(
         "ARRAY(WITH RECURSIVE f AS MATERIALIZED ( \
            SELECT named.n, c.* FROM jsonb_array_elements_text({names}) WITH ORDINALITY AS named (name, n) LEFT JOIN LATERAL ( \
-             SELECT c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relreplident, c.relrowsecurity \
+             SELECT c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relreplident, c.relrowsecurity, c.xmin AS named, s.xmin AS spaced \
              FROM unnest(current_schemas(true)) WITH ORDINALITY AS path (name, place) JOIN pg_namespace s ON s.nspname = path.name \
              JOIN pg_class c ON c.relnamespace = s.oid AND c.relname = named.name ORDER BY path.place LIMIT 1) c ON true), \
          used (n, oid) AS ( \

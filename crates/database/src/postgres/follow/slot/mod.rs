@@ -1,13 +1,13 @@
 //! Following by logical decoding: a slot streams which keys have changed, in the order of commits.
 //!
 //! ```text
-//! wire      a connection in replication mode
-//! pgoutput  the messages that come over it
-//! stream    the changes of a slot, and what is confirmed
-//! setup     publication and slot: looked for, made, removed
-//! link      the connections, and how far a follower is
-//! page      one page of a pass: the stream, and the rows in one snapshot
-//! place     where a follower is, over a restart
+//! wire           a connection in replication mode
+//! test_decoding  the messages that come over it
+//! stream         the changes of a slot, and what is confirmed
+//! setup          the slot, and what it needs: looked for, made, removed
+//! link           the connections, and how far a follower is
+//! page           one page of a pass: the stream, and the rows in one snapshot
+//! place          where a follower is, over a restart
 //! ```
 //! Values in the stream are not used: the present rows of its keys are read, so that every image has the
 //! position of its snapshot, as with triggers. So neither an unchanged TOASTed value that the stream leaves
@@ -19,16 +19,16 @@
 
 mod link;
 mod page;
-mod pgoutput;
 mod place;
 mod setup;
 mod stream;
+mod test_decoding;
 mod wire;
 
 use super::cursor::{News, Tracked, continues, retry_due, troubles};
 use super::shape::UNCOMPILED;
 use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_LOOKS, FOLLOW_SERVER_MIN};
-use crate::postgres::positions::log_text;
+use crate::postgres::positions::{integer, log_text};
 use crate::postgres::session::{Role, Session};
 use crate::postgres::table::{number, text};
 use crate::postgres::url::FollowBy;
@@ -41,7 +41,8 @@ use setup::{SlotRequirements, cannot};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stream::{Positions, Stream, Watched};
+use stream::{Reported, Stream, Watched};
+use test_decoding::table_name;
 use tokio::sync::Mutex;
 use wire::{Fault, Wire, may_pass};
 
@@ -59,7 +60,7 @@ pub(super) struct Follower {
     is_polling: bool,
 }
 
-/// Removes all slots and the publication; returns their names.
+/// Removes all slots, and the publication of earlier versions; returns their names.
 pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     setup::remove(session).await
 }
@@ -241,26 +242,16 @@ async fn begin(
     link: &Link,
     place: Option<&SlotPlace>,
 ) -> Result<Result<(Cursor, Wire, Vec<bool>), Error>, Error> {
-    // The publication contains one of them, which may have been dropped meanwhile.
+    // One of them, which may have been dropped meanwhile, is in the stream.
     bulk.has_drain_tables.store(false, Ordering::Relaxed);
     bulk.make_drain_tables(session).await?;
-    let (mut footing, mut wire) = match look_for(bulk, session, &link.follows).await? {
+    setup::remove_publication(session).await?;
+    let (footing, mut wire) = match look_for(bulk, session, &link.follows).await? {
         Ok(found) => found,
-        Err(why) => {
-            setup::withdraw(session, &link.follows).await?;
-            return Ok(Err(why));
-        }
-    };
-    if !troubles(&footing.tables).is_empty() {
-        setup::withdraw(session, &link.follows).await?;
-    }
-    let was_published = match footing.publish(session, &link.follows, place.is_some()).await {
-        Ok(was_published) => was_published,
-        Err(error) if error.may_retry() => return Err(error),
-        Err(error) => return Ok(Err(cannot(format!("the publication cannot be made: {error}")))),
+        Err(why) => return Ok(Err(why)),
     };
     let head = look(session, link).await?;
-    let place = place.filter(|place| was_published && place.fits(link, &head));
+    let place = place.filter(|place| place.fits(link, &head));
     setup::release(session, &link.slot).await?;
     let goes_on = match place {
         Some(place) => setup::has_since(session, &link.slot, place.at, footing.lag_bytes_max).await?,
@@ -281,7 +272,7 @@ async fn begin(
     let goes_on = link.follows.iter().zip(&footing.tables).map(goes_on).collect();
     forget_triggers(session, link).await?;
     let head = look(session, link).await?;
-    let SlotRequirements { tables, own, keeps, lag_bytes_max, .. } = footing;
+    let SlotRequirements { tables, own, keeps, lag_bytes_max } = footing;
     let (server, xmax) = (head.server, head.snapshot.xmax);
     let (positions, checked) = (head.positions.unwrap_or_default(), String::new());
     let triggers_to = if head.has_triggers { u64::MAX } else { 0 };
@@ -361,24 +352,37 @@ async fn look(session: &mut Session, link: &Link) -> Result<page::SlotSnapshot, 
 }
 
 /// Streams from the cursor's position.
-async fn start(mut wire: Wire, link: &Link, cursor: &Cursor) -> Result<Stream, Fault> {
-    let tables = cursor.tables.iter().zip(&cursor.own);
-    let watched = link.follows.iter().zip(tables).filter_map(|(follow, (tracked, own))| {
-        let oid = u32::try_from(tracked.table.as_ref()?.oid).ok()?;
-        let name = |column: usize| follow.schema.columns[column].name.clone();
-        let old = follow.old.iter().map(|column| name(*column)).collect();
-        Some((oid, Watched { key: name(follow.schema.key), old, own: *own }))
-    });
-    let watched: HashMap<u32, Watched> = watched.collect();
-    let relation = u32::try_from(cursor.positions.oid).unwrap_or_default();
-    let positions = Positions { relation, log: format!("{:032x}", link.log) };
+async fn start(mut wire: Wire, link: &Link, cursor: &Cursor, reported: Reported) -> Result<Stream, Fault> {
     let (high, low) = (cursor.at >> 32, cursor.at & 0xffff_ffff);
     let command = format!(
-        "START_REPLICATION SLOT {} LOGICAL {high:X}/{low:X} (proto_version '1', publication_names 'forebay')",
+        "START_REPLICATION SLOT {} LOGICAL {high:X}/{low:X} (\"include-timestamp\" 'off', \"skip-empty-xacts\" 'on')",
         link.slot
     );
     wire.stream(&command).await?;
-    Ok(Stream::new(wire, cursor.at, watched, positions))
+    Ok(Stream::new(wire, cursor.at, reported))
+}
+
+/// What a stream reports: tables by the names that they have now. One that has had another name since the
+/// cursor has another shape.
+async fn reported(session: &mut Session, link: &Link, cursor: &Cursor) -> Result<Reported, Error> {
+    let names = "SELECT c.oid::int8, n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.oid IN (SELECT jsonb_array_elements_text($1::text::jsonb)::oid)";
+    let oids = cursor.tables.iter().filter_map(|tracked| Some(tracked.table.as_ref()?.oid));
+    let oids: Vec<i64> = oids.chain([cursor.positions.oid]).collect();
+    let oids = serde_json::to_string(&oids).expect("numbers are JSON");
+    let found = session.run(names, &[Value::Text(oids.into())]).await?;
+    let names: HashMap<i64, String> =
+        found.iter().map(|row| (integer(&row[0]), table_name(text(&row[1]), text(&row[2])))).collect();
+    let tables = cursor.tables.iter().zip(&cursor.own);
+    let watched = link.follows.iter().zip(tables).filter_map(|(follow, (tracked, own))| {
+        let oid = tracked.table.as_ref()?.oid;
+        let columns = std::iter::once(&follow.schema.key).chain(&follow.old);
+        let columns = columns.map(|column| follow.schema.columns[*column].name.clone()).collect();
+        let watched = Watched { oid: u32::try_from(oid).ok()?, columns, own: *own };
+        Some((names.get(&oid)?.clone(), watched))
+    });
+    let positions = names.get(&cursor.positions.oid).cloned().unwrap_or_default();
+    Ok(Reported { watched: watched.collect(), positions, log: format!("{:032x}", link.log) })
 }
 
 /// One poll: a page, and what must come before it. `None`: unread changes may be lost.
@@ -473,7 +477,8 @@ async fn stream_of<'a>(
                 Wire::connect(&bulk.direct).await.map_err(Fault::into_error)?
             }
         };
-        match start(wire, link, cursor).await {
+        let reported = reported(session, link, cursor).await?;
+        match start(wire, link, cursor, reported).await {
             Ok(stream) => connections.stream = Some(stream),
             // The slot was dropped meanwhile, or its WAL was removed.
             Err(fault) if !fault.may_retry() => return Ok(None),

@@ -1,21 +1,20 @@
-//! The database objects for following by logical decoding: a publication of the followed tables and of the
-//! drain's positions, and a slot of this log.
+//! What following by logical decoding needs, and the slot of this log.
 //!
-//! What must stay true: no other program's statement fails because of the publication, so that it contains
-//! only tables whose replica identity contains our key; a slot is permanent only where the server bounds the
-//! WAL that it retains for slots. A slot is created after the publication is complete: its creation waits for
-//! every open transaction, so that no transaction is streamed without its earlier changes.
+//! What must stay true: no other program's statement fails because of us. A publication would make PostgreSQL
+//! refuse the UPDATEs of a published table that has lost its replica identity, so that there is none: the
+//! plugin of the slot reports the changes of all tables. A slot is permanent only where the server bounds the
+//! WAL that it retains for slots.
 
 use super::stream::Own;
 use super::wire::{Fault, Wire};
 use crate::limits::{
     FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_STREAM_WAIT_MS, SLOT_WAIT_MS,
 };
-use crate::postgres::drain_tables::{self, LOCK, making};
+use crate::postgres::drain_tables;
 use crate::postgres::follow::cursor::{Patience, Table, Tracked};
 use crate::postgres::follow::fits::judge;
-use crate::postgres::follow::look::{look, old_types, undecodable};
-use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT, UNCOMPILED};
+use crate::postgres::follow::look::{old_types, undecodable};
+use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT};
 use crate::postgres::follow::snapshot::Snapshot;
 use crate::postgres::session::Session;
 use crate::postgres::sql::literal;
@@ -29,10 +28,6 @@ use std::time::Duration;
 pub(super) struct SlotRequirements {
     pub(super) tables: Vec<Tracked>,
     pub(super) own: Vec<Own>,
-    /// Tables that are not in the publication, by index, as SQL.
-    missing: Vec<(usize, String)>,
-    /// Whether the table of the drain's positions is in the publication.
-    has_positions: bool,
     /// How many bytes of WAL the server retains for slots at most; `None`: without a bound.
     pub(super) keeps: Option<u64>,
     /// How far a stream may lag; beyond that, reading the tables again costs less.
@@ -44,8 +39,6 @@ struct Fit {
     table: Table,
     own: Own,
     bytes: u64,
-    /// The table as SQL, when it is not in the publication.
-    missing: Option<String>,
 }
 
 /// The error when logical decoding is not available.
@@ -71,16 +64,9 @@ pub(super) async fn look_for(
         Value::Bigint(bytes) => Some(bytes.unsigned_abs()),
         _ => None,
     };
-    let (tables, own, missing) = (Vec::new(), Vec::new(), Vec::new());
-    let mut footing = SlotRequirements {
-        tables,
-        own,
-        missing,
-        has_positions: true,
-        keeps,
-        lag_bytes_max: FOLLOW_LAG_BYTES,
-    };
-    for (index, follow) in follows.iter().enumerate() {
+    let (tables, own) = (Vec::new(), Vec::new());
+    let mut footing = SlotRequirements { tables, own, keeps, lag_bytes_max: FOLLOW_LAG_BYTES };
+    for follow in follows {
         let (shape, looked) = look_at(session, follow, Patience::START).await?;
         let fit = match looked {
             Ok(Ok(fit)) => fit,
@@ -94,11 +80,7 @@ pub(super) async fn look_for(
         footing.lag_bytes_max += TABLE_BYTES_READ * fit.bytes;
         footing.tables.push(Tracked::followed(shape, fit.table));
         footing.own.push(fit.own);
-        footing.missing.extend(fit.missing.map(|table| (index, table)));
     }
-    let positions = "SELECT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
-         WHERE p.pubname = 'forebay' AND r.prrelid = to_regclass('forebay_position'))";
-    footing.has_positions = session.run(positions, &[]).await?.values == [Value::Bool(true)];
     Ok(Ok(footing))
 }
 
@@ -155,11 +137,10 @@ async fn look_once(
         old_types: old_types(session, follow, &found).await?,
     };
     let bytes = if let Value::Bigint(bytes) = found.value("bytes") { bytes.unsigned_abs() } else { 0 };
-    let missing = (!found.is("published")).then(|| found.table());
-    Ok(Ok(Fit { table, own, bytes, missing }))
+    Ok(Ok(Fit { table, own, bytes }))
 }
 
-/// Looks at a table again, and publishes it when it is another one than before.
+/// Looks at a table again.
 ///
 /// # Errors
 /// Those that concern all tables.
@@ -168,138 +149,16 @@ pub(super) async fn look_again(
     follow: &Follow,
 ) -> Result<Result<(Tracked, Own), Error>, Error> {
     let (shape, looked) = look_at(session, follow, Patience::POLL).await?;
-    let refused = |why: &Error| Ok(Ok((Tracked::refused(shape.clone(), why), Own::Unknown)));
-    let fit = match looked {
-        Ok(Ok(fit)) => fit,
-        Ok(Err(why)) => return Ok(Err(why)),
-        Err(why) => {
-            withdraw(session, std::slice::from_ref(follow)).await?;
-            return refused(&why);
-        }
-    };
-    let mut tracked = Tracked::followed(shape.clone(), fit.table);
-    if let Some(table) = fit.missing {
-        session.begin(&Patience::POLL.begin()).await?;
-        let published = publish_late(session, follow, &table).await;
-        match session.end(published).await {
-            Ok(told) => tracked.shape.told = told,
-            Err(error) if Patience::POLL.is_lost(session, &error) => return Err(error),
-            Err(error) => {
-                return refused(&error.context(format!("cannot publish table {}", follow.schema.name)));
-            }
-        }
-    }
-    Ok(Ok((tracked, fit.own)))
-}
-
-/// Adds a table to the publication of a slot that exists already. Whoever has written to the table has ended
-/// by then, so that no transaction is streamed without its earlier changes. Returns how the table is told.
-async fn publish_late(session: &mut Session, follow: &Follow, table: &str) -> Result<String, Error> {
-    session.execute(LOCK).await?;
-    session.execute(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
-    session.execute(&format!("ALTER PUBLICATION forebay ADD TABLE {table}")).await?;
-    Ok(shape::of(session, TOLD_BY_SLOT, follow).await?.told)
-}
-
-/// Removes tables from the publication that have become unfit for it: other programs' updates fail while a
-/// table without a usable replica identity is published.
-pub(super) async fn withdraw(session: &mut Session, follows: &[Follow]) -> Result<(), Error> {
-    for follow in follows {
-        if is_to_be_withdrawn(session, follow).await?.is_some() {
-            making!(session, withdraw_once(session, follow).await)?;
-        }
-    }
-    Ok(())
-}
-
-async fn withdraw_once(session: &mut Session, follow: &Follow) -> Result<(), Error> {
-    match is_to_be_withdrawn(session, follow).await? {
-        Some(table) => session.execute(&format!("ALTER PUBLICATION forebay DROP TABLE {table}")).await,
-        None => Ok(()),
-    }
-}
-
-/// The table as SQL, if it is published and unfit for that.
-async fn is_to_be_withdrawn(session: &mut Session, follow: &Follow) -> Result<Option<String>, Error> {
-    let found = match look(session, follow).await {
-        Ok(found) => found,
-        // It is not there, or not under this name.
-        Err(error) if *error.kind() == Kind::Schema => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    Ok((found.is("published") && undecodable(&found, follow).is_some()).then(|| found.table()))
+    Ok(match looked {
+        Ok(Ok(fit)) => Ok((Tracked::followed(shape, fit.table), fit.own)),
+        Ok(Err(why)) => Err(why),
+        Err(why) => Ok((Tracked::refused(shape, &why), Own::Unknown)),
+    })
 }
 
 /// How many bytes of WAL are decoded in the time in which one byte of a table is read again: its keys, its
 /// rows, and the work in memory.
 const TABLE_BYTES_READ: u64 = 4;
-
-impl SlotRequirements {
-    /// Creates the publication, or adds tables to it. `is_late`: a slot exists already, and may go on.
-    /// Returns whether everything in it was reported so far.
-    pub(super) async fn publish(
-        &mut self,
-        session: &mut Session,
-        follows: &[Follow],
-        is_late: bool,
-    ) -> Result<bool, Error> {
-        let (was_whole, told) = making!(session, self.publish_once(session, follows, is_late).await)?;
-        told.into_iter().for_each(|(index, told)| self.tables[index].shape.told = told);
-        Ok(was_whole && self.has_positions)
-    }
-
-    /// Returns whether the publication was there with all kinds of changes, and how each table that was added
-    /// is told.
-    async fn publish_once(
-        &self,
-        session: &mut Session,
-        follows: &[Follow],
-        is_late: bool,
-    ) -> Result<(bool, Vec<(usize, String)>), Error> {
-        session.execute(UNCOMPILED).await?;
-        let there = "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = 'forebay'";
-        let there = session.run(there, &[]).await?;
-        if is_late {
-            for (_, table) in &self.missing {
-                session.execute(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")).await?;
-            }
-        }
-        let missing = self.still_missing(session).await?;
-        match there.values.first() {
-            None => session.execute(&format!("CREATE PUBLICATION forebay FOR TABLE {missing}")).await?,
-            Some(is_whole) => {
-                if *is_whole != Value::Bool(true) {
-                    let whole =
-                        "ALTER PUBLICATION forebay SET (publish = 'insert, update, delete, truncate')";
-                    session.execute(whole).await?;
-                }
-                if !missing.is_empty() {
-                    session.execute(&format!("ALTER PUBLICATION forebay ADD TABLE {missing}")).await?;
-                }
-            }
-        }
-        let mut told = Vec::with_capacity(self.missing.len());
-        for (index, _) in &self.missing {
-            told.push((*index, shape::of(session, TOLD_BY_SLOT, &follows[*index]).await?.told));
-        }
-        Ok((there.values.first() == Some(&Value::Bool(true)), told))
-    }
-
-    /// The tables that no other server has published meanwhile, as a list in SQL.
-    async fn still_missing(&self, session: &mut Session) -> Result<String, Error> {
-        let published = "SELECT EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
-             WHERE p.pubname = 'forebay' AND r.prrelid = to_regclass($1))";
-        let positions = (!self.has_positions).then_some("forebay_position");
-        let mut missing = Vec::new();
-        for table in self.missing.iter().map(|(_, table)| table.as_str()).chain(positions) {
-            let found = session.run(published, &[Value::Text(table.into())]).await?;
-            if found.values != [Value::Bool(true)] {
-                missing.push(table);
-            }
-        }
-        Ok(missing.join(", "))
-    }
-}
 
 /// Whether the slot has retained everything that was committed since `at`, and that is not more than the
 /// limit.
@@ -309,7 +168,7 @@ pub(super) async fn has_since(
     at: u64,
     lag_bytes_max: u64,
 ) -> Result<bool, Error> {
-    let sql = "SELECT plugin = 'pgoutput' AND database = current_database() AND coalesce(wal_status, 'lost') <> 'lost' \
+    let sql = "SELECT plugin = 'test_decoding' AND database = current_database() AND coalesce(wal_status, 'lost') <> 'lost' \
          AND confirmed_flush_lsn - '0/0'::pg_lsn <= $2::int8 AND pg_current_wal_insert_lsn() - '0/0'::pg_lsn BETWEEN $2::int8 AND $2::int8 + $3::int8 \
          FROM pg_replication_slots WHERE slot_name = $1";
     let [at, lag] = [at, lag_bytes_max].map(|bytes| Value::Bigint(bytes.min(1 << 62) as i64));
@@ -340,7 +199,7 @@ pub(super) async fn make(
     discard(session, slot).await?;
     let kind = if is_temporary { "TEMPORARY LOGICAL" } else { "LOGICAL" };
     // The creation waits for all open transactions, and exports a snapshot of the stream's beginning.
-    let create = format!("CREATE_REPLICATION_SLOT {slot} {kind} pgoutput EXPORT_SNAPSHOT");
+    let create = format!("CREATE_REPLICATION_SLOT {slot} {kind} test_decoding EXPORT_SNAPSHOT");
     let made = match wire.query(&create, SLOT_WAIT_MS).await {
         Ok(row) => match &row[..] {
             [_, Some(begin), Some(snapshot), _] => Ok((lsn(begin), snapshot.clone())),
@@ -408,7 +267,22 @@ pub(super) async fn idle(session: &mut Session, but: &str) -> Result<Vec<String>
     Ok(slots.values.iter().map(|slot| text(slot).to_owned()).collect())
 }
 
-/// Removes all slots and the publication; returns their names.
+/// The publication of earlier versions, if this role may drop it: with it, PostgreSQL refuses the UPDATEs of
+/// other programs when a table loses its primary key.
+const OLD_PUBLICATION: &str =
+    "SELECT FROM pg_publication WHERE pubname = 'forebay' AND pg_has_role(pubowner, 'USAGE')";
+
+/// Removes the publication of earlier versions; returns whether there was one.
+pub(super) async fn remove_publication(session: &mut Session) -> Result<bool, Error> {
+    let there = format!("SELECT EXISTS ({OLD_PUBLICATION})");
+    let there = session.run(&there, &[]).await?.values == [Value::Bool(true)];
+    if there {
+        drain_tables::make(session, "DROP PUBLICATION IF EXISTS forebay").await?;
+    }
+    Ok(there)
+}
+
+/// Removes all slots, and the publication of earlier versions; returns their names.
 pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
     let slots = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() AND NOT temporary ORDER BY 1";
@@ -417,9 +291,7 @@ pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> 
             removed.push(format!("slot {}", text(&slot)));
         }
     }
-    let there = "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = 'forebay')";
-    if session.run(there, &[]).await?.values == [Value::Bool(true)] {
-        drain_tables::make(session, "DROP PUBLICATION IF EXISTS forebay").await?;
+    if remove_publication(session).await? {
         removed.push("publication forebay".into());
     }
     Ok(removed)

@@ -3,7 +3,7 @@
 //! What must stay true: nothing is confirmed to the server that has not been handed over and applied; changes
 //! that were read and not handed over are streamed again from [`Stream::place`].
 
-use super::pgoutput::{Column, Message, Old, parse};
+use super::test_decoding::{Column, Message, RowChange, TableName, parse};
 use super::wire::{Fault, Wire};
 use crate::limits::{FOLLOW_DEAF_MS, FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
 use bytes::Buf;
@@ -41,26 +41,26 @@ pub(super) enum Own {
 /// A table whose changes are reported.
 #[derive(Debug, Clone)]
 pub(super) struct Watched {
-    pub(super) key: String,
-    /// The columns whose previous values are reported.
-    pub(super) old: Vec<String>,
+    pub(super) oid: u32,
+    /// The key, and the columns whose previous values are reported.
+    pub(super) columns: Vec<String>,
     pub(super) own: Own,
 }
 
-/// Identifies own transactions: the relation of the drain's positions, and this log's id in it.
-#[derive(Debug, Clone)]
-pub(super) struct Positions {
-    pub(super) relation: u32,
+/// The tables that a stream reports.
+#[derive(Debug)]
+pub(super) struct Reported {
+    pub(super) watched: HashMap<TableName, Watched>,
+    /// The table of the drain's positions: a transaction that writes this log's is the drain's own.
+    pub(super) positions: TableName,
+    /// This log, as it stands there.
     pub(super) log: String,
 }
 
 /// An open stream.
 pub(super) struct Stream {
     wire: Wire,
-    watched: HashMap<u32, Watched>,
-    positions: Positions,
-    /// By table: its columns, as described in the stream.
-    columns: HashMap<u32, Vec<String>>,
+    reported: Reported,
     transaction: Option<Transaction>,
     /// Every transaction that committed up to here has been read.
     read_to: u64,
@@ -81,12 +81,10 @@ struct Transaction {
 
 impl Stream {
     /// A stream over a connection that streams from `at` on.
-    pub(super) fn new(wire: Wire, at: u64, watched: HashMap<u32, Watched>, positions: Positions) -> Stream {
+    pub(super) fn new(wire: Wire, at: u64, reported: Reported) -> Stream {
         Stream {
             wire,
-            watched,
-            positions,
-            columns: HashMap::new(),
+            reported,
             transaction: None,
             read_to: at,
             triggers_to: u64::MAX,
@@ -167,82 +165,51 @@ impl Stream {
                 Some(piece.try_get_u8().ok()? == 1)
             }
             b'w' => {
-                self.message(parse(piece.get(24..)?)?)?;
+                let at = piece.try_get_u64().ok()?;
+                self.message(parse(piece.get(16..)?)?, at)?;
                 Some(false)
             }
             _ => Some(false),
         }
     }
 
-    fn message(&mut self, message: Message<'_>) -> Option<()> {
+    /// Takes a message; `at` is where its WAL record begins, or ends that of a commit.
+    fn message(&mut self, message: Message<'_>, at: u64) -> Option<()> {
         match message {
             Message::Begin { xid } => {
                 self.transaction = Some(Transaction { xid, before: self.read_to, is_own: false });
             }
-            Message::Commit { end } => {
+            Message::Commit => {
                 self.transaction = None;
-                self.read_to = self.read_to.max(end);
+                self.read_to = self.read_to.max(at);
             }
-            Message::Relation { oid, columns } => {
-                self.columns.insert(oid, columns.into_iter().map(str::to_owned).collect());
+            Message::Change { table, change } if table == self.reported.positions => {
+                let (RowChange::Insert(new) | RowChange::Update { new, .. }) = change else {
+                    return Some(());
+                };
+                let log = new.columns(&["log".to_owned()])?.pop();
+                let is_own = matches!(log, Some(Column::Text(log)) if *log == *self.reported.log);
+                self.transaction.as_mut()?.is_own |= is_own;
             }
-            Message::Insert { oid, .. } if self.is_known(oid, true)? => {}
-            Message::Update { oid, .. } | Message::Delete { oid, .. } if self.is_known(oid, false)? => {}
-            Message::Insert { oid, new } => self.changed(oid, None, Some(&new))?,
-            Message::Update { oid, old, new } => self.changed(oid, old.as_ref(), Some(&new))?,
-            Message::Delete { oid, old } => self.changed(oid, Some(&old), None)?,
-            Message::Truncate { oids } => {
+            Message::Change { table, change } => {
                 let transaction = self.transaction?;
-                for oid in oids.into_iter().filter(|oid| self.watched.contains_key(oid)) {
-                    self.kept.push(transaction.change(oid, None));
+                let Some(watched) = self.reported.watched.get(&table) else { return Some(()) };
+                if transaction.is_known(watched, &change, self.triggers_to) {
+                    // All such changes of a transaction are stored as one.
+                    let is_kept = |last: &Change| last.is_known && last.xid == transaction.xid;
+                    if !self.kept.last().is_some_and(is_kept) {
+                        self.kept.push(Change { is_known: true, ..transaction.change(watched.oid, None) });
+                    }
+                } else {
+                    transaction.changed(watched, change, &mut self.kept)?;
                 }
             }
+            Message::Truncate { tables } => {
+                let transaction = self.transaction?;
+                let watched = tables.iter().filter_map(|table| self.reported.watched.get(table));
+                self.kept.extend(watched.map(|watched| transaction.change(watched.oid, None)));
+            }
             Message::Other => {}
-        }
-        Some(())
-    }
-
-    /// Whether memory has a change already, because the drain wrote memory's values. All such changes of a
-    /// transaction are stored as one.
-    fn is_known(&mut self, oid: u32, is_insert: bool) -> Option<bool> {
-        let transaction = self.transaction?;
-        let own = self.watched.get(&oid).map_or(Own::Unknown, |watched| watched.own);
-        let is_known = transaction.is_own
-            && transaction.before >= self.triggers_to
-            && (own == Own::All || own == Own::Inserts && is_insert);
-        let is_kept = |last: &Change| last.is_known && last.xid == transaction.xid;
-        if is_known && !self.kept.last().is_some_and(is_kept) {
-            self.kept.push(Change { is_known, ..transaction.change(oid, None) });
-        }
-        Some(is_known)
-    }
-
-    /// Takes a change of a row: an insert has no `old`, a delete no `new`, and an update no `old` when the
-    /// columns of the replica identity are unchanged.
-    fn changed(&mut self, oid: u32, old: Option<&Old<'_>>, new: Option<&[Column<'_>]>) -> Option<()> {
-        let transaction = self.transaction.as_mut()?;
-        if oid == self.positions.relation {
-            let columns = self.columns.get(&oid)?;
-            let log = columns.iter().position(|name| name == "log").and_then(|log| new?.get(log));
-            transaction.is_own |= log == Some(&Column::Text(&self.positions.log));
-            return Some(());
-        }
-        let Some(watched) = self.watched.get(&oid) else { return Some(()) };
-        let columns = self.columns.get(&oid)?;
-        let at = columns.iter().position(|name| *name == watched.key);
-        let key = |row: &[Column<'_>]| match row.get(at?) {
-            Some(Column::Text(key)) => Some(Box::<str>::from(*key)),
-            _ => None,
-        };
-        let before = old.and_then(|old| key(&old.columns));
-        // A long key that was not touched is left out of the new row.
-        let after = new.and_then(|new| key(new).or_else(|| before.clone()));
-        let values = previous(columns, &watched.old, old);
-        let is_other = before.is_some() && after.is_some() && before != after;
-        let change = Change { old: values, ..transaction.change(oid, before.or_else(|| after.clone())) };
-        self.kept.push(change);
-        if is_other {
-            self.kept.push(transaction.change(oid, after));
         }
         Some(())
     }
@@ -252,20 +219,60 @@ impl Transaction {
     fn change(self, relation: u32, key: Option<Box<str>>) -> Change {
         Change { xid: self.xid, relation, key, old: None, is_known: false, before: self.before }
     }
+
+    /// Whether memory has a change already, because the drain wrote memory's values.
+    fn is_known(self, watched: &Watched, change: &RowChange<'_>, triggers_to: u64) -> bool {
+        let is_insert = matches!(change, RowChange::Insert(_));
+        let is_plain = watched.own == Own::All || watched.own == Own::Inserts && is_insert;
+        self.is_own && self.before >= triggers_to && is_plain
+    }
+
+    /// Adds a change of a row: its key, or both when it has another one now.
+    fn changed(self, watched: &Watched, change: RowChange<'_>, kept: &mut Vec<Change>) -> Option<()> {
+        let (old, new) = match change {
+            RowChange::Insert(new) => (None, Some(new)),
+            RowChange::Update { old, new } => (old, Some(new)),
+            RowChange::Delete { old } => (Some(old), None),
+        };
+        let old = match old {
+            Some(old) => old.columns(&watched.columns)?,
+            None => Vec::new(),
+        };
+        let before = old.first().and_then(text);
+        let after = match new {
+            // A long key that was not touched is left out of the new row.
+            Some(new) => {
+                new.columns(&watched.columns[..1])?.first().and_then(text).or_else(|| before.clone())
+            }
+            None => None,
+        };
+        let is_other = before.is_some() && after.is_some() && before != after;
+        let values = previous(&watched.columns, &old);
+        kept.push(Change { old: values, ..self.change(watched.oid, before.or_else(|| after.clone())) });
+        if is_other {
+            kept.push(self.change(watched.oid, after));
+        }
+        Some(())
+    }
 }
 
-/// The previous values of these columns of a row, as an object of texts.
-fn previous(columns: &[String], names: &[String], old: Option<&Old<'_>>) -> Option<Box<str>> {
-    let old = old.filter(|old| old.is_whole && !names.is_empty())?;
-    let value = |name: &String| {
-        let at = columns.iter().position(|column| column == name)?;
-        match old.columns.get(at)? {
-            Column::Text(text) => Some((name.clone(), (*text).into())),
-            Column::Null | Column::NoText | Column::Unchanged => {
-                Some((name.clone(), serde_json::Value::Null))
-            }
-        }
+fn text(column: &Column<'_>) -> Option<Box<str>> {
+    match column {
+        Column::Text(text) => Some(text.as_ref().into()),
+        Column::Null | Column::NoText | Column::Unchanged => None,
+    }
+}
+
+/// The previous values of a row behind its key, as an object of texts. They are those of the whole row: a
+/// table whose previous values are reported is read again when its replica identity changes.
+fn previous(names: &[String], columns: &[Column<'_>]) -> Option<Box<str>> {
+    if columns.len() < 2 {
+        return None;
+    }
+    let value = |(name, column)| {
+        let text = text(column).map_or(serde_json::Value::Null, |text| String::from(text).into());
+        (String::clone(name), text)
     };
-    let values: serde_json::Map<_, _> = names.iter().filter_map(value).collect();
+    let values: serde_json::Map<_, _> = names.iter().zip(columns).skip(1).map(value).collect();
     Some(serde_json::Value::Object(values).to_string().into())
 }

@@ -136,11 +136,14 @@ impl Wire {
         if fact(0) != Some("f") {
             return Err(Fault::Lost("the server is a standby".into()));
         }
-        if fact(1) == Some("SQL_ASCII") {
-            // Otherwise the stream ends at a text that is not UTF-8.
-            wire.query("SET client_encoding = 'SQL_ASCII'", HANDSHAKE_MS).await?;
+        match fact(1) {
+            // The stream is in it.
+            Some("UTF8" | "SQL_ASCII") => Ok(wire),
+            encoding => Err(Fault::lasting(format!(
+                "the database's encoding is {}, not UTF8",
+                encoding.unwrap_or("unknown")
+            ))),
         }
-        Ok(wire)
     }
 
     async fn authenticate(&mut self, user: &str, password: &[u8]) -> Result<(), Fault> {
