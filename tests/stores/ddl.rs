@@ -9,20 +9,60 @@ use std::fmt::Write;
 /// What a migration does to a table `{t}`, which has a twin `{t}_twin` with other values.
 struct Migration {
     sql: &'static str,
-    /// `None`: its rows are served as the database has them. Otherwise what the answers and `/ready` say
-    /// until the second statement has run.
-    misfit: Option<(&'static str, &'static str)>,
+    meanwhile: Meanwhile,
+    /// What makes the table as it was; empty: nothing need be done.
+    cure: &'static str,
+}
+
+/// How a table is served between a migration and its cure.
+#[derive(Clone, Copy)]
+enum Meanwhile {
+    /// As the database has it, without these columns, which nothing in the config names.
+    Without(&'static [&'static str]),
+    /// Not at all: what the answers and `/ready` say.
+    Misfit(&'static str),
 }
 
 const fn served(sql: &'static str) -> Migration {
-    Migration { sql, misfit: None }
+    Migration { sql, meanwhile: Meanwhile::Without(&[]), cure: "" }
+}
+
+const fn without(columns: &'static [&'static str], sql: &'static str, cure: &'static str) -> Migration {
+    Migration { sql, meanwhile: Meanwhile::Without(columns), cure }
 }
 
 const fn misfit(sql: &'static str, says: &'static str, cure: &'static str) -> Migration {
-    Migration { sql, misfit: Some((says, cure)) }
+    Migration { sql, meanwhile: Meanwhile::Misfit(says), cure }
 }
 
-const IN_POSTGRES: [Migration; 18] = [
+const IN_POSTGRES: [Migration; 25] = [
+    without(&["n"], "ALTER TABLE {t} DROP n", "ALTER TABLE {t} ADD n integer NOT NULL DEFAULT 6"),
+    without(
+        &["b"],
+        "ALTER TABLE {t} DROP b; UPDATE {t} SET z = 31",
+        "ALTER TABLE {t} ADD b text; UPDATE {t} SET b = 'new'",
+    ),
+    without(&["b"], "ALTER TABLE {t} RENAME b TO c", "ALTER TABLE {t} RENAME c TO b"),
+    without(
+        &["b"],
+        "ALTER TABLE {t} ALTER b TYPE integer USING length(b)",
+        "ALTER TABLE {t} ALTER b TYPE text; UPDATE {t} SET b = 'text'",
+    ),
+    without(
+        &["m", "n"],
+        "ALTER TABLE {t} DROP m; ALTER TABLE {t}_twin DROP m; DROP TYPE {t}_mood; ALTER TABLE {t} DROP n",
+        "ALTER TABLE {t} ADD n integer NOT NULL DEFAULT 7; ALTER TABLE {t} ADD m text DEFAULT 'word'",
+    ),
+    without(
+        &["b", "n"],
+        "DROP TABLE {t}; CREATE TABLE {t} (id integer PRIMARY KEY, z integer, m {t}_mood, a varchar(10)); INSERT INTO {t} (id, z) VALUES (1, 41), (3, 42)",
+        "DROP TABLE {t}; CREATE TABLE {t} (LIKE {t}_twin INCLUDING ALL); INSERT INTO {t} SELECT * FROM {t}_twin",
+    ),
+    without(
+        &["a"],
+        "CREATE UNIQUE INDEX {t}_a ON {t} (a); UPDATE {t} SET z = 14; ALTER TABLE {t} DROP a",
+        "ALTER TABLE {t} ADD a varchar(10) DEFAULT 'same'",
+    ),
     served("ALTER TABLE {t} RENAME TO {t}_old; ALTER TABLE {t}_twin RENAME TO {t}"),
     served("ALTER TABLE {t} DROP z; ALTER TABLE {t} ADD z bigint DEFAULT 99"),
     served("ALTER TYPE {t}_mood RENAME VALUE 'low' TO 'lowest'"),
@@ -69,7 +109,23 @@ const IN_POSTGRES: [Migration; 18] = [
     ),
 ];
 
-const IN_SQLITE: [Migration; 11] = [
+const IN_SQLITE: [Migration; 15] = [
+    without(
+        &["n"],
+        "ALTER TABLE {t} DROP COLUMN n",
+        "ALTER TABLE {t} ADD COLUMN n INTEGER NOT NULL DEFAULT 6",
+    ),
+    without(
+        &["b"],
+        "ALTER TABLE {t} DROP COLUMN b; UPDATE {t} SET z = 31",
+        "ALTER TABLE {t} ADD COLUMN b TEXT; UPDATE {t} SET b = 'new'",
+    ),
+    without(&["b"], "ALTER TABLE {t} RENAME b TO c", "ALTER TABLE {t} RENAME c TO b"),
+    without(
+        &["b", "n"],
+        "CREATE TABLE {t}_new (id integer PRIMARY KEY, z integer, m text, a varchar(10)); INSERT INTO {t}_new (id, z) VALUES (1, 41), (3, 42); DROP TABLE {t}; ALTER TABLE {t}_new RENAME TO {t}",
+        "DROP TABLE {t}; ALTER TABLE {t}_twin RENAME TO {t}",
+    ),
     served("ALTER TABLE {t} RENAME TO {t}_old; ALTER TABLE {t}_twin RENAME TO {t}"),
     served("ALTER TABLE {t} DROP COLUMN z; ALTER TABLE {t} ADD COLUMN z INTEGER DEFAULT 99"),
     served("ALTER TABLE {t} RENAME a TO c; ALTER TABLE {t} RENAME b TO a; ALTER TABLE {t} RENAME c TO b"),
@@ -99,6 +155,9 @@ const IN_SQLITE: [Migration; 11] = [
 
 const OTHERS: usize = 9;
 
+/// The columns that each table has at the start.
+const OF_START: [&str; 6] = ["id", "a", "b", "z", "m", "n"];
+
 struct Fixture {
     folder: Folder,
     stores: Stores,
@@ -124,8 +183,8 @@ impl Fixture {
             for (name, b, z) in [(t.clone(), "b", 1), (format!("{t}_twin"), "twin", 100)] {
                 write!(
                     sql,
-                    "CREATE TABLE {name} (id integer PRIMARY KEY, a varchar(10), b text, z integer, m {mood});
-                     INSERT INTO {name} VALUES (1, 'one', '{b}1', {z}, 'low'), (2, 'two', '{b}2', {z}, 'high');"
+                    "CREATE TABLE {name} (id integer PRIMARY KEY, a varchar(10), b text, z integer, m {mood}, n integer NOT NULL DEFAULT 5);
+                     INSERT INTO {name} (id, a, b, z, m) VALUES (1, 'one', '{b}1', {z}, 'low'), (2, 'two', '{b}2', {z}, 'high');"
                 )
                 .unwrap();
             }
@@ -171,29 +230,38 @@ impl Fixture {
         }
     }
 
-    /// The database's own JSON of a row, in the columns that the server found at its start.
-    fn row(&self, table: &str, id: i64) -> Option<Value> {
+    /// The database's own JSON of a row, in those of its columns that are shown.
+    fn row(&self, table: &str, id: i64, is_shown: impl Fn(&str) -> bool) -> Option<Value> {
         let archive = self.stores.archive(&self.folder);
-        let sql = match archive {
-            Archive::Sqlite(_) => format!(
-                "SELECT json_object('id', id, 'a', a, 'b', b, 'z', z, 'm', m) FROM {table} WHERE id = {id}"
-            ),
-            Archive::Postgres(_) => {
+        let (columns, object) = match archive {
+            Archive::Sqlite(_) => (format!("SELECT name FROM pragma_table_info('{table}')"), "json_object"),
+            Archive::Postgres(_) => (
                 format!(
-                    "SELECT row_to_json(r)::text FROM (SELECT id, a, b, z, m FROM {table}) r WHERE id = {id}"
-                )
-            }
+                    "SELECT attname::text FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped"
+                ),
+                "json_build_object",
+            ),
         };
+        let columns = archive.rows(&columns).into_iter().flatten().flatten();
+        let columns: Vec<String> =
+            columns.filter(|name| is_shown(name)).map(|name| format!("'{name}', {name}")).collect();
+        let sql =
+            format!("SELECT CAST({object}({}) AS text) FROM {table} WHERE id = {id}", columns.join(", "));
         let row = archive.rows(&sql).into_iter().next()?.into_iter().next()?;
         Some(serde_json::from_str(&row?).expect("the database writes JSON"))
     }
 
-    /// Waits until each row is served as the database has it.
+    /// Waits until each row is served as the database has it, in the columns of the start without `lacks`.
     #[track_caller]
-    fn wait_same(&self, server: &Server, index: usize, sql: &str) {
+    fn wait_same(&self, server: &Server, index: usize, lacks: &[&str], sql: &str) {
+        self.wait_shown(server, index, |name| OF_START.contains(&name) && !lacks.contains(&name), sql);
+    }
+
+    #[track_caller]
+    fn wait_shown(&self, server: &Server, index: usize, is_shown: impl Fn(&str) -> bool, sql: &str) {
         let (mut client, table) = (server.client(), table(index));
-        for id in 1..=3 {
-            let expected = self.row(&table, id);
+        for id in (1..=3).chain([10, 11]) {
+            let expected = self.row(&table, id, &is_shown);
             let mut last = String::new();
             let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 wait_for(&format!("row {id} of {table} is {expected:?} after {sql}"), || {
@@ -207,6 +275,20 @@ impl Fixture {
             }));
             assert!(shown.is_ok(), "{sql}: row {id} is {expected:?}, served as {last}\n{}", server.output());
         }
+    }
+
+    /// Writes rows as a client, and waits until the database has them.
+    #[track_caller]
+    fn write(&self, server: &Server, index: usize, id: i64, sql: &str) {
+        let (mut client, table) = (server.client(), table(index));
+        let answer = client.post_json(&format!("/{table}"), &format!("{{\"id\":{id},\"z\":50}}"));
+        assert_eq!(answer.status, 201, "{sql}: {}\n{}", answer.text(), server.output());
+        let answer = client.ask("PATCH", &format!("/{table}/{id}"), Some("{\"z\":51}"));
+        assert_eq!(answer.status, 200, "{sql}: {}", answer.text());
+        let stored = format!("SELECT 1 FROM {table} WHERE id = {id} AND z = 51");
+        wait_for(&format!("{table} has row {id} after {sql}"), || {
+            (!self.stores.archive(&self.folder).rows(&stored).is_empty()).then_some(())
+        });
     }
 
     /// Waits until the nine other tables show a change.
@@ -246,7 +328,8 @@ fn add_table(config: &mut String, table: &str) {
     if table.starts_with('t') {
         write!(
             config,
-            "[[endpoint]]\nroute = \"PATCH /{table}/{{id}}\"\nupdate = \"{table}\"\nvalues = {{ z = \"$z\" }}\n\n\
+            "[[endpoint]]\nroute = \"POST /{table}\"\ninsert = \"{table}\"\nvalues = {{ id = \"$id\", z = \"$z\" }}\n\n\
+             [[endpoint]]\nroute = \"PATCH /{table}/{{id}}\"\nupdate = \"{table}\"\nvalues = {{ z = \"$z\" }}\n\n\
              [[endpoint]]\nroute = \"GET /sql/{table}\"\nsql = \"SELECT z FROM {table}\"\n\n"
         )
         .unwrap();
@@ -256,16 +339,27 @@ fn add_table(config: &mut String, table: &str) {
 fn while_it_runs(way: &str) {
     let fixture = Fixture::new(way);
     let server = fixture.started();
-    for (index, migration) in fixture.migrations.iter().enumerate() {
-        let sql = |sql: &str| sql.replace("{t}", &table(index));
-        fixture.change(&sql(migration.sql));
-        if let Some((says, cure)) = migration.misfit {
-            fixture.wait_misfit(&server, index, says);
-            server.admin("POST", "/reload").expect(200);
-            fixture.wait_fresh(&server, 2 * index + 1);
-            fixture.change(&sql(cure));
+    for (index, Migration { sql, meanwhile, cure }) in fixture.migrations.iter().enumerate() {
+        let of_table = |sql: &str| sql.replace("{t}", &table(index));
+        fixture.change(&of_table(sql));
+        match meanwhile {
+            Meanwhile::Without(lacks) => {
+                fixture.wait_same(&server, index, lacks, sql);
+                fixture.write(&server, index, 10, sql);
+                fixture.wait_same(&server, index, lacks, sql);
+            }
+            Meanwhile::Misfit(says) => {
+                fixture.wait_misfit(&server, index, says);
+                server.admin("POST", "/reload").expect(200);
+                fixture.wait_fresh(&server, 2 * index + 1);
+            }
         }
-        fixture.wait_same(&server, index, migration.sql);
+        if !cure.is_empty() {
+            fixture.change(&of_table(cure));
+            fixture.wait_same(&server, index, &[], cure);
+            fixture.write(&server, index, 11, cure);
+            fixture.wait_same(&server, index, &[], cure);
+        }
         fixture.wait_fresh(&server, 2 * index + 2);
     }
     wait_for("nothing is wrong any more", || {
@@ -283,14 +377,16 @@ fn while_it_is_down(way: &str) {
         fixture.change(&sql(index, migration.sql));
     }
     let server = fixture.started();
-    for (index, migration) in fixture.migrations.iter().enumerate() {
-        // A start takes the type that a column has then.
-        if let Some((says, cure)) = migration.misfit.filter(|(says, _)| !says.contains("of type")) {
-            fixture.wait_misfit(&server, index, says);
-            fixture.change(&sql(index, cure));
-        }
-        if !migration.sql.contains("password_hash") {
-            fixture.wait_same(&server, index, migration.sql);
+    for (index, Migration { sql: changed, meanwhile, cure }) in fixture.migrations.iter().enumerate() {
+        match meanwhile {
+            // A start takes the type that a column has then.
+            Meanwhile::Misfit(says) if !says.contains("of type") => {
+                fixture.wait_misfit(&server, index, says);
+                fixture.change(&sql(index, cure));
+                fixture.wait_same(&server, index, &[], changed);
+            }
+            // And the columns.
+            _ => fixture.wait_shown(&server, index, |_| true, changed),
         }
     }
     fixture.wait_fresh(&server, 1);
@@ -341,9 +437,9 @@ fn a_locked_table_does_not_delay_the_others() {
         client.get("/t0/1").expect(200);
         // A change of another table's definition is seen as well.
         fixture.change("ALTER TABLE t1 DROP z; ALTER TABLE t1 ADD z bigint DEFAULT 99");
-        fixture.wait_same(&server, 1, "beside a lock");
+        fixture.wait_same(&server, 1, &[], "beside a lock");
         fixture.wait_fresh(&server, 2);
         locker.batch_execute("UPDATE t0 SET z = 22; COMMIT").expect("it is committed");
-        fixture.wait_same(&server, 0, "the lock is gone");
+        fixture.wait_same(&server, 0, &[], "the lock is gone");
     }
 }

@@ -17,6 +17,7 @@ mod ddl;
 mod dead_letters;
 mod deadlines;
 mod drainers;
+mod dropped;
 mod enforced;
 mod failover;
 mod follow;

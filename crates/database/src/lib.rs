@@ -34,6 +34,7 @@ mod fingerprint;
 mod follow;
 mod follower;
 mod held_changes;
+mod lacking;
 pub mod limits;
 mod options;
 #[cfg(feature = "planted")]

@@ -258,9 +258,8 @@ impl Store {
         on!(self, engine => engine.scan_at(schema, filter, log).await)
     }
 
-    /// The form in which the table stores these rows and returns them: its columns may pad, round, or sort
-    /// their values. A row that the table would refuse stays as it is. Changes nothing.
-    pub async fn as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
+    /// [`Store::as_stored`] for a table that has all columns.
+    pub(crate) async fn whole_as_stored(&self, schema: &Schema, rows: Vec<Row>) -> Result<Vec<Row>, Error> {
         match &self.engine {
             // SQLite columns are declared for our texts, and store them unchanged.
             Engine::Sqlite(_) => Ok(rows),

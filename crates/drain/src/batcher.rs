@@ -39,6 +39,7 @@ use forebay_database::{
     Priority, Store,
 };
 use forebay_log::Position;
+use forebay_value::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -288,6 +289,7 @@ impl<Q: Queue> Batcher<Q> {
         }
         let rows = changes.len();
         let is_passing = of.is_none() && rows < read;
+        self.schemas.leave_out(&mut changes);
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let acting = self.schemas.acting(&self.database).await?;
         let (changes, on_error) = match uncoalesced {
@@ -322,6 +324,7 @@ impl<Q: Queue> Batcher<Q> {
         };
         let count = changes.len();
         let tables = tables_of(&changes);
+        let shortened = self.schemas.shortened(&changes);
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let batch = Batch {
             log: self.queue.id(),
@@ -372,7 +375,7 @@ impl<Q: Queue> Batcher<Q> {
         let place = QueuePlace { drained, ..QueuePlace::new(Some(stored), reached.clone()) };
         self.committed(rows, to, &applied, place, of.is_some());
         let (dead, unwritten, refused) = (applied.dead, applied.unwritten, applied.refused.len() as u64);
-        self.tell(&reached, applied, is_holding).await;
+        self.tell(&reached, applied, is_holding, shortened).await;
         // Up to the stored position, and not the padding behind it: if the log began behind the padding, the
         // bytes between would seem to be missing.
         let released = self.queue.release(stored).await;
@@ -384,17 +387,24 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// Reports the outcome of a batch's changes to the queue.
-    async fn tell(&mut self, reached: &Reached, applied: Applied, is_holding: bool) {
+    async fn tell(
+        &mut self,
+        reached: &Reached,
+        applied: Applied,
+        is_holding: bool,
+        shortened: Vec<(usize, Value)>,
+    ) {
         let Applied { held, differing, refused, .. } = applied;
         if is_holding || !held.is_empty() {
             self.queue.note_held();
         }
         self.refuses_intents = !refused.is_empty();
         self.queue.settle(reached, &IntentResult::But(refused)).await;
-        if !differing.is_empty() {
-            let schemas = &self.schemas.list;
-            let rows = differing.into_iter().map(|(table, key)| (schemas[table].clone(), key));
-            self.queue.undo(rows.collect()).await;
+        let schemas = &self.schemas.list;
+        let mut rows = self.schemas.back(shortened);
+        rows.extend(differing.into_iter().map(|(table, key)| (schemas[table].clone(), key)));
+        if !rows.is_empty() {
+            self.queue.undo(rows).await;
         }
     }
 

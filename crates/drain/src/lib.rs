@@ -30,6 +30,7 @@ mod embedded;
 mod error;
 mod follow;
 mod handle;
+mod lacking;
 mod last_position;
 mod limits;
 mod misfit;

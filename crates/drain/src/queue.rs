@@ -12,7 +12,7 @@ use forebay_database::{Acting, Cascades, Change, OnError, Op, Refused, Store};
 use forebay_log::Position;
 use forebay_table::{Catalogue, InvalidRecord, LogRecord, TableId, is_intent};
 use forebay_value::{Row, Schema, Value};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// A queue of log records, with positions that only rise.
@@ -159,6 +159,9 @@ pub(crate) struct Schemas {
     pub is_shared: Vec<bool>,
     /// Which changes of the tables act; `None`: to be read from the database.
     pub acting: Option<Arc<Acting>>,
+    /// Those without columns that the database lacks: by place, the place of the whole one, and what it
+    /// lacks.
+    pub reduced: BTreeMap<usize, (usize, Vec<usize>)>,
     /// By table id.
     places: Vec<Option<usize>>,
     /// The names of the tables that only Forebay writes to.
@@ -168,7 +171,8 @@ pub(crate) struct Schemas {
 impl Schemas {
     /// `own` are the names of the tables that only Forebay writes to.
     pub(crate) fn new(own: Arc<HashSet<String>>) -> Schemas {
-        Schemas { list: Vec::new(), is_shared: Vec::new(), acting: None, places: Vec::new(), own }
+        let (list, is_shared, places) = (Vec::new(), Vec::new(), Vec::new());
+        Schemas { list, is_shared, acting: None, reduced: BTreeMap::new(), places, own }
     }
 
     /// Which changes of the tables act: as last read, unless there are more tables since.

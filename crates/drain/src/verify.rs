@@ -94,23 +94,34 @@ pub(crate) fn is_same(schema: &Schema, memory: &Row, database: &Row) -> bool {
 /// Describes how a pair differs.
 pub(crate) fn difference(schema: &Schema, memory: &Row, database: &Row) -> Difference {
     let key = database.as_ref().key(schema).to_owned();
-    match first_difference(schema, memory.as_ref(), database.as_ref()) {
+    // Every column counts: one may be gone by now that was not when the rows were compared.
+    match differing(schema, memory.as_ref(), database.as_ref(), |_| true) {
         Some((column, memory, database)) => Difference::Different { key, column, memory, database },
         None => unreachable!("rows that are the same are no difference"),
     }
 }
 
-/// The first column that differs by value: databases drop the sign of a zero and the notation of a decimal,
-/// and neither is a difference.
+/// The first column that differs by value, of those that the database has.
 pub(crate) fn first_difference(
     schema: &Schema,
     memory: RowRef<'_>,
     database: RowRef<'_>,
 ) -> Option<(String, Value, Value)> {
-    let mut pairs = memory.values(schema).zip(database.values(schema)).zip(&schema.columns);
-    let ((memory, database), column) =
-        pairs.find(|((memory, database), _)| !is_same_value(*memory, *database))?;
-    Some((column.name.clone(), memory.to_owned(), database.to_owned()))
+    differing(schema, memory, database, |column| !schema.presence.is_gone(column))
+}
+
+/// The first of these columns that differs by value: databases drop the sign of a zero and the notation of a
+/// decimal, and neither is a difference.
+fn differing(
+    schema: &Schema,
+    memory: RowRef<'_>,
+    database: RowRef<'_>,
+    counts: impl Fn(usize) -> bool,
+) -> Option<(String, Value, Value)> {
+    let mut pairs = memory.values(schema).zip(database.values(schema)).enumerate();
+    let (column, (memory, database)) =
+        pairs.find(|(column, (memory, database))| counts(*column) && !is_same_value(*memory, *database))?;
+    Some((schema.columns[column].name.clone(), memory.to_owned(), database.to_owned()))
 }
 
 fn is_same_value(memory: ValueRef<'_>, database: ValueRef<'_>) -> bool {

@@ -126,6 +126,7 @@ impl Reloader {
         let tls = self.certificates(&config)?;
         let routes = self.setup.routes(&config).await?;
         // From here on nothing fails.
+        self.setup.schemas.values().for_each(|schema| open::note_spare(&config, schema));
         if let Some(watching) = watching.take() {
             watching.abort();
             // The task has ended, so it cannot overwrite what is put in place here.
@@ -160,6 +161,15 @@ impl Reloader {
                 let name = &table.name;
                 wrong.push(format!(
                     "`list = \"{name}\"` needs a restart: the table is kept in order from the start on"
+                ));
+            }
+        }
+        for schema in self.setup.schemas.values() {
+            let mut gone = schema.gone().into_iter();
+            if let Some(column) = gone.find(|column| config.names_column(&schema.name, column)) {
+                let name = &schema.name;
+                wrong.push(format!(
+                    "table {name} has no column {column} any more, or one of another type; a restart reads its columns again"
                 ));
             }
         }

@@ -140,8 +140,16 @@ impl Catalogue {
         Ok(TableId(id))
     }
 
-    /// Gives an id the present schema of its table.
+    /// Gives an id the present schema of its table. What it does not need is spare in older schemas too.
     pub(crate) fn set(&mut self, id: TableId, schema: Arc<Schema>) {
+        let older = |(other, known): &(&TableId, &Arc<Schema>)| **other != id && known.name == schema.name;
+        for (_, known) in self.tables.iter().filter(older) {
+            for (place, column) in known.columns.iter().enumerate() {
+                let now = schema.position(&column.name);
+                let is_spare = now.is_none_or(|now| schema.presence.is_spare(now));
+                known.presence.set_spare(place, is_spare && place != known.key);
+            }
+        }
         self.tables.insert(id, schema);
     }
 

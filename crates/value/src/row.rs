@@ -89,7 +89,8 @@ impl<'a> RowRef<'a> {
         if rest.is_empty() { Ok(()) } else { Err(InvalidRow("has bytes left over")) }
     }
 
-    fn is_null(self, index: usize) -> bool {
+    /// Whether the value of this column is NULL.
+    pub fn is_null(self, index: usize) -> bool {
         self.0[index / 8] & (1 << (index % 8)) != 0
     }
 

@@ -1,6 +1,6 @@
 //! Table schemas: columns, key, unique columns, columns whose rows are counted by value.
 
-use crate::{Fill, Type};
+use crate::{Fill, Presence, Type};
 use std::fmt;
 
 /// A column as the configuration or the database defines it.
@@ -47,6 +47,8 @@ pub struct Schema {
     /// Sets of columns, by index: no two rows have equal values in all columns of a set (unless one is
     /// NULL).
     pub unique_sets: Vec<Vec<usize>>,
+    /// Which of the columns the database lacks at present.
+    pub presence: Presence,
 }
 
 impl Schema {
@@ -82,12 +84,42 @@ impl Schema {
                 return error(format!("has two columns named {}", column.name));
             }
         }
-        Ok(Schema { name, columns, key, key_kind, unique_sets: Vec::new() })
+        let presence = Presence::new(columns.len());
+        Ok(Schema { name, columns, key, key_kind, unique_sets: Vec::new(), presence })
     }
 
     /// The index of the column with this name.
     pub fn position(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|candidate| candidate.name == column)
+    }
+
+    /// The columns that the database lacks at present, by name.
+    pub fn gone(&self) -> Vec<String> {
+        self.presence.gone().map(|column| self.columns[column].name.clone()).collect()
+    }
+
+    /// Without these columns, the key not among them.
+    ///
+    /// # Panics
+    /// When the key is among them.
+    pub fn without(&self, left_out: &[usize]) -> Schema {
+        assert!(!left_out.contains(&self.key), "the key of {} stays", self.name);
+        let place = |column: usize| {
+            let before = left_out.iter().filter(|other| **other < column).count();
+            (!left_out.contains(&column)).then(|| column - before)
+        };
+        let columns = self.columns.iter().enumerate().filter(|(column, _)| place(*column).is_some());
+        let columns: Vec<Column> = columns.map(|(_, column)| column.clone()).collect();
+        let sets =
+            self.unique_sets.iter().filter_map(|set| set.iter().map(|column| place(*column)).collect());
+        Schema {
+            name: self.name.clone(),
+            presence: Presence::new(columns.len()),
+            columns,
+            key: place(self.key).expect("it stays"),
+            key_kind: self.key_kind,
+            unique_sets: sets.collect(),
+        }
     }
 
     /// The column by which rows are found.

@@ -10,10 +10,10 @@ use crate::{Error, Kind, Rows, UnfitRow};
 use forebay_value::{Column, Row, Schema, Type, Value, ValueRef, encode_row};
 use tokio_postgres::types::Type as PgType;
 
-/// The columns of a schema as a SELECT list: what is carried as text is read as text.
+/// The columns of a schema as a SELECT list: what is carried as text is read as text, what the table lacks as
+/// NULL.
 pub(super) fn columns(schema: &Schema) -> String {
-    let columns = schema.columns.iter().map(|column| format!("{}{}", quoted(&column.name), as_read(column)));
-    columns.collect::<Vec<_>>().join(", ")
+    column_list_of("", schema)
 }
 
 fn as_read(column: &Column) -> &'static str {
@@ -77,14 +77,19 @@ pub(super) fn fetch_at_sql(schema: &Schema, log: u128) -> String {
     format!(
         "SELECT (SELECT position FROM forebay_position WHERE log = '{log:032x}'), {} \
          FROM (SELECT) AS moment LEFT JOIN {table} AS found ON found.{key} = $key",
-        column_list_of("found", schema)
+        column_list_of("found.", schema)
     )
 }
 
-fn column_list_of(table: &str, schema: &Schema) -> String {
-    let columns = schema.columns.iter();
-    let columns = columns.map(|column| format!("{table}.{}{}", quoted(&column.name), as_read(column)));
-    columns.collect::<Vec<_>>().join(", ")
+fn column_list_of(prefix: &str, schema: &Schema) -> String {
+    let column = |(index, column): (usize, &Column)| {
+        let name = quoted(&column.name);
+        match schema.presence.is_gone(index) {
+            true => format!("NULL AS {name}"),
+            false => format!("{prefix}{name}{}", as_read(column)),
+        }
+    };
+    schema.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
 }
 
 /// The codecs for the columns of a schema, in the table's present form. A schema is less specific than the
@@ -100,8 +105,7 @@ pub(super) async fn codecs(session: &mut Session, schema: &Schema) -> Result<Vec
 /// # Errors
 /// [`Kind::Unfit`](crate::Kind::Unfit).
 pub(super) fn row_from_values(schema: &Schema, values: &[Value]) -> Result<Row, Error> {
-    let columns = schema.columns.iter().zip(values);
-    let misfit = columns.enumerate().find(|(_, (column, value))| !is_fit(column, value.as_ref()));
+    let misfit = values.iter().enumerate().find(|(index, value)| !is_fit(schema, *index, value.as_ref()));
     match misfit {
         Some((index, _)) => Err(unfit(schema, values.get(schema.key), index)),
         None => Ok(Row::from_values(schema, values)),
@@ -129,8 +133,9 @@ pub(super) fn of_row(schema: &Schema, key: &Value, error: Error) -> Error {
     }
 }
 
-fn is_fit(column: &Column, value: ValueRef<'_>) -> bool {
-    value.fits(column.ty) && (column.nullable || !value.is_null())
+fn is_fit(schema: &Schema, index: usize, value: ValueRef<'_>) -> bool {
+    let column = &schema.columns[index];
+    value.fits(column.ty) && (column.nullable || !value.is_null() || schema.presence.is_gone(index))
 }
 
 /// A row from the bytes of its columns; `out` is scratch.
@@ -145,11 +150,11 @@ pub(super) fn row_from_bytes(
         Some(bytes) => codecs[index].decode(bytes),
     };
     let mut values = Vec::with_capacity(bytes.len());
-    for (index, column) in schema.columns.iter().enumerate() {
-        match decoded(index).filter(|value| is_fit(column, value.as_ref())) {
+    for index in 0..schema.columns.len() {
+        match decoded(index).filter(|value| is_fit(schema, index, value.as_ref())) {
             Some(value) => values.push(value),
             None => {
-                let key = decoded(schema.key).filter(|key| is_fit(schema.key_column(), key.as_ref()));
+                let key = decoded(schema.key).filter(|key| is_fit(schema, schema.key, key.as_ref()));
                 let key = key.map(Decoded::into_owned);
                 let why = unfit(schema, key.as_ref(), index).message().into();
                 return Err(UnfitRow { key, why });

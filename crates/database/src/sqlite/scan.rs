@@ -13,7 +13,7 @@ use super::types;
 use crate::limits::{SCAN_MESSAGES, SCAN_ROWS};
 use crate::position::unfit;
 use crate::{Error, Kind, Scan, ScannedRows, UnfitRow};
-use forebay_value::{KeyKind, Row, Schema, Value, ValueRef, encode_row};
+use forebay_value::{Column, KeyKind, Row, Schema, Value, ValueRef, encode_row};
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
@@ -140,9 +140,18 @@ pub(super) fn row_of(
     }
 }
 
-/// The columns of a schema as a SELECT list.
+/// The columns of a schema as a SELECT list: what the table lacks as NULL.
 fn columns(schema: &Schema) -> String {
-    schema.columns.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
+    let column = |(index, column): (usize, &Column)| match schema.presence.is_gone(index) {
+        true => "NULL".to_owned(),
+        false => quoted(&column.name),
+    };
+    schema.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a column of a row may be NULL.
+fn may_be_null(schema: &Schema, index: usize) -> bool {
+    schema.columns[index].nullable || schema.presence.is_gone(index)
 }
 
 fn read_all(
@@ -213,7 +222,7 @@ fn read_row(
         let value =
             row.get_ref(index).ok().and_then(|stored| types::typed_ref(schema.columns[index].ty, stored));
         match value {
-            Some(value) if !value.is_null() || schema.columns[index].nullable => value,
+            Some(value) if !value.is_null() || may_be_null(schema, index) => value,
             _ => {
                 fits = false;
                 ValueRef::Null
@@ -227,9 +236,8 @@ fn read_row(
 /// The same for rows that others wrote in other forms.
 fn read_row_slowly(schema: &Schema, row: &rusqlite::Row<'_>) -> Result<Result<Row, UnfitRow>, Error> {
     let value = |index: usize| {
-        let column = &schema.columns[index];
-        let typed = types::typed(column.ty, row.get_ref(index).map_err(map)?);
-        Ok::<_, Error>(typed.filter(|value| !value.is_null() || column.nullable))
+        let typed = types::typed(schema.columns[index].ty, row.get_ref(index).map_err(map)?);
+        Ok::<_, Error>(typed.filter(|value| !value.is_null() || may_be_null(schema, index)))
     };
     let mut values = Vec::with_capacity(schema.columns.len());
     for index in 0..schema.columns.len() {

@@ -45,6 +45,9 @@ impl<Q: Queue> Batcher<Q> {
             // The refused statement may be the one that moves the position: its table is gone.
             return self.fenced(before, error).await;
         }
+        if self.schemas.find_lacking(&tried.tables, &self.database).await? {
+            return Ok(Outcome::Again);
+        }
         let schemas: Vec<_> = tried.tables.iter().map(|&table| &self.schemas.list[table]).collect();
         if let Some((table, what)) = misfit_among(&self.database, &schemas, &error).await? {
             return self.stop(tried, &table, what, Ends::WhenCorrected).await;

@@ -42,6 +42,8 @@ pub(super) struct FollowLoop {
     troubles: BTreeMap<usize, Arc<str>>,
     /// Tables that cannot be served before they were read again.
     unserved: BTreeSet<usize>,
+    /// By table, the columns without which it is served.
+    gone: BTreeMap<usize, Vec<String>>,
     back_off: BackOff,
     /// Whether the database was at an earlier position than memory has seen.
     went_back: bool,
@@ -67,6 +69,7 @@ impl FollowLoop {
             reloads: Reloads::default(),
             troubles: BTreeMap::new(),
             unserved: BTreeSet::new(),
+            gone: BTreeMap::new(),
             back_off: BackOff::default(),
             went_back: false,
             looked_at: None,
@@ -181,8 +184,25 @@ impl FollowLoop {
             || self.reloads.is_listing(|table| self.is_readable(table))
     }
 
+    /// Says which columns are left out of a table's rows, when that has changed.
+    fn tell_gone(&mut self, table: usize) {
+        let schema = self.tables.tables()[table].schema();
+        let (gone, name) = (schema.gone(), &schema.name);
+        let before = self.gone.insert(table, gone.clone()).unwrap_or_default();
+        for column in gone.iter().filter(|column| !before.contains(column)) {
+            warn!(
+                "table {name} has no column {column} any more, or one of another type: it is served without that \
+                 column, until that is as it was or the server is started again"
+            );
+        }
+        for column in before.iter().filter(|column| !gone.contains(column)) {
+            say!("table {name} has column {column} again: it is served with it");
+        }
+    }
+
     /// Begins to read tables again, and records what became of their definitions.
     fn take_news(&mut self, found: &Followed) {
+        found.redefined.iter().for_each(|table| self.tell_gone(*table));
         let tables = self.tables.tables();
         let name = |table: usize| &tables[table].schema().name;
         for table in &found.reload {
@@ -221,15 +241,21 @@ impl FollowLoop {
         }
     }
 
-    /// Serves tables that can be followed again, once their rows are those of the database.
+    /// Serves tables that can be followed again, and columns that are back, once the rows are those of the
+    /// database.
     fn serve_again(&mut self) {
         let tables = self.tables.tables();
         let (troubles, reloads) = (&self.troubles, &self.reloads);
+        let is_current = |place: &usize| {
+            !troubles.contains_key(place) && !reloads.has(*place) && tables[*place].wanted() == 0
+        };
+        self.gone.keys().filter(|place| is_current(place)).for_each(|place| {
+            tables[*place].schema().presence.show_present();
+        });
         self.unserved.retain(|place| {
-            let table = &tables[*place];
-            let is_current = !troubles.contains_key(place) && !reloads.has(*place) && table.wanted() == 0;
+            let is_current = is_current(place);
             if is_current {
-                table.set_misfit(None);
+                tables[*place].set_misfit(None);
             }
             !is_current
         });

@@ -17,7 +17,7 @@ use crate::start_error::StartError;
 use forebay_config::model::{self, Expr, Literal};
 use forebay_http::Head;
 use forebay_table::HotTable;
-use forebay_value::{KeyKind, Schema, Type};
+use forebay_value::{KeyKind, Presence, Schema, Type};
 use std::sync::Arc;
 
 /// The most rows of one page of a list, and the most keys of `get_many`.
@@ -207,7 +207,7 @@ impl Compiler<'_, '_> {
             model::Returns::Many => (Shows::All, columns),
             model::Returns::None => (Shows::None, vec!["changed".to_owned()]),
         };
-        let answering = self.answering(&columns, &columns.clone(), 200)?;
+        let answering = self.answering(&columns, &columns.clone(), 200, Presence::default())?;
         let store = self.context.store.clone();
         let seen = crate::read_your_writes::WriteVisibility(self.context.following.clone());
         let name = format!("{} {}", self.endpoint.method.name(), self.endpoint.route);
@@ -246,7 +246,7 @@ impl Compiler<'_, '_> {
             }
             None => None,
         };
-        let answering = self.answering(&columns, &shown, 200)?;
+        let answering = self.answering(&columns, &shown, 200, Presence::default())?;
         Ok(Action::Count(Arc::new(Count { table, by, answering })))
     }
 
@@ -315,7 +315,7 @@ impl Compiler<'_, '_> {
             })
             .collect::<Result<_, _>>()?;
         let columns = ["job".to_owned(), "rows".to_owned()];
-        let answering = self.answering(&columns, &columns, 202)?;
+        let answering = self.answering(&columns, &columns, 202, Presence::default())?;
         Ok(Action::Generate(Arc::new(Generate {
             target,
             rows: (rows_eval, GENERATE_ROWS_MAX, name_of(rows, "count")),
@@ -365,15 +365,17 @@ impl Compiler<'_, '_> {
 
     fn row_answer(&mut self, table: &HotTable, status: u16) -> Result<Answering, StartError> {
         let columns: Vec<_> = table.schema().columns.iter().map(|column| column.name.clone()).collect();
-        self.answering(&columns, &columns, status)
+        self.answering(&columns, &columns, status, table.schema().presence.clone())
     }
 
-    /// The answer built from rows with these columns; the fields are `shown` when the config names none.
+    /// The answer built from rows with these columns; the fields are `shown` when the config names none,
+    /// except what `presence` hides.
     fn answering(
         &mut self,
         columns: &[String],
         shown: &[String],
         status: u16,
+        presence: Presence,
     ) -> Result<Answering, StartError> {
         let reply = &self.endpoint.reply;
         let given: Vec<(String, Expr)> = match &reply.fields {
@@ -388,7 +390,8 @@ impl Compiler<'_, '_> {
             })
             .collect::<Result<Vec<_>, StartError>>()?;
         let head = self.head(status)?;
-        let shape = (head.status() != 204).then(|| Shape::new(reply.wrap.as_deref(), fields, columns.len()));
+        let shape = (head.status() != 204)
+            .then(|| Shape::new(reply.wrap.as_deref(), fields, columns.len(), presence));
         Ok(Answering { head, shape, missing: self.missing() })
     }
 

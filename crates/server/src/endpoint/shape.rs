@@ -2,7 +2,7 @@
 //! request only copies keys and writes values.
 
 use super::eval::{Eval, Scope};
-use forebay_value::{Row, RowRef, Schema, Value, ValueRef, json};
+use forebay_value::{Presence, Row, RowRef, Schema, Value, ValueRef, json};
 use smallvec::SmallVec;
 
 /// Values of one row, in column order.
@@ -17,6 +17,8 @@ pub struct Shape {
     /// Whether the fields are exactly the columns, in order: then values are written without collecting them
     /// first.
     in_column_order: bool,
+    /// Which columns are left out.
+    presence: Presence,
 }
 
 #[derive(Debug, Clone)]
@@ -28,8 +30,9 @@ struct Field {
 
 impl Shape {
     /// A shape of these fields (JSON name and source), wrapped in an object with the key `wrap` if it is
-    /// given. `columns` is the number of columns of the rows that will be written.
-    pub fn new(wrap: Option<&str>, fields: Vec<(String, Eval)>, columns: usize) -> Shape {
+    /// given. `columns` is the number of columns of the rows that will be written. A field that is a column
+    /// is left out while `presence` hides it.
+    pub fn new(wrap: Option<&str>, fields: Vec<(String, Eval)>, columns: usize, presence: Presence) -> Shape {
         let is_column =
             |(index, (_, source)): (usize, &(String, Eval))| matches!(source, Eval::Column(c) if *c == index);
         let in_column_order = fields.len() == columns && fields.iter().enumerate().all(is_column);
@@ -54,6 +57,7 @@ impl Shape {
             fields,
             close: if wrap.is_some() { b"}".to_vec() } else { Vec::new() },
             in_column_order,
+            presence,
         }
     }
 
@@ -86,7 +90,7 @@ impl Shape {
         scope: &Scope<'_>,
         out: &mut Vec<u8>,
     ) {
-        if self.in_column_order {
+        if self.in_column_order && !self.presence.hides() {
             for (field, value) in self.fields.iter().zip(values) {
                 out.extend_from_slice(&field.key);
                 json::write_value(value, out);
@@ -139,10 +143,11 @@ impl Shape {
     }
 
     fn write_object(&self, values: &[ValueRef<'_>], scope: &Scope<'_>, out: &mut Vec<u8>) {
-        if self.fields.is_empty() {
-            out.push(b'{');
-        }
+        let begin = out.len();
         for field in &self.fields {
+            if matches!(field.source, Eval::Column(column) if self.presence.is_hidden(column)) {
+                continue;
+            }
             out.extend_from_slice(&field.key);
             match &field.source {
                 Eval::Column(column) => json::write_value(values[*column], out),
@@ -152,6 +157,11 @@ impl Shape {
                     Err(_) => json::write_value(ValueRef::Null, out),
                 },
             }
+        }
+        match out.get_mut(begin) {
+            // The first field may be left out.
+            Some(first) => *first = b'{',
+            None => out.push(b'{'),
         }
         out.push(b'}');
     }

@@ -5,7 +5,7 @@ use super::known::DatabaseKnowledge;
 use crate::start_error::StartError;
 use forebay_config::{Config, model};
 use forebay_database::{Enforced, Means, Store};
-use forebay_table::{HotTables, LiveRules, TableSpec};
+use forebay_table::{HotTables, LiveRules, Others, TableSpec};
 use forebay_terminal::{say, warn};
 use forebay_value::{Fill, Schema};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct Watched {
 #[derive(Clone)]
 struct WatchedTable {
     schema: Schema,
+    /// Whether a follower looks at its columns.
+    is_followed: bool,
     rules: Arc<LiveRules>,
     /// The defaults that the config gives.
     own_fills: Vec<Option<Fill>>,
@@ -72,7 +74,8 @@ impl Watched {
             }
             spec.rules.set(enforced.rules.clone());
             let (schema, rules) = (spec.schema.clone(), spec.rules.clone());
-            tables.push(WatchedTable { schema, rules, own_fills, enforced });
+            let is_followed = spec.others == Others::Followed;
+            tables.push(WatchedTable { schema, is_followed, rules, own_fills, enforced });
         }
         Ok(Watched { tables, redefined: Arc::default() })
     }
@@ -122,6 +125,7 @@ impl Watched {
                 () = self.redefined.notified() => {}
             }
             for table in &mut self.tables {
+                table.look_for_columns(&store).await;
                 // An unreachable database is reported by the requests that need it; the constraints stay in
                 // use.
                 if let Ok(enforced) = store.enforced(&table.schema).await
@@ -149,6 +153,21 @@ fn fills(own: &[Option<Fill>], enforced: &Enforced, schema: &Schema) -> Vec<Opti
 }
 
 impl WatchedTable {
+    /// Finds out whether a table that is not followed lacks a column that nothing needs.
+    async fn look_for_columns(&self, store: &Store) {
+        if self.is_followed {
+            return;
+        }
+        // An unreachable database is asked again.
+        for column in store.find_lacking(&self.schema).await.unwrap_or_default() {
+            warn!(
+                "table {} has no column {column} any more, or one of another type: it is served without that \
+                 column until the server is started again",
+                self.schema.name
+            );
+        }
+    }
+
     fn change(&mut self, enforced: Enforced) {
         self.rules.set(enforced.rules.clone());
         if enforced.fills != self.enforced.fills {

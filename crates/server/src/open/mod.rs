@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use enforced::Watched;
 pub use known::DatabaseKnowledge;
-pub use schemas::lists;
+pub use schemas::{lists, note_spare};
 
 /// Database and memory tier of one config, open.
 pub struct OpenStores {

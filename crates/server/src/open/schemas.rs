@@ -192,8 +192,19 @@ pub fn lists(config: &Config, table: &str) -> bool {
     })
 }
 
+/// Notes the columns that nothing in the config needs: a table is served without them when they are dropped.
+pub fn note_spare(config: &Config, schema: &Schema) {
+    let of_config = config.table(&schema.name);
+    let is_read = of_config.is_some_and(|table| table.hot && table.columns.is_none());
+    for (index, column) in schema.columns.iter().enumerate() {
+        let is_needed = index == schema.key || config.names_column(&schema.name, &column.name);
+        schema.presence.set_spare(index, is_read && !is_needed);
+    }
+}
+
 /// The tables that the memory tier stores.
 pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
+    schemas.values().for_each(|schema| note_spare(config, schema));
     let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {
         schema: Schema::clone(&schemas[&table.name]),

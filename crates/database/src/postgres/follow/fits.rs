@@ -26,7 +26,8 @@ pub(super) async fn judge(session: &mut Session, follow: &Follow) -> Result<Look
     Ok(found)
 }
 
-/// Checks that each column exists, can be read, and has the type that memory stores.
+/// Checks that each column exists, can be read, and has the type that memory stores. A column that nothing
+/// needs may be gone, or have another type: the table is followed without it.
 ///
 /// # Errors
 /// [`Kind::Schema`]: a sentence that names table and column. [`Kind::Busy`]: the table is locked.
@@ -38,8 +39,10 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
         .iter()
         .map(|row| (text(&row[0]), (text(&row[1]), row[2] == forebay_value::Value::Bool(true))))
         .collect();
-    for column in &schema.columns {
+    let mut readable = Vec::with_capacity(schema.columns.len());
+    for (index, column) in schema.columns.iter().enumerate() {
         match there.get(column.name.as_str()) {
+            None if schema.presence.is_spare(index) => {}
             None => return refused(format!("has no column {} any more", column.name)),
             Some((_, false)) => {
                 let (table, me) = (found.table(), quoted(found.text("me")));
@@ -48,21 +51,28 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
                     column.name
                 ));
             }
-            Some((_, true)) => {}
+            Some((_, true)) => readable.push(index),
         }
     }
-    let names: Vec<String> = schema.columns.iter().map(|column| quoted(&column.name)).collect();
+    let names: Vec<String> = readable.iter().map(|index| quoted(&schema.columns[*index].name)).collect();
     let sql = format!("SELECT {} FROM {}", names.join(", "), found.table());
     let types = |statement: tokio_postgres::Statement| {
         let codec = |ty| Codec::of(ty).unwrap_or(Codec::AsText);
         statement.columns().iter().map(|column| codec(column.type_())).collect::<Vec<_>>()
     };
     let codecs = session.answer(session.look_at(&sql, types)).await?.map_err(errors::map)?;
-    for (column, codec) in schema.columns.iter().zip(codecs) {
-        if codec.value_type().unbounded() != column.ty.unbounded() {
+    let mut is_gone = vec![true; schema.columns.len()];
+    for (index, codec) in readable.into_iter().zip(codecs) {
+        let column = &schema.columns[index];
+        let is_same = codec.value_type().unbounded() == column.ty.unbounded();
+        if !is_same && !schema.presence.is_spare(index) {
             let now = there.get(column.name.as_str()).map_or("", |(ty, _)| ty);
             return refused(format!("has a column {} of type {now} now; it was {}", column.name, column.ty));
         }
+        is_gone[index] = !is_same;
+    }
+    for (index, is_gone) in is_gone.into_iter().enumerate() {
+        schema.presence.set_gone(index, is_gone);
     }
     Ok(())
 }

@@ -36,21 +36,34 @@ pub(super) struct Cursor {
     pub(super) note: String,
 }
 
+/// Why a table cannot be followed.
+#[derive(Debug, Clone)]
+pub(super) struct Trouble {
+    pub(super) why: Arc<str>,
+    /// The columns that nothing needed then.
+    pub(super) spares: Vec<bool>,
+}
+
 /// A table that is to be followed, as far as it is.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     pub(super) shape: Shape,
     /// Why it cannot be followed at present.
-    pub(super) trouble: Option<Arc<str>>,
+    pub(super) trouble: Option<Trouble>,
     /// Whether rows may be removed without a report, so that they are counted after a change.
     pub(super) is_counted: bool,
 }
 
 pub(super) fn troubles(tables: &[Tracked]) -> Vec<TableTrouble> {
     let troubles = tables.iter().enumerate().filter_map(|(table, tracked)| {
-        Some(TableTrouble { table, why: tracked.trouble.clone()?, is_followed: false })
+        Some(TableTrouble { table, why: tracked.trouble.as_ref()?.why.clone(), is_followed: false })
     });
     troubles.collect()
+}
+
+/// Whether a table that could not be followed is to be looked at again, because other columns are needed now.
+fn is_retried(follow: &Follow, tracked: &Tracked) -> bool {
+    tracked.trouble.as_ref().is_some_and(|trouble| trouble.spares != follow.schema.presence.spares())
 }
 
 /// The result of reading a page.
@@ -82,6 +95,12 @@ pub(super) fn read(
     // Before the snapshot: a commit in between is found by the next poll.
     let data_version = number(connection, "PRAGMA data_version")?;
     let is_counting = !cursor.uncounted.is_empty() && cursor.may_count();
+    let retried = follows.iter().zip(&cursor.tables).map(|(follow, tracked)| is_retried(follow, tracked));
+    let retried: Vec<usize> =
+        retried.enumerate().filter_map(|(index, is_retried)| is_retried.then_some(index)).collect();
+    if !retried.is_empty() {
+        return Ok(Read::Altered(retried));
+    }
     if cursor.data_version == Some(data_version) && wanted.is_empty() && !is_counting {
         let troubles = troubles(&cursor.tables);
         let (position, note) = (cursor.position, cursor.note.clone());

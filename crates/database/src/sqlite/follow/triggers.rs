@@ -4,7 +4,7 @@
 //! existing columns, otherwise it would make other programs' statements fail; when no follower has reported
 //! for an hour the triggers write nothing.
 
-use super::page::Tracked;
+use super::page::{Tracked, Trouble};
 use super::shape::{PREFIXES, Shape, is_own};
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::has_table;
@@ -42,7 +42,11 @@ pub(super) fn look_at(connection: &Connection, follow: &Follow) -> Result<Tracke
     let shape = Shape::of(connection, table)?;
     if let Err(refused) = check(connection, &follow.schema) {
         return match refused.kind() {
-            Kind::Schema => Ok(Tracked { shape, trouble: Some(refused.message().into()), is_counted: false }),
+            Kind::Schema => {
+                let spares = follow.schema.presence.spares();
+                let trouble = Trouble { why: refused.message().into(), spares };
+                Ok(Tracked { shape, trouble: Some(trouble), is_counted: false })
+            }
             _ => Err(refused),
         };
     }
@@ -138,7 +142,8 @@ fn drop_triggers(connection: &Connection, condition: &str) -> Result<Vec<String>
     Ok(removed)
 }
 
-/// Checks that a table's key and columns are as in the schema.
+/// Checks that a table's key and columns are as in the schema. A column that nothing needs may be gone, or
+/// have another type: the table is followed without it.
 ///
 /// # Errors
 /// [`Kind::Schema`]: why it cannot be followed.
@@ -154,15 +159,22 @@ pub(super) fn check(connection: &Connection, schema: &Schema) -> Result<(), Erro
         return refused("is not in the database, or is a view".into());
     }
     let columns = raw_columns(connection, &schema.name)?;
-    for column in &schema.columns {
-        let Some(found) = columns.iter().find(|found| found.name.eq_ignore_ascii_case(&column.name)) else {
-            return refused(format!("has no column {}", column.name));
-        };
-        if types::declared(&found.declaration).unbounded() != column.ty.unbounded() {
-            return refused(format!(
-                "has a column {} of type {:?} now; it was {}",
-                column.name, found.declaration, column.ty
-            ));
+    let mut gone = Vec::new();
+    for (index, column) in schema.columns.iter().enumerate() {
+        let found = columns.iter().find(|found| found.name.eq_ignore_ascii_case(&column.name));
+        let is_spare = schema.presence.is_spare(index);
+        let is_same =
+            |found: &RawColumn| types::declared(&found.declaration).unbounded() == column.ty.unbounded();
+        match found {
+            Some(found) if is_same(found) => {}
+            _ if is_spare => gone.push(index),
+            None => return refused(format!("has no column {}", column.name)),
+            Some(found) => {
+                return refused(format!(
+                    "has a column {} of type {:?} now; it was {}",
+                    column.name, found.declaration, column.ty
+                ));
+            }
         }
     }
     let key = &schema.key_column().name;
@@ -173,6 +185,9 @@ pub(super) fn check(connection: &Connection, schema: &Schema) -> Result<(), Erro
     let has_key = columns.iter().all(|column| (column.key_place > 0) == is_key(column));
     if !has_key && !columns.iter().any(|column| is_key(column) && column.not_null && is_unique) {
         return refused(format!("has no PRIMARY KEY on {key} alone, and no UNIQUE and NOT NULL on it"));
+    }
+    for index in 0..schema.columns.len() {
+        schema.presence.set_gone(index, gone.contains(&index));
     }
     Ok(())
 }

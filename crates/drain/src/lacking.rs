@@ -1,0 +1,194 @@
+//! Columns that the database lacks: left out of the changes that are to be applied.
+//!
+//! A spare column ([`forebay_value::Presence`]) may be dropped while changes wait in the queue that have it.
+//! No client has set it: its value is the default of then. So the changes are applied without it, as the
+//! database would have dropped the value afterwards. When the column is back, a row that was written without
+//! it gets the default that the database has for it.
+
+use crate::Error;
+use crate::queue::{RowKey, Schemas};
+use forebay_database::{Change, Op, Store};
+use forebay_terminal::say;
+use forebay_value::{Row, Schema, Value, ValueRef};
+use std::sync::Arc;
+
+impl Schemas {
+    /// Leaves out what the database lacks. A change that sets nothing else goes.
+    pub fn leave_out(&mut self, changes: &mut Vec<Change>) {
+        changes.retain_mut(|change| {
+            let base = &self.list[change.table];
+            let left_out = left_out(base, &change.op);
+            if left_out.is_empty() {
+                return true;
+            }
+            let place = self.without(change.table, left_out);
+            let (base, left_out) = (&self.list[change.table], &self.reduced[&place].1);
+            let is_set = reduce(&mut change.op, base, &self.list[place], left_out);
+            change.table = place;
+            is_set
+        });
+    }
+
+    /// The rows of these changes that were written without columns: the tables' places, the keys.
+    pub fn shortened(&self, changes: &[Change]) -> Vec<(usize, Value)> {
+        if self.reduced.is_empty() {
+            return Vec::new();
+        }
+        let reduced = changes.iter().filter(|change| self.reduced.contains_key(&change.table));
+        reduced.map(|change| (change.table, change.op.key(&self.list[change.table]).to_owned())).collect()
+    }
+
+    /// Those of the rows of which the database has such a column now: it has given the row a value that
+    /// memory lacks.
+    pub fn back(&self, rows: Vec<(usize, Value)>) -> Vec<RowKey> {
+        let is_back = |(place, _): &(usize, Value)| {
+            self.reduced.get(place).is_some_and(|(base, left_out)| {
+                let presence = &self.list[*base].presence;
+                left_out.iter().any(|column| !presence.is_gone(*column))
+            })
+        };
+        let back = rows.into_iter().filter(is_back);
+        back.map(|(place, key)| (self.list[place].clone(), key)).collect()
+    }
+
+    /// Finds columns that these tables lack, after the database refused changes of them: whether there are
+    /// any that were not known yet.
+    pub async fn find_lacking(&self, tables: &[usize], database: &Store) -> Result<bool, Error> {
+        let mut is_new = false;
+        for table in tables {
+            let schema = &self.list[self.reduced.get(table).map_or(*table, |(base, _)| *base)];
+            for column in database.find_lacking(schema).await? {
+                is_new = true;
+                say!("table {}: changes are written without column {column}, which is gone", schema.name);
+            }
+        }
+        Ok(is_new)
+    }
+
+    /// The place of a schema without these columns.
+    fn without(&mut self, base: usize, left_out: Vec<usize>) -> usize {
+        let known = self.reduced.iter().find(|(_, (of, columns))| *of == base && *columns == left_out);
+        if let Some((place, _)) = known {
+            return *place;
+        }
+        self.list.push(Arc::new(self.list[base].without(&left_out)));
+        self.is_shared.push(self.is_shared[base]);
+        let place = self.list.len() - 1;
+        self.reduced.insert(place, (base, left_out));
+        place
+    }
+}
+
+/// The columns that a change must not name: those that the database lacks, and those that it lacked when the
+/// row was written.
+fn left_out(schema: &Schema, op: &Op) -> Vec<usize> {
+    let presence = &schema.presence;
+    let gone = presence.gone();
+    let (Op::Insert(row) | Op::Put(row)) = op else { return gone.collect() };
+    let was_unknown = |column: &usize| {
+        let may_be_null = schema.columns[*column].nullable && !presence.was_gone(*column);
+        !may_be_null && row.as_ref().is_null(*column) && presence.is_spare(*column)
+    };
+    let mut columns: Vec<usize> = gone.chain((0..schema.columns.len()).filter(was_unknown)).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+/// Makes a change one of the reduced schema; false: it sets nothing.
+fn reduce(op: &mut Op, base: &Schema, reduced: &Schema, left_out: &[usize]) -> bool {
+    let place = |column: usize| column - left_out.iter().filter(|other| **other < column).count();
+    match op {
+        Op::Insert(row) | Op::Put(row) => {
+            let values = row.as_ref().values(base).enumerate();
+            let kept = values.filter(|(column, _)| !left_out.contains(column));
+            let kept: Vec<ValueRef<'_>> = kept.map(|(_, value)| value).collect();
+            let mut bytes = Vec::with_capacity(row.0.len());
+            forebay_value::encode_row(reduced, kept, &mut bytes);
+            *row = Row(bytes.into());
+            true
+        }
+        Op::Update { columns, .. } => {
+            columns.retain(|(column, _)| !left_out.contains(column));
+            columns.iter_mut().for_each(|(column, _)| *column = place(*column));
+            !columns.is_empty()
+        }
+        Op::Increment { column, .. } if left_out.contains(column) => false,
+        Op::Increment { column, .. } => {
+            *column = place(*column);
+            true
+        }
+        Op::Delete(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_value::{Column, KeyKind, Type};
+
+    fn schema() -> Schema {
+        let column = |name: &str, nullable| Column {
+            name: name.into(),
+            ty: Type::Bigint,
+            nullable,
+            unique: false,
+            indexed: false,
+            fill: None,
+        };
+        let columns = vec![column("a", false), column("id", false), column("b", true), column("c", true)];
+        let schema = Schema::new("t", columns, 1, KeyKind::Bigint).unwrap();
+        [0, 2, 3].into_iter().for_each(|column| schema.presence.set_spare(column, true));
+        schema
+    }
+
+    fn row(values: [Option<i64>; 4]) -> Row {
+        let values = values.map(|value| value.map_or(Value::Null, Value::Bigint));
+        Row::from_values(&schema(), &values)
+    }
+
+    fn fitted(schemas: &mut Schemas, op: Op) -> Option<(Vec<String>, Op)> {
+        let mut changes = vec![Change { table: 0, position: 9, is_intent: false, op }];
+        schemas.leave_out(&mut changes);
+        let change = changes.pop()?;
+        let names = schemas.list[change.table].columns.iter().map(|column| column.name.clone());
+        Some((names.collect(), change.op))
+    }
+
+    #[test]
+    fn changes_are_written_without_what_the_database_lacks() {
+        let mut schemas = Schemas::new(Arc::default());
+        let base = Arc::new(schema());
+        schemas.list.push(base.clone());
+        schemas.is_shared.push(true);
+        let whole = || Op::Insert(row([Some(1), Some(2), Some(3), None]));
+        let (names, op) = fitted(&mut schemas, whole()).unwrap();
+        assert_eq!((names.len(), op), (4, whole()));
+        // It was written while `a` was gone.
+        let (names, _) = fitted(&mut schemas, Op::Insert(row([None, Some(2), Some(3), None]))).unwrap();
+        assert_eq!(names, ["id", "b", "c"]);
+        base.presence.set_gone(2, true);
+        let (names, op) = fitted(&mut schemas, whole()).unwrap();
+        assert_eq!(names, ["a", "id", "c"]);
+        let Op::Insert(short) = op else { panic!("{op:?}") };
+        let values = short.as_ref().to_values(&schemas.list.last().unwrap().clone());
+        assert_eq!(values, [Value::Bigint(1), Value::Bigint(2), Value::Null]);
+        let key = Value::Bigint(2);
+        let update = |columns| Op::Update { key: key.clone(), columns };
+        let one = |column| (column, Value::Bigint(7));
+        let (_, op) = fitted(&mut schemas, update(vec![one(2), one(3)])).unwrap();
+        assert_eq!(op, update(vec![one(2)]));
+        assert!(fitted(&mut schemas, update(vec![one(2)])).is_none());
+        assert!(schemas.list.len() == 3 && schemas.is_shared.len() == 3);
+        // `b` is back, and has a default.
+        base.presence.set_gone(2, false);
+        assert_eq!(fitted(&mut schemas, whole()).unwrap().0.len(), 4);
+        let (names, _) = fitted(&mut schemas, Op::Put(row([Some(1), Some(2), None, None]))).unwrap();
+        assert_eq!(names, ["a", "id", "c"]);
+        // Of the two forms, one lacks nothing that the database has.
+        let keys = |place: usize| vec![(place, Value::Bigint(2))];
+        base.presence.set_gone(2, true);
+        assert!(schemas.back(keys(2)).is_empty() && schemas.back(keys(0)).is_empty());
+        assert_eq!(schemas.back(keys(1)), [(schemas.list[1].clone(), Value::Bigint(2))]);
+    }
+}
