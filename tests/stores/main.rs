@@ -55,6 +55,7 @@ mod skipped;
 mod starting;
 mod starts_together;
 mod stopped;
+mod stopped_room;
 mod stopped_sets;
 mod strict;
 mod tls;

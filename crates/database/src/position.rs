@@ -29,6 +29,8 @@ pub struct StoredPosition {
 pub struct Scan {
     /// The position of the log asked for, in the snapshot that the rows come from.
     pub position: Option<u64>,
+    /// The drain's note beside the position.
+    pub note: String,
     /// The rows. The channel ends when the scan does; an error is its last message.
     pub rows: mpsc::Receiver<Result<ScannedRows, Error>>,
 }

@@ -230,21 +230,14 @@ impl Store {
         on!(self, engine => engine.fetch(schema, key).await)
     }
 
-    /// As [`Store::fetch`], as of a moment at which everything of `log` before `position` is in the database:
-    /// [`Kind::Unavailable`] when it is not, because the database has lost commits.
+    /// As [`Store::fetch`], with the drain's position of `log` in that same moment and the note beside it.
     pub async fn fetch_at(
         &self,
         schema: &Schema,
         key: Value,
         log: u128,
-        position: u64,
-    ) -> Result<Option<Row>, Error> {
-        let (found, row) = on!(self, engine => engine.fetch_at(schema, key, log).await?);
-        if found >= position {
-            return Ok(row);
-        }
-        let message = "the database has lost its last commits; they come back from the log";
-        Err(Error::new(Kind::Unavailable, message))
+    ) -> Result<(u64, String, Option<Row>), Error> {
+        on!(self, engine => engine.fetch_at(schema, key, log).await)
     }
 
     /// All rows (or those for which the SQL expression `filter` is true) as of one moment, in the order that

@@ -378,7 +378,7 @@ impl<Q: Queue> Batcher<Q> {
         self.tell(&reached, applied, is_holding, shortened).await;
         // Up to the stored position, and not the padding behind it: if the log began behind the padding, the
         // bytes between would seem to be missing.
-        let released = self.queue.release(stored).await;
+        let released = self.queue.release(&reached).await;
         if !matches!(released, Ok(true)) {
             self.forget_place();
         }
@@ -442,8 +442,11 @@ impl<Q: Queue> Batcher<Q> {
 
     /// Has the queue release what it could not release while changes were held.
     pub(crate) async fn release_again(&mut self) -> Result<(), Error> {
-        let Some(stored) = self.place.as_ref().and_then(|place| place.stored) else { return Ok(()) };
-        if !self.queue.release(stored).await? {
+        let Some(place) = &self.place else { return Ok(()) };
+        let Some(stored) = place.stored else { return Ok(()) };
+        // What was passed since is not in the database.
+        let stored = Reached::noted(stored.0, &place.note)?;
+        if !self.queue.release(&stored).await? {
             self.forget_place();
         }
         Ok(())

@@ -54,6 +54,19 @@ pub const CROWDED_LOG_PART: u64 = 2;
 /// numbers took 61 bytes in the log and 116 in memory, so that about a quarter of memory is undrained then.
 pub const CROWDED_MEMORY_PART: u64 = 8;
 
+/// The room of stopped tables in the log: its limit divided by this. At most three times as much is set
+/// aside, beside the log, which keeps three quarters of its limit for the others.
+pub const ASIDE_LOG_PART: u64 = 4;
+
+/// The same for the memory limit: the rows of these changes cannot be evicted.
+pub const ASIDE_MEMORY_PART: u64 = 4;
+
+/// The room at most: the drain writes nothing to the database while so much is read and set aside.
+pub const ASIDE_BYTES_MAX: u64 = 256 << 20;
+
+/// When setting records aside is tried again after it failed, on a full disk for example.
+pub const ASIDE_AGAIN: Duration = Duration::from_secs(10);
+
 /// How often an idle drain reads its controls.
 pub const IDLE_MS: u64 = 50;
 

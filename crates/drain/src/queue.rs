@@ -50,9 +50,9 @@ pub(crate) trait Queue {
         schemas: &mut Schemas,
     ) -> Result<QueueRead, Error>;
 
-    /// The database has made everything before `position` durable: the queue may delete it, except for held
-    /// changes. False: this drain no longer owns the queue.
-    async fn release(&mut self, position: Position) -> Result<bool, Error>;
+    /// The database has made everything that it has `reached` durable: the queue may delete it, except for
+    /// held changes. False: this drain no longer owns the queue.
+    async fn release(&mut self, reached: &Reached) -> Result<bool, Error>;
 
     /// Reports the outcome of intents, once the database has `reached`, to the clients that wait for them.
     /// Called before [`Queue::release`].

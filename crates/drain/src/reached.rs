@@ -2,7 +2,7 @@
 
 use crate::{Error, Kind};
 use forebay_database::StoredPosition;
-use forebay_log::Position;
+use forebay_log::{Needed, Position};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +61,16 @@ impl Reached {
     /// Everything of this table before this position is in the database.
     pub fn of(&self, table: &str) -> Position {
         self.stopped.get(table).copied().unwrap_or(self.others)
+    }
+
+    /// The records of the log that the database lacks.
+    pub(crate) fn needed(&self) -> Needed {
+        Needed { others: self.others, parts: self.stopped.clone() }
+    }
+
+    /// How far the database is that lacks these records.
+    pub(crate) fn lacking(needed: Needed) -> Reached {
+        Reached { others: needed.others, stopped: needed.parts }
     }
 
     /// Moves the positions of stopped tables forward.

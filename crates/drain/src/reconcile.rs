@@ -23,7 +23,7 @@ use forebay_database::{
     Claim, Claimed, ClaimedQueue, Dialect, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,
     StoredPosition,
 };
-use forebay_log::{Log, Position};
+use forebay_log::{Log, Needed, Position};
 use forebay_value::Timestamp;
 
 /// How often a claim is tried again when the position moves meanwhile.
@@ -45,8 +45,8 @@ pub enum NewDatabase {
 pub enum Start {
     /// This log was never drained into this database: everything in the log is drained.
     Fresh {
-        /// The first position of the log.
-        from: Position,
+        /// What is left of the log begins there; of tables that were stopped it may be more.
+        from: Reached,
         /// Other logs that were drained into this database: data folders that were deleted or moved.
         others: Vec<StoredPosition>,
         /// What is applied to a new database although it was drained into another one (`--new-database`).
@@ -71,7 +71,7 @@ impl Start {
     /// The first position that the database does not contain.
     pub fn position(&self) -> Position {
         match self {
-            Start::Fresh { from, .. } => *from,
+            Start::Fresh { from, .. } => from.all(),
             Start::Continue(position) => *position,
             Start::Uneven(reached) | Start::PutBack(reached) | Start::Behind { reached, .. } => reached.all(),
         }
@@ -80,9 +80,10 @@ impl Start {
     /// How far each table is in the database.
     pub fn reached(&self) -> Reached {
         match self {
-            Start::Uneven(reached) | Start::PutBack(reached) | Start::Behind { reached, .. } => {
-                reached.clone()
-            }
+            Start::Fresh { from: reached, .. }
+            | Start::Uneven(reached)
+            | Start::PutBack(reached)
+            | Start::Behind { reached, .. } => reached.clone(),
             start => Reached::even(start.position()),
         }
     }
@@ -186,7 +187,7 @@ pub(crate) fn opening(log: &Log) -> String {
 
 /// Lets the log retain from now on what the database lacks.
 fn began(log: &Log, start: Start) -> Result<Start, Error> {
-    let unreleased = log.unrelease(start.position());
+    let unreleased = log.unrelease(&start.reached().needed());
     unreleased.map_err(|source| Error::caused(Kind::Log, "cannot take back what was released", source))?;
     Ok(start)
 }
@@ -221,17 +222,17 @@ fn fresh(
     new_database: NewDatabase,
     last: &LastPosition,
 ) -> Result<Start, Error> {
-    let (first, released) = (log.first(), log.released());
+    let (first, from) = (log.first(), Reached::lacking(log.oldest()));
     let others = positions.to_vec();
-    let drained = released.max(first).max(last.at_least());
+    let drained = log.released().max(log.whole_from()).max(last.at_least());
     // Of a first batch it is only known that it was sent.
     if drained == first_of_a_new_log() && !matches!(last, LastPosition::AtLeast(_)) {
-        return Ok(Start::Fresh { from: first, others, again: None });
+        return Ok(Start::Fresh { from, others, again: None });
     }
     let changes = Changes::behind(log, first)?;
     match new_database {
         NewDatabase::Refuse => Err(replaced(store, log, changes, last)),
-        NewDatabase::Accept => Ok(Start::Fresh { from: first, others, again: Some(changes) }),
+        NewDatabase::Accept => Ok(Start::Fresh { from, others, again: Some(changes) }),
     }
 }
 
@@ -239,21 +240,28 @@ fn fresh(
 fn put_back(log: &Log, store: &Store, last: &LastPosition) -> Result<Start, Error> {
     let end = log.end().max(log.durable());
     let released = log.released();
-    let fits = |reached: &&Reached| reached.all() >= log.first().max(released) && reached.others <= end;
+    let fits = |reached: &&Reached| {
+        reached.all() >= released && reached.others <= end && log.covers(&reached.needed())
+    };
     if let LastPosition::Exact(reached) = last
         && fits(&reached)
     {
         return Ok(Start::PutBack(reached.clone()));
     }
     let drained = released.max(last.at_least());
+    let at_least = match log.covers(&Needed::behind(drained)) {
+        true => Reached::even(drained),
+        // The others were further when records were set aside.
+        false => Reached::lacking(log.oldest()),
+    };
     match Changes::behind(log, drained)? {
-        Changes { all: 0, .. } => Ok(Start::PutBack(Reached::even(drained))),
-        behind => Err(lost(store, log, drained, behind)),
+        Changes { all: 0, .. } => Ok(Start::PutBack(at_least)),
+        behind => Err(lost(store, log, &at_least, behind)),
     }
 }
 
 fn judge(log: &Log, store: &Store, stored: &StoredPosition) -> Result<Start, Error> {
-    let (first, released) = (log.first(), log.released());
+    let released = log.released();
     let url = store.describe_url();
     if stored.opening == opening(log) && !stored.taken_by.is_empty() {
         return Err(fenced(&url, &stored.taken_by));
@@ -264,7 +272,13 @@ fn judge(log: &Log, store: &Store, stored: &StoredPosition) -> Result<Start, Err
     if reached.others > end {
         return Err(ahead(&url, reached.others, end));
     }
-    if position < first {
+    if !log.covers(&reached.needed()) {
+        let oldest = log.oldest();
+        // Of the others the log may hold less than of a stopped table.
+        let (position, first) = match position < oldest.all() {
+            true => (position, oldest.all()),
+            false => (reached.others, oldest.others),
+        };
         return Err(behind(&url, position, first));
     }
     Ok(match position {
@@ -335,7 +349,7 @@ fn replaced(store: &Store, log: &Log, changes: Changes, last: &LastPosition) -> 
     let (url, first) = (store.describe_url(), log.first());
     let released = log.released().max(last.at_least());
     let same = match last {
-        LastPosition::Exact(reached) => row(store, log, reached.all()),
+        LastPosition::Exact(reached) => row(store, log, reached),
         _ => format!("the row of log {} in forebay_position, from a backup", log.id()),
     };
     let message = format!(
@@ -349,8 +363,8 @@ fn replaced(store: &Store, log: &Log, changes: Changes, last: &LastPosition) -> 
     Error::new(Kind::DatabaseReplaced, message)
 }
 
-fn lost(store: &Store, log: &Log, released: Position, behind: Changes) -> Error {
-    let (url, end) = (store.describe_url(), log.durable());
+fn lost(store: &Store, log: &Log, at_least: &Reached, behind: Changes) -> Error {
+    let (url, end, released) = (store.describe_url(), log.durable(), at_least.all());
     let message = format!(
         "{url} has lost the row of this data folder's log in forebay_position (it was deleted, or the table was), and the server \
          did not stop in order, so how far the log is drained is not known: everything before position {released} is in the \
@@ -359,17 +373,22 @@ fn lost(store: &Store, log: &Log, released: Position, behind: Changes) -> Error 
          are there. If none is, put back {}; if all are, the same with {end}. Then start again.",
         behind.all,
         behind.increments,
-        row(store, log, released),
+        row(store, log, at_least),
     );
     Error::new(Kind::PositionLost, message)
 }
 
 /// The statements that put back the position of a log.
-fn row(store: &Store, log: &Log, position: Position) -> String {
+fn row(store: &Store, log: &Log, reached: &Reached) -> String {
+    let (position, note) = (reached.all(), reached.note());
+    let (column, value) = match note.is_empty() {
+        true => ("", String::new()),
+        false => (", note", format!(", '{}'", note.replace('\'', "''"))),
+    };
     let time = if store.dialect() == Dialect::Postgres { "timestamptz" } else { "text" };
     format!(
         "its row: CREATE TABLE IF NOT EXISTS forebay_position (log text PRIMARY KEY, position bigint NOT NULL, updated_at {time} \
-         NOT NULL); INSERT INTO forebay_position (log, position, updated_at) VALUES ('{:032x}', {position}, '{}')",
+         NOT NULL, note text NOT NULL DEFAULT ''); INSERT INTO forebay_position (log, position, updated_at{column}) VALUES ('{:032x}', {position}, '{}'{value})",
         log.id().0,
         Timestamp::now(),
     )

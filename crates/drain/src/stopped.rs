@@ -19,9 +19,9 @@
 //! lasted for [`ANNOUNCED_AFTER`].
 //!
 //! **In the database** `forebay_position.position` stays where the first stopped table was stopped:
-//! everything before it is in the database, of all tables, so that the queue is released and rows are evicted
-//! only below it. `forebay_position.note` contains how far the others are, and where each stopped table was
-//! stopped:
+//! everything before it is in the database, of all tables, so that the queue is released only below it; what
+//! the stopped tables hold back of a log is set aside (`embedded::aside`). `forebay_position.note` contains
+//! how far the others are, and where each stopped table was stopped:
 //! ```text
 //! {"reached":5120,"stopped":{"orders":4096}}
 //! ```

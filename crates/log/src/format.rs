@@ -5,6 +5,7 @@
 //!     LOCK                      locked while the log is open; the holder's process id in decimal
 //!     MANIFEST                  56 bytes, replaced by rename only
 //!     HISTORY                   the openings of the log, replaced by rename only
+//!     aside                     records whose segments are deleted, replaced by rename only; see `aside`
 //!     00000000000000000000.log  segments, named by their start position, 20 decimal digits
 //!     *.new                     files that are being made; deleted when the log is opened
 //!
@@ -81,19 +82,19 @@ pub(crate) enum Invalid {
     Version(u32),
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(field)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(field)
 }
 
-fn u128_at(bytes: &[u8], at: usize) -> u128 {
+pub(crate) fn u128_at(bytes: &[u8], at: usize) -> u128 {
     let mut field = [0; 16];
     field.copy_from_slice(&bytes[at..at + 16]);
     u128::from_le_bytes(field)

@@ -18,8 +18,8 @@ pub(crate) struct Lane {
     work: Condvar,
     /// End of the last record; written under the mutex, read without it.
     end: AtomicU64,
-    /// Written by release, read by append.
-    released: AtomicU64,
+    /// Records up to here take no room of the segments. Written by release, read by append.
+    floor: AtomicU64,
     buffer_bytes: u64,
     limit_bytes: u64,
 }
@@ -88,7 +88,7 @@ impl Lane {
     /// A lane whose next group starts at `start`; `remaining_bytes` are left in the active segment.
     pub fn new(
         start: Position,
-        released: Position,
+        floor: Position,
         remaining_bytes: u64,
         buffer_bytes: u64,
         limit_bytes: u64,
@@ -110,7 +110,7 @@ impl Lane {
             }),
             work: Condvar::new(),
             end: AtomicU64::new(start.0),
-            released: AtomicU64::new(released.0),
+            floor: AtomicU64::new(floor.0),
             buffer_bytes,
             limit_bytes,
         }
@@ -128,7 +128,7 @@ impl Lane {
             return Err(if alone > self.buffer_bytes { AppendError::TooLarge } else { state.refusal });
         }
         let end = state.start + length as u64;
-        if end - self.released.load(Ordering::Relaxed) > self.limit_bytes {
+        if end - self.floor.load(Ordering::Relaxed) > self.limit_bytes {
             return Err(AppendError::Full);
         }
         // Fits: the length is below `buffer_bytes`, which fits in 32 bits.
@@ -273,12 +273,8 @@ impl Lane {
         Position(self.end.load(Ordering::Acquire))
     }
 
-    pub fn released(&self) -> Position {
-        Position(self.released.load(Ordering::Acquire))
-    }
-
-    pub fn set_released(&self, released: Position) {
-        self.released.store(released.0, Ordering::Release);
+    pub fn set_floor(&self, floor: Position) {
+        self.floor.store(floor.0, Ordering::Release);
     }
 }
 

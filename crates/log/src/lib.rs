@@ -14,6 +14,7 @@
 //!   reader, refuses it and reports the place.
 //! - After a failed write or sync nothing more is acknowledged (the log is poisoned) until it is
 //!   opened again.
+//! - Records that were set aside ([`Log::set_aside`]) keep their positions: readers find them as before.
 //! - Released segments are deleted after [`Options::keep`], or when their space is needed.
 //! - On a full disk [`Log::append`] refuses a record before it is in a group, because space is reserved
 //!   ahead.
@@ -25,6 +26,7 @@
 //! The path of a record: `lane` → `writer` → `segment` (space from `segment_reserve`) → disk → `reader`.
 //! `recovery` runs before all of them. The bytes are described at the top of `format`.
 
+mod aside;
 mod buffer;
 mod disk;
 mod error;
@@ -38,6 +40,7 @@ mod manifest;
 mod position;
 mod reader;
 mod recovery;
+mod retention;
 mod segment;
 mod segment_request;
 mod segment_reserve;
@@ -45,6 +48,7 @@ mod shared;
 mod window;
 mod writer;
 
+pub use aside::Needed;
 pub use disk::{Access, Disk, DiskFile, DiskLock, Locked, RealDisk};
 pub use error::{AppendError, Error, FilePlace, Kind};
 pub use limits::{

@@ -79,6 +79,12 @@ pub(crate) const LATER_TIME_MAX: Duration = Duration::from_millis(5);
 /// [`crate::Options::limit_bytes`] by.
 pub(crate) const SPARE_SEGMENTS: u64 = 3;
 
+/// The records that are set aside are found by the place of one in so many bytes.
+pub(crate) const ASIDE_INDEX_BYTES: u64 = 64 << 10;
+
+/// Bytes that are read at a time of what is set aside.
+pub(crate) const ASIDE_READ_BYTES: usize = 4 << 20;
+
 /// Bytes that recovery reads at a time.
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 

@@ -6,12 +6,12 @@ use crate::history;
 use crate::lane::{Lane, Urgency};
 use crate::limits::{
     BUFFER_BYTES_DEFAULT, GROUP_BYTES_MAX, LIMIT_BYTES_DEFAULT, SECTOR_BYTES, SEGMENT_BYTES_DEFAULT,
-    SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, SPARE_SEGMENTS,
+    SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES,
 };
 use crate::lock;
-use crate::manifest;
+use crate::manifest::Remembered;
 use crate::position::{LogId, Opening, Position};
-use crate::reader::{self, Reader};
+use crate::reader::Reader;
 use crate::recovery::{self, Recovery, Verify};
 use crate::segment::{Segments, discard};
 use crate::segment_reserve;
@@ -46,8 +46,8 @@ pub struct Options {
     pub verify: Verify,
     /// Bytes of a segment file. Applies to segments that are begun from now on.
     pub segment_bytes: u64,
-    /// Appends are refused as full when this many bytes are not released. The log takes up to three segments
-    /// more on the disk.
+    /// Appends are refused as full when this many bytes are neither released nor set aside. The log takes up
+    /// to three segments more on the disk, and what is set aside.
     pub limit_bytes: u64,
     /// The least time for which released records stay readable, as long as released and unreleased records
     /// together fit `limit_bytes`, and the released ones take no more than the free space of the disk.
@@ -90,21 +90,23 @@ impl Options {
 /// an error of closing.
 #[derive(Clone)]
 pub struct Log {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    shared: Arc<LogShared>,
+pub(crate) struct Inner {
+    pub shared: Arc<LogShared>,
     durability: Durability,
-    keep: Duration,
-    limit_bytes: u64,
+    pub keep: Duration,
+    pub limit_bytes: u64,
     openings: Vec<Opening>,
     /// Records behind this position are retained although they were released.
-    wanted: AtomicU64,
+    pub wanted: AtomicU64,
+    /// No record up to here is needed.
+    pub released: AtomicU64,
     /// The released position before [`Log::unrelease`] lowered it.
-    unreleased: AtomicU64,
-    /// The released position in the manifest. Locked during a release.
-    remembered: Mutex<Position>,
+    pub unreleased: AtomicU64,
+    /// Locked while records are released, or set aside.
+    pub remembered: Mutex<Remembered>,
     running: Mutex<Option<Running>>,
 }
 
@@ -139,9 +141,11 @@ impl Log {
         let opened = recovery::open(&*disk, &folder, options.segment_bytes, options.verify)?;
         let end = opened.recovery.end;
         let openings = history::add_opening(&*disk, &folder, opened.identity.id, end)?;
+        let upto = opened.aside.as_ref().map_or(Position(0), |aside| aside.upto);
+        let (released, floor) = (opened.released, opened.released.max(upto));
         let lane = Lane::new(
             end,
-            opened.released,
+            floor,
             opened.active.remaining_bytes(),
             options.buffer_bytes as u64,
             options.limit_bytes,
@@ -151,10 +155,11 @@ impl Log {
             folder,
             opened.identity,
             lane,
-            Segments::new(opened.segments, opened.released),
+            Segments::new(opened.segments, floor),
             options.segment_bytes - SEGMENT_HEADER_BYTES,
             end,
         ));
+        shared.aside.set(opened.aside.map(Arc::new));
         shared.reserve_request.ask();
         let for_reserve = shared.clone();
         let reserve = spawn("log-reserve", &shared, move || segment_reserve::run(&for_reserve))?;
@@ -176,8 +181,9 @@ impl Log {
             limit_bytes: options.limit_bytes,
             openings,
             wanted: AtomicU64::new(Position::MAX.0),
+            released: AtomicU64::new(released.0),
             unreleased: AtomicU64::new(0),
-            remembered: Mutex::new(opened.released),
+            remembered: Mutex::new(Remembered { manifest: released, aside_since: None }),
             running: Mutex::new(Some(Running { writer, reserve, _lock: lock })),
         };
         let log = Log { inner: Arc::new(inner) };
@@ -266,89 +272,15 @@ impl Log {
         Reader::new(self.inner.shared.clone(), from)
     }
 
-    /// The oldest position that the log still contains.
+    /// The oldest position from which records can be read. Up to [`Log::whole_from`] there are only those
+    /// that were set aside.
     pub fn first(&self) -> Position {
+        self.inner.shared.first()
+    }
+
+    /// The position behind which the log contains every record.
+    pub fn whole_from(&self) -> Position {
         self.inner.shared.segments.first()
-    }
-
-    /// Releases everything before `before`, which must be durable; a lower position than before does nothing.
-    /// Whole segments are deleted after [`Options::keep`], unless [`Log::keep_from`] retains them. The
-    /// position is stored on disk when a segment is released, and at closing: after a crash an older one may
-    /// be found.
-    ///
-    /// # Errors
-    /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when a deletion failed: the log is intact,
-    /// and the next release or opening deletes the segment.
-    pub fn release(&self, before: Position) -> Result<(), Error> {
-        let shared = &self.inner.shared;
-        if before > shared.durable() {
-            let text = format!("log position {before} is not durable and cannot be released");
-            return Err(Error::new(Kind::NotABoundary(before), text));
-        }
-        let mut remembered = self.inner.remembered.lock();
-        if before > shared.lane.released() {
-            if before > *remembered && shared.segments.any_before(before) {
-                // On disk first: a folder whose oldest segment starts above the released position counts as
-                // having lost data.
-                manifest::write(&*shared.disk, &shared.folder, shared.identity, before)?;
-                *remembered = before;
-            }
-            shared.lane.set_released(before);
-            shared.segments.release(before);
-        }
-        self.delete_kept()
-    }
-
-    /// Retains records behind `from`, although they are released, as long as there is room: released and
-    /// unreleased records together must fit `limit_bytes`, and the released ones must not take more than the
-    /// free space of the disk.
-    ///
-    /// # Errors
-    /// [`Kind::Io`] when the deletion of a segment that is no longer retained failed; the next release tries
-    /// again.
-    pub fn keep_from(&self, from: Position) -> Result<(), Error> {
-        let _turn = self.inner.remembered.lock();
-        self.inner.wanted.store(from.0, Ordering::Relaxed);
-        self.delete_kept()
-    }
-
-    /// Bytes that other files may take on the log's disk without taking the room for its next segments.
-    pub fn spare_bytes(&self) -> u64 {
-        let shared = &self.inner.shared;
-        let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
-        free_bytes.saturating_sub(SPARE_SEGMENTS * (shared.capacity_bytes + SEGMENT_HEADER_BYTES))
-    }
-
-    /// Deletes released segments that need not be retained.
-    fn delete_kept(&self) -> Result<(), Error> {
-        let (shared, keep) = (&self.inner.shared, self.inner.keep);
-        let (end, released) = (self.end(), shared.lane.released());
-        let (limit_bytes, wanted) = (self.inner.limit_bytes, self.inner.wanted.load(Ordering::Relaxed));
-        // Other files share the disk: retained segments never take more than is free for these.
-        let free_bytes = shared.disk.free_bytes(&shared.folder).unwrap_or(u64::MAX);
-        shared.delete_kept(|segment| {
-            let (kept_bytes, held_bytes) = (released.0 - segment.start.0, end.0 - segment.start.0);
-            let is_wanted = segment.since.elapsed() < keep || segment.end.0 > wanted;
-            !is_wanted || held_bytes > limit_bytes || kept_bytes > free_bytes
-        })
-    }
-
-    /// Lowers the released position to `from`: the records behind it are needed again, and no longer deleted.
-    ///
-    /// # Errors
-    /// [`Kind::Released`] when some of these records were deleted.
-    pub fn unrelease(&self, from: Position) -> Result<(), Error> {
-        let shared = &self.inner.shared;
-        let _turn = self.inner.remembered.lock();
-        if from < shared.lane.released() {
-            shared.segments.unrelease(from);
-            if from < self.first() {
-                return Err(reader::released(shared));
-            }
-            self.inner.unreleased.fetch_max(shared.lane.released().0, Ordering::Relaxed);
-            shared.lane.set_released(from);
-        }
-        Ok(())
     }
 
     /// The released position before [`Log::unrelease`]; 0 if that was not called.
@@ -358,10 +290,15 @@ impl Log {
 
     /// The released position.
     pub fn released(&self) -> Position {
-        self.inner.shared.lane.released()
+        Position(self.inner.released.load(Ordering::Acquire))
     }
 
-    /// Bytes appended and not released.
+    /// Records up to here are released or set aside: they take no room.
+    pub fn floor(&self) -> Position {
+        self.inner.floor()
+    }
+
+    /// Bytes appended and not released, those that are set aside among them.
     pub fn backlog_bytes(&self) -> u64 {
         self.end().0.saturating_sub(self.released().0)
     }
@@ -440,10 +377,9 @@ impl Inner {
             return Err(Error::new(Kind::Poisoned, "a thread of the log panicked"));
         }
         let mut remembered = self.remembered.lock();
-        let released = shared.lane.released();
-        if *remembered < released {
-            manifest::write(&*shared.disk, &shared.folder, shared.identity, released)?;
-            *remembered = released;
+        let released = Position(self.released.load(Ordering::Acquire));
+        if remembered.manifest < released {
+            self.remember(&mut remembered, released)?;
         }
         Ok(())
     }

@@ -5,12 +5,21 @@ use crate::disk::{Access, Disk};
 use crate::error::{Error, FilePlace, Kind};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::MANIFEST_BYTES;
-use crate::position::Position;
+use crate::position::{LogId, Position};
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 pub(crate) const MANIFEST_FILE: &str = "MANIFEST";
 const MANIFEST_NEW: &str = "manifest.new";
+
+/// What the folder knows of the released position.
+pub(crate) struct Remembered {
+    /// The one in the manifest.
+    pub manifest: Position,
+    /// When everything that was set aside was released.
+    pub aside_since: Option<Instant>,
+}
 
 /// Reads the manifest; `None` when there is none.
 pub(crate) fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<(Identity, Position)>, Error> {
@@ -64,4 +73,18 @@ pub(crate) fn missing(folder: &Path) -> Error {
     let path = folder.join(MANIFEST_FILE);
     let text = format!("{} is missing beside segments that hold data", path.display());
     Error::new(Kind::Missing(path), text)
+}
+
+/// Draws the identity of a new log.
+pub(crate) fn draw_identity(folder: &Path) -> Result<Identity, Error> {
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let source = io::Error::other(error.to_string());
+        Error::io("draw a log id for", folder, source)
+    })?;
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[..16]);
+    let mut salt = [0; 8];
+    salt.copy_from_slice(&bytes[16..]);
+    Ok(Identity { id: LogId(u128::from_le_bytes(id)), salt: u64::from_le_bytes(salt) })
 }

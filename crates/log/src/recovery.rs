@@ -4,12 +4,13 @@
 //! The algorithm is described at the top of `format`. Nothing is changed on disk before the whole log was
 //! found valid.
 
+use crate::aside::{self, ASIDE_FILE, Aside};
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{Error, FilePlace, Kind, is_full};
 use crate::format::{self, Identity, Invalid};
 use crate::limits::{SECTOR_BYTES, SEGMENT_HEADER_BYTES, align_up};
 use crate::manifest;
-use crate::position::{LogId, Position};
+use crate::position::Position;
 use crate::segment::{self, Active, NEW_SUFFIX, Segment, make_blank};
 use crate::window::{Window, read_full};
 use std::collections::VecDeque;
@@ -54,6 +55,7 @@ pub(crate) struct OpenLog {
     pub identity: Identity,
     pub released: Position,
     pub segments: VecDeque<Arc<Segment>>,
+    pub aside: Option<Aside>,
     pub active: Active,
 }
 
@@ -119,7 +121,7 @@ impl Opening<'_> {
     /// Creates a log: the segment first, the manifest last. Without a manifest there is no log; with one, the
     /// log is complete.
     fn create(&self) -> Result<OpenLog, Error> {
-        let identity = draw_identity(self.folder)?;
+        let identity = manifest::draw_identity(self.folder)?;
         let start = Position(0);
         let active = self.new_segment(identity, start)?;
         manifest::write(self.disk, self.folder, identity, start)?;
@@ -128,6 +130,7 @@ impl Opening<'_> {
             identity,
             released: start,
             segments: VecDeque::from([active.segment.clone()]),
+            aside: None,
             active,
         })
     }
@@ -155,18 +158,44 @@ impl Opening<'_> {
     }
 
     fn recover(&self, identity: Identity, released: Position, starts: &[Position]) -> Result<OpenLog, Error> {
-        let (mut dropped, segments) = self.split_released(released, starts)?;
+        let aside = self.aside(identity, starts.first().is_some_and(|first| *first <= released))?;
+        let floor = aside.as_ref().map_or(released, |aside| released.max(aside.upto));
+        let (mut dropped, segments) = self.split_released(floor, starts)?;
         let walked = self.walk(identity, &segments)?;
-        let opened = if walked.end < released {
+        let mut opened = if walked.end < released {
             self.begin_again(identity, released, segments, &walked)?
+        } else if walked.end < floor {
+            let segment = &segments[segments.len() - 1];
+            let place = FilePlace {
+                file: segment.path.clone(),
+                offset: segment.offset_of(walked.end),
+                position: walked.end,
+            };
+            let what = format!("the log ends before position {floor}, up to which records were set aside,");
+            return Err(Error::corrupt(&what, place));
         } else {
             let kept = self.kept(identity, &mut dropped, &segments[0])?;
             self.finish(identity, released, [kept, segments].concat(), &walked)?
         };
+        let first = opened.segments[0].start;
+        opened.aside = aside.filter(|aside| aside.upto >= first);
+        opened.recovery.first = opened.aside.as_ref().map_or(first, |aside| first.min(aside.start));
+        if opened.aside.is_none() {
+            // It was released: the segments continue without it.
+            segment::discard(self.disk, &self.folder.join(ASIDE_FILE));
+        }
         for segment in &dropped {
             self.disk.remove(&segment.path).map_err(self.error("delete", &segment.path))?;
         }
         Ok(opened)
+    }
+
+    /// What was set aside. A damaged file counts only while it is needed: unless the segments `are_enough`.
+    fn aside(&self, identity: Identity, are_enough: bool) -> Result<Option<Aside>, Error> {
+        match aside::open(self.disk, self.folder, identity) {
+            Err(error) if are_enough && matches!(error.kind(), Kind::Corrupt(_)) => Ok(None),
+            opened => opened,
+        }
     }
 
     /// Segments that were released as a whole, and the others.
@@ -363,13 +392,13 @@ impl Opening<'_> {
         let repair = || -> io::Result<u64> {
             let from = if walked.rebuild_header { 0 } else { offset };
             if let Some(end) = walked.tail_end {
-                write_zeros(&*file, from, end)?;
+                segment::write_zeros(&*file, from, end)?;
             }
             if walked.rebuild_header {
                 file.write_all_at(&format::encode_segment(identity, segment.start), 0)?;
             }
             if let Some((at, length)) = walked.last_group {
-                rewrite(&*file, at, length)?;
+                segment::rewrite(&*file, at, length)?;
             }
             let capacity = self.extend(&*file, offset)?;
             file.sync()?;
@@ -389,6 +418,7 @@ impl Opening<'_> {
             identity,
             released,
             segments: segments.into(),
+            aside: None,
             active: Active { file, segment, capacity_bytes, used_bytes: offset - SEGMENT_HEADER_BYTES },
         })
     }
@@ -436,6 +466,7 @@ impl Opening<'_> {
             identity,
             released: start,
             segments: VecDeque::from([active.segment.clone()]),
+            aside: None,
             active,
         })
     }
@@ -465,36 +496,4 @@ fn walk_groups(
 fn cut_bytes(walked: &Walked, offset: u64) -> u64 {
     let from = if walked.rebuild_header { 0 } else { offset };
     walked.tail_end.map_or(0, |end| end.saturating_sub(from))
-}
-
-fn write_zeros(file: &dyn DiskFile, mut from: u64, to: u64) -> io::Result<()> {
-    let zeros = [0; 64 * 1024];
-    while from < to {
-        let length = (to - from).min(zeros.len() as u64) as usize;
-        file.write_all_at(&zeros[..length], from)?;
-        from += length as u64;
-    }
-    Ok(())
-}
-
-/// Writes the same bytes again. After a failed sync the system may have a group in the page cache, marked
-/// clean, and never write it: a reader would see the group and a crash would undo it. After the rewrite, the
-/// next sync includes the group.
-fn rewrite(file: &dyn DiskFile, offset: u64, length: usize) -> io::Result<()> {
-    let mut bytes = vec![0; length];
-    let filled = read_full(file, &mut bytes, offset)?;
-    file.write_all_at(&bytes[..filled], offset)
-}
-
-fn draw_identity(folder: &Path) -> Result<Identity, Error> {
-    let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let source = io::Error::other(error.to_string());
-        Error::io("draw a log id for", folder, source)
-    })?;
-    let mut id = [0; 16];
-    id.copy_from_slice(&bytes[..16]);
-    let mut salt = [0; 8];
-    salt.copy_from_slice(&bytes[16..]);
-    Ok(Identity { id: LogId(u128::from_le_bytes(id)), salt: u64::from_le_bytes(salt) })
 }

@@ -27,6 +27,7 @@ use crate::disk::{Access, Disk, DiskFile};
 use crate::format::{self, Identity};
 use crate::limits::{SEGMENT_HEADER_BYTES, align_up};
 use crate::position::Position;
+use crate::window::read_full;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
@@ -140,6 +141,26 @@ pub(crate) fn activate(
         capacity_bytes: blank.capacity_bytes,
         used_bytes: 0,
     })
+}
+
+/// Overwrites a part of a file with zeros.
+pub(crate) fn write_zeros(file: &dyn DiskFile, mut from: u64, to: u64) -> io::Result<()> {
+    let zeros = [0; 64 * 1024];
+    while from < to {
+        let length = (to - from).min(zeros.len() as u64) as usize;
+        file.write_all_at(&zeros[..length], from)?;
+        from += length as u64;
+    }
+    Ok(())
+}
+
+/// Writes the same bytes again. After a failed sync the system may have a group in the page cache, marked
+/// clean, and never write it: a reader would see the group and a crash would undo it. After the rewrite, the
+/// next sync includes the group.
+pub(crate) fn rewrite(file: &dyn DiskFile, offset: u64, length: usize) -> io::Result<()> {
+    let mut bytes = vec![0; length];
+    let filled = read_full(file, &mut bytes, offset)?;
+    file.write_all_at(&bytes[..filled], offset)
 }
 
 /// A released segment that still exists.

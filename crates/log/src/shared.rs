@@ -1,6 +1,7 @@
 //! The state that the handles, the log thread, the reserve thread and the readers share: the marks, the hooks
 //! and the poison.
 
+use crate::aside::{ASIDE_FILE, Aside};
 use crate::disk::Disk;
 use crate::error::{AppendError, Error};
 use crate::format::Identity;
@@ -9,6 +10,7 @@ use crate::position::Position;
 use crate::segment::{ReleasedSegment, Segments};
 use crate::segment_request::ReserveRequest;
 use parking_lot::{Condvar, Mutex};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,12 +19,27 @@ use std::time::Instant;
 pub(crate) type DurableHook = Box<dyn Fn(Position) + Send + Sync>;
 pub(crate) type PoisonHook = Box<dyn Fn(&Error) + Send + Sync>;
 
+/// What was set aside, if there is anything.
+#[derive(Default)]
+pub(crate) struct SetAside(Mutex<Option<Arc<Aside>>>);
+
+impl SetAside {
+    pub fn get(&self) -> Option<Arc<Aside>> {
+        self.0.lock().clone()
+    }
+
+    pub fn set(&self, aside: Option<Arc<Aside>>) {
+        *self.0.lock() = aside;
+    }
+}
+
 pub(crate) struct LogShared {
     pub disk: Arc<dyn Disk>,
     pub folder: PathBuf,
     pub identity: Identity,
     pub lane: Lane,
     pub segments: Segments,
+    pub aside: SetAside,
     pub reserve_request: ReserveRequest,
     /// Bytes for groups in a segment of ordinary length.
     pub capacity_bytes: u64,
@@ -52,6 +69,7 @@ impl LogShared {
             identity,
             lane,
             segments,
+            aside: SetAside::default(),
             reserve_request: ReserveRequest::default(),
             capacity_bytes,
             durable: AtomicU64::new(durable.0),
@@ -60,6 +78,25 @@ impl LogShared {
             poison: OnceLock::new(),
             on_durable: OnceLock::new(),
             on_poisoned: Mutex::new(None),
+        }
+    }
+
+    /// The oldest position from which records can be read.
+    pub fn first(&self) -> Position {
+        let first = self.segments.first();
+        let aside = self.aside.get().filter(|aside| aside.upto >= first);
+        aside.map_or(first, |aside| first.min(aside.start))
+    }
+
+    /// Deletes what was set aside. After a crash it may be there again: what it contains stays true.
+    pub fn remove_aside(&self) -> Result<(), Error> {
+        let path = self.folder.join(ASIDE_FILE);
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("delete", &path, error)),
+            _ => {
+                self.aside.set(None);
+                Ok(())
+            }
         }
     }
 

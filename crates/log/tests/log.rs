@@ -1,6 +1,6 @@
 //! The log as its users see it: appending, the marks, reading back, limits, releasing, closing.
 
-use forebay_log::{AppendError, Durability, Kind, Log, Options, Position};
+use forebay_log::{AppendError, Durability, Kind, Log, Needed, Options, Position};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -380,18 +380,18 @@ fn what_was_released_is_kept_for_a_time_and_can_be_needed_again() {
     let (log, recovery) = Log::open(kept).expect("open again");
     assert_eq!((recovery.first, log.first(), log.released()), (Position(0), Position(0), end));
     let half = written[written.len() / 2].0;
-    log.unrelease(half).expect("it is there");
+    log.unrelease(&Needed::behind(half)).expect("it is there");
     assert_eq!((log.released(), log.backlog_bytes()), (half, log.end().0 - half.0));
     log.close().expect("close");
     // Without a `keep` time, the next release deletes exactly the segments that are not needed.
     let (log, _) = Log::open(options(dir.path())).expect("open a third time");
-    log.unrelease(half).expect("it is there");
+    log.unrelease(&Needed::behind(half)).expect("it is there");
     log.release(half).expect("release");
     assert!(log.first() > Position(0) && log.first() <= half, "{} {half}", log.first());
     assert_eq!(read_all(&log, half, 4096), written[written.len() / 2 + 1..]);
     log.release(log.durable()).expect("release");
     assert!(log.first() > half);
-    let Err(error) = log.unrelease(half) else { panic!("it is gone") };
+    let Err(error) = log.unrelease(&Needed::behind(half)) else { panic!("it is gone") };
     assert!(matches!(error.kind(), Kind::Released { .. }), "{error}");
 }
 

@@ -211,6 +211,11 @@ async fn of_tier(from: &Sources, numbers: &mut Numbers) {
         "Bytes of these changes in the log.",
         gauges.backlog_bytes as f64,
     );
+    numbers.gauge(
+        "forebay_log_set_aside_bytes",
+        "Bytes of changes of stopped tables that are set aside.",
+        gauges.set_aside_bytes as f64,
+    );
     if let Some(lag) = gauges.lag {
         numbers.gauge(
             "forebay_drain_lag_seconds",

@@ -34,12 +34,16 @@ impl Source for DatabaseSource {
     ) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
         let (store, schema) = (self.0.clone(), schema.clone());
         Box::pin(async move {
-            let row = match drained {
+            if drained == Position(0) {
                 // Nothing was drained, so nothing can be lost.
-                Position(0) => store.fetch(&schema, key).await,
-                Position(drained) => store.fetch_at(&schema, key, log, drained).await,
-            };
-            row.map_err(source_error)
+                return store.fetch(&schema, key).await.map_err(source_error);
+            }
+            let (position, note, row) = store.fetch_at(&schema, key, log).await.map_err(source_error)?;
+            if reached(position, &note)?.of(&schema.name) >= drained {
+                return Ok(row);
+            }
+            let message = "the database has lost its last commits; they come back from the log".into();
+            Err(SourceError { message, retry: true })
         })
     }
 }
@@ -77,10 +81,13 @@ impl Positions for DatabaseSource {
 }
 
 fn drained(position: u64, note: &str, opening: String) -> Result<Drained, SourceError> {
-    let reached = Reached::noted(position, note)
-        .map_err(|error| SourceError { message: error.to_string(), retry: false })?;
+    let reached = reached(position, note)?;
     let stopped = reached.stopped.into_iter().map(|(table, position)| (table, position.0));
     Ok(Drained { position, others: reached.others.0, stopped: stopped.collect(), opening })
+}
+
+fn reached(position: u64, note: &str) -> Result<Reached, SourceError> {
+    Reached::noted(position, note).map_err(|error| SourceError { message: error.to_string(), retry: false })
 }
 
 fn source_error(error: Error) -> SourceError {

@@ -355,7 +355,7 @@ fn a_swap_leaves_no_unique_value_free() {
     let apply = |is_swapped: bool| {
         let poll = following.begin(1);
         poll.apply(0, &images(is_swapped), Position(0)).unwrap();
-        poll.end(Position(0), true);
+        poll.end(true);
     };
     apply(false);
     std::thread::scope(|scope| {

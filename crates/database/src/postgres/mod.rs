@@ -349,20 +349,21 @@ impl Postgres {
         }
     }
 
-    /// The position of a log, and a row as of the same moment.
+    /// The position of a log, its note, and a row as of the same moment.
     pub(crate) async fn fetch_at(
         &self,
         schema: &Schema,
         key: Value,
         log: u128,
-    ) -> Result<(u64, Option<Row>), Error> {
+    ) -> Result<(u64, String, Option<Row>), Error> {
         let found = self.read(schema, &table::fetch_at_sql(schema, log), &key).await;
         let found = found.map_err(|error| table::of_row(schema, &key, error))?;
         let position = table::number(&found, 0, 0).unsigned_abs();
-        let values = found.iter().next().map_or(&[][..], |values| &values[1..]);
+        let (own, values) = found.iter().next().map_or((&[][..], &[][..]), |values| values.split_at(2));
+        let note = own.get(1).map_or("", table::text).to_owned();
         let is_there = values.get(schema.key).is_some_and(|key| !key.is_null());
         let row = is_there.then(|| table::row_from_values(schema, values)).transpose()?;
-        Ok((position, row))
+        Ok((position, note, row))
     }
 
     /// Runs a statement that reads one row. The text of some types depends on the settings of the session: a

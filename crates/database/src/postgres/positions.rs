@@ -128,6 +128,15 @@ pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<
     Ok(rows.values.first().map(|position| integer(position).unsigned_abs()))
 }
 
+/// The position of one log and its note, in the session's present transaction.
+pub(super) async fn noted(session: &mut Session, log: u128) -> Result<(Option<u64>, String), Error> {
+    let Some(position) = position(session, log).await? else { return Ok((None, String::new())) };
+    // Through JSON, because the table of an earlier version has no note.
+    let sql = "SELECT coalesce(to_jsonb(p) ->> 'note', '') FROM forebay_position AS p WHERE log = $1";
+    let note = session.run(sql, &[log_text(log)]).await?;
+    Ok((Some(position), note.values.first().map_or("", text).to_owned()))
+}
+
 /// The position of a log once no transaction is moving it any more: waits for a running COMMIT as long as for
 /// a lock. [`Kind::Busy`] when that is not long enough.
 pub(super) async fn settled(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {

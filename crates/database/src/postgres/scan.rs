@@ -40,7 +40,7 @@ impl Postgres {
     ) -> Result<Scan, Error> {
         let (position, rows) = self.start_scan(schema, filter, Some(log));
         match position.await {
-            Ok(position) => Ok(Scan { position: position?, rows }),
+            Ok(at) => at.map(|(position, note)| Scan { position, note, rows }),
             Err(_) => Err(Error::new(Kind::Unavailable, "the scan stopped before it began")),
         }
     }
@@ -50,7 +50,7 @@ impl Postgres {
         schema: &Schema,
         filter: Option<&str>,
         log: Option<u128>,
-    ) -> (oneshot::Receiver<Result<Option<u64>, Error>>, mpsc::Receiver<Message>) {
+    ) -> (oneshot::Receiver<Result<At, Error>>, mpsc::Receiver<Message>) {
         let (position, position_read) = oneshot::channel();
         let (rows, rows_read) = mpsc::channel(SCAN_MESSAGES);
         let failed = rows.clone();
@@ -84,9 +84,12 @@ fn no_thread(source: std::io::Error) -> Error {
     Error::new(Kind::Unavailable, "cannot start a thread").with_source(source)
 }
 
+/// The position of the log, and its note.
+type At = (Option<u64>, String);
+
 async fn read_all(
     wanted: &ScanRequest,
-    position: oneshot::Sender<Result<Option<u64>, Error>>,
+    position: oneshot::Sender<Result<At, Error>>,
     rows: &mpsc::Sender<Message>,
 ) -> Result<(), Error> {
     // The semaphore is never closed.
@@ -139,7 +142,7 @@ async fn read_all(
     Ok(())
 }
 
-async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, Option<u64>), Error> {
+async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, At), Error> {
     let mut session = wanted.connector.connect(Role::Bulk).await?;
     // A table that stays locked must not use up the scans of the others.
     let begin = format!(
@@ -147,8 +150,8 @@ async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, Option<u64>
     );
     session.begin(&begin).await?;
     let position = match wanted.log {
-        Some(log) => positions::position(&mut session, log).await?,
-        None => None,
+        Some(log) => positions::noted(&mut session, log).await?,
+        None => (None, String::new()),
     };
     let codecs = codecs(&mut session, &wanted.schema).await?;
     session.patience = Duration::from_millis(WHOLE_TABLE_MS);

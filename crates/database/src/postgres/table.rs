@@ -71,11 +71,13 @@ pub(super) fn fetch_sql(schema: &Schema) -> String {
     format!("SELECT {} FROM {} WHERE {key} = $key", columns(schema), quoted(&schema.name))
 }
 
-/// Selects the position of a log before the row's columns, which are all NULL when there is no such row.
+/// Selects the position of a log and its note before the row's columns, which are all NULL when there is no
+/// such row.
 pub(super) fn fetch_at_sql(schema: &Schema, log: u128) -> String {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     format!(
-        "SELECT (SELECT position FROM forebay_position WHERE log = '{log:032x}'), {} \
+        "SELECT (SELECT position FROM forebay_position WHERE log = '{log:032x}'), \
+         (SELECT note FROM forebay_position WHERE log = '{log:032x}'), {} \
          FROM (SELECT) AS moment LEFT JOIN {table} AS found ON found.{key} = $key",
         column_list_of("found.", schema)
     )

@@ -114,6 +114,11 @@ pub(super) fn position(connection: &Connection, log: u128) -> Result<Option<u64>
     Ok(position.map(i64::unsigned_abs))
 }
 
+/// The position of one log and its note, in the connection's present transaction.
+pub(super) fn noted(connection: &Connection, log: u128) -> Result<(Option<u64>, String), Error> {
+    Ok((position(connection, log)?, note(connection, log)?))
+}
+
 /// The note beside the position of one log, in the connection's present transaction.
 pub(super) fn note(connection: &Connection, log: u128) -> Result<String, Error> {
     if !has_table(connection, "forebay_position").map_err(map)? || !has_column(connection, "note")? {

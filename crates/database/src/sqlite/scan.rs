@@ -33,7 +33,7 @@ impl Sqlite {
     ) -> Result<Scan, Error> {
         let (position, rows) = self.start_scan(schema, filter, log);
         match position.await {
-            Ok(position) => Ok(Scan { position: position?, rows }),
+            Ok(at) => at.map(|(position, note)| Scan { position, note, rows }),
             Err(_) => Err(Error::new(Kind::Unavailable, "the scan stopped before it began")),
         }
     }
@@ -44,7 +44,7 @@ impl Sqlite {
         schema: &Schema,
         filter: Option<&str>,
         log: u128,
-    ) -> (oneshot::Receiver<Result<Option<u64>, Error>>, mpsc::Receiver<Message>) {
+    ) -> (oneshot::Receiver<Result<At, Error>>, mpsc::Receiver<Message>) {
         let (position, position_read) = oneshot::channel();
         let (rows, rows_read) = mpsc::channel(SCAN_MESSAGES);
         let failed = rows.clone();
@@ -68,18 +68,18 @@ impl Sqlite {
         self.readers.submit(move |connection| row_of(connection, &schema, key.as_ref())).await
     }
 
-    /// The position of a log, and a row as of the same moment.
+    /// The position of a log, its note, and a row as of the same moment.
     pub(crate) async fn fetch_at(
         &self,
         schema: &Schema,
         key: Value,
         log: u128,
-    ) -> Result<(u64, Option<Row>), Error> {
+    ) -> Result<(u64, String, Option<Row>), Error> {
         let schema = schema.clone();
         let read = move |connection: &Connection| {
             connection.execute_batch("BEGIN").map_err(map)?;
-            let found = positions::position(connection, log).and_then(|position| {
-                Ok((position.unwrap_or_default(), row_of(connection, &schema, key.as_ref())?))
+            let found = positions::noted(connection, log).and_then(|(position, note)| {
+                Ok((position.unwrap_or_default(), note, row_of(connection, &schema, key.as_ref())?))
             });
             // Nothing was changed: how it ends does not matter.
             let _ = connection.execute_batch("ROLLBACK");
@@ -154,17 +154,20 @@ fn may_be_null(schema: &Schema, index: usize) -> bool {
     schema.columns[index].nullable || schema.presence.is_gone(index)
 }
 
+/// The position of the log, and its note.
+type At = (Option<u64>, String);
+
 fn read_all(
     path: &Path,
     schema: &Schema,
     filter: Option<&str>,
     log: u128,
-    position: oneshot::Sender<Result<Option<u64>, Error>>,
+    position: oneshot::Sender<Result<At, Error>>,
     rows: &mpsc::Sender<Message>,
 ) -> Result<(), Error> {
     let snapshot = connect(path, Role::Reader).and_then(|(connection, _)| {
         connection.execute_batch("BEGIN").map_err(map)?;
-        let position = super::positions::position(&connection, log)?;
+        let position = super::positions::noted(&connection, log)?;
         Ok((connection, position))
     });
     let connection = match snapshot {

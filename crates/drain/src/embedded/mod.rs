@@ -1,6 +1,7 @@
 //! The memory tier in this process: the drain's thread over the data folder's log, loading at start, and the
 //! comparison with the database.
 
+mod aside;
 mod queue;
 mod recheck;
 mod run;

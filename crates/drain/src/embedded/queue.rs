@@ -3,6 +3,7 @@
 //! A batch may end behind any record: the position that it reaches is that record's end. Records that were
 //! read and not yet taken wait here, bounded by one read of the log.
 
+use super::aside::Aside;
 use crate::last_position::LastPosition;
 use crate::limits::{
     AHEAD_BYTES, BATCH_BYTES, BATCH_ROWS_FIRST, CROWDED_LOG_PART, CROWDED_MEMORY_PART, HEARTBEAT,
@@ -53,6 +54,7 @@ pub(crate) struct LogQueue {
     read_at: Option<Instant>,
     /// Whether memory from a checkpoint was compared with the database's position.
     is_settled: bool,
+    aside: Aside,
     /// Up to here the outcomes of intents are known. A database that has lost commits is given those intents
     /// again as ordinary changes, because their clients were answered.
     decided: Option<Reached>,
@@ -85,6 +87,7 @@ impl LogQueue {
             reading: FuturesUnordered::new(),
             read_at: None,
             is_settled: false,
+            aside: Aside::default(),
             decided: None,
         }
     }
@@ -157,11 +160,11 @@ impl Queue for LogQueue {
         #[cfg(feature = "planted")]
         let start =
             match self.records.is_empty() && forebay_database::planted_bugs::is("position-never-checked") {
-                true => Start::Continue(self.log.first()),
+                true => Start::Continue(self.log.whole_from()),
                 false => start,
             };
         self.catch_up(database, &start)?;
-        self.give_back(start.position()).await?;
+        self.give_back(&start.reached()).await?;
         Ok(QueuePlace::new(Some(start.position()), start.reached()))
     }
 
@@ -185,10 +188,10 @@ impl Queue for LogQueue {
         Ok(taken)
     }
 
-    async fn release(&mut self, position: Position) -> Result<bool, Error> {
+    async fn release(&mut self, reached: &Reached) -> Result<bool, Error> {
         // Refused changes before this position have been undone.
-        self.tables.settled(position);
-        self.give_back(position).await?;
+        self.tables.settled(reached.all());
+        self.give_back(reached).await?;
         Ok(true)
     }
 
@@ -224,6 +227,7 @@ impl Queue for LogQueue {
             let own = stopped.iter().find(|stopped| stopped.table == table.schema().name);
             table.set_stopped(own.map(|stopped| stopped.reason.as_str()));
         }
+        self.aside.limit(&self.log, &self.tables, stopped);
     }
 
     async fn undo(&mut self, rows: Vec<RowKey>) {
@@ -301,12 +305,14 @@ impl LogQueue {
         Ok(())
     }
 
-    /// Releases the log below `position`: the database contains everything before it.
-    async fn give_back(&mut self, position: Position) -> Result<(), Error> {
-        self.tables.drained(position);
+    /// Releases what the database has `reached` of the log, and sets aside what a stopped table holds back.
+    async fn give_back(&mut self, reached: &Reached) -> Result<(), Error> {
+        self.tables.drained_of(|table| reached.of(table));
         // The log stays usable after a failure, and the next release deletes what this one could not.
-        let released = self.log.release(position);
-        released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))
+        let released = self.log.release(reached.all());
+        released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))?;
+        self.aside.make_room(&self.log, &self.tables, &self.catalogue, reached);
+        Ok(())
     }
 
     /// Reads the rows that memory dropped, as far as the database contains all their changes up to `drained`:

@@ -167,7 +167,8 @@ impl LogDrain {
     fn judge_window(&mut self) {
         self.shared.look_at_window();
         let Some(drained) = self.batcher.drained() else { return };
-        let crowded = self.batcher.queue.crowded(drained.all);
+        // What stopped tables hold back has its own limit.
+        let crowded = self.batcher.queue.crowded(drained.others);
         match (self.early_until, crowded) {
             (None, Some(why)) if self.shared.awaited().is_some() => {
                 self.early_until = Some(self.log.end());

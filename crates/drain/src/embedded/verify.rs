@@ -8,6 +8,7 @@
 //! other programs write.
 
 use super::recheck;
+use crate::reached::Reached;
 use crate::verify::{Difference, Differences, Pair, difference, first_difference, still_different};
 use crate::{Error, Kind, Progress};
 use forebay_database::Store;
@@ -58,7 +59,8 @@ fn compare_all(
     still_different: impl Fn(Vec<Pair>) -> Result<Vec<Pair>, Error>,
 ) -> Result<(Differences, Vec<Value>), Error> {
     let mut doubtful = Vec::new();
-    let drained = scan.position.unwrap_or(0);
+    let reached = Reached::noted(scan.position.unwrap_or(0), &scan.note)?;
+    let drained = reached.of(&table.schema().name).0;
     let hasher = RandomState::new();
     let mut stored: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
     while let Some(message) = scan.rows.blocking_recv() {

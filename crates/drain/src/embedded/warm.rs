@@ -3,6 +3,7 @@
 //! Two threads work at once: the scan's, which reads and encodes rows, and this one, which puts them into the
 //! table.
 
+use crate::reached::Reached;
 use crate::{Error, Kind, Loaded, Progress};
 use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, ScannedRows, Store};
 use forebay_log::Position;
@@ -87,7 +88,8 @@ fn load_all(
     let load = is_serving.then(|| table.begin_load());
     let since = load.as_ref().map_or(Position(0), |load| load.since());
     let scan = runtime.block_on(store.scan_at(table.schema(), filter, table.log().0))?;
-    if scan.position.unwrap_or_default() < since.0 {
+    let reached = Reached::noted(scan.position.unwrap_or_default(), &scan.note)?;
+    if reached.of(&table.schema().name) < since {
         let message = "the database has lost its last commits; they come back from the log";
         return Err(DatabaseError::new(DatabaseKind::Unavailable, message).into());
     }

@@ -163,7 +163,7 @@ impl FollowLoop {
         self.serve_again();
         // A table that waits for a lock does not delay those who wait for the others.
         let is_last = !found.more && !self.reloads.is_progressing(|table| self.is_readable(table));
-        poll.end(reached.all(), is_last);
+        poll.end(is_last);
         self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
         self.shared.applied(found.rows.len() as u64, is_last.then_some(began), !self.reloads.is_empty());

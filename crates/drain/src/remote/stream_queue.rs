@@ -166,7 +166,7 @@ impl Queue for ShardQueue {
         self.is_behind = self.held.below(drained) < drained;
         if queue.entries > 0 && self.held.below(drained) > released {
             // A drain that lost its lease, or the tier, committed this before it could release it.
-            self.release(drained).await?;
+            self.release(&Reached::even(drained)).await?;
         }
         Ok(QueuePlace::new(stored, reached.unwrap_or_else(|| Reached::even(drained))))
     }
@@ -210,7 +210,8 @@ impl Queue for ShardQueue {
         }
     }
 
-    async fn release(&mut self, position: Position) -> Result<bool, Error> {
+    async fn release(&mut self, reached: &Reached) -> Result<bool, Error> {
+        let position = reached.all();
         self.look_for_held().await?;
         let Queues { queue, link } = &self.queues;
         let upto = self.held.below(position);

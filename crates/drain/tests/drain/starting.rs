@@ -3,7 +3,7 @@
 use crate::{PEOPLE, World, copy_folder, people, person};
 use forebay_database::Store;
 use forebay_drain::{
-    Kind, LastPosition, NewDatabase, Progress, Settings, Start, Status, Stop, reconcile, seed, warm,
+    Kind, LastPosition, NewDatabase, Progress, Reached, Settings, Start, Status, Stop, reconcile, seed, warm,
 };
 use forebay_log::{Log, Position};
 use forebay_value::Value;
@@ -34,7 +34,7 @@ async fn fresh_then_continued() {
     let (data, database) = (folder.path().join("data"), folder.path().join("records.db"));
     let (first, db) = (log(&data), store(&database));
     let start = reconcile(&first, &db, &[], NewDatabase::Refuse, &LastPosition::Unknown).await.unwrap();
-    assert_eq!(start, Start::Fresh { from: Position(0), others: vec![], again: None });
+    assert_eq!(start, Start::Fresh { from: Reached::even(Position(0)), others: vec![], again: None });
     assert_eq!(start.notice(&db), None);
     drop((first, db));
     drained(folder.path()).await;

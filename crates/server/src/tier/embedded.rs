@@ -333,6 +333,7 @@ impl Embedded {
     pub async fn add_drain_state(&self, state: &DrainState, value: &mut Value) -> Result<(), Problem> {
         value["position"] = state.position.0.into();
         value["backlog_bytes"] = state.backlog_bytes.into();
+        value["set_aside_bytes"] = self.log.aside().0.into();
         value["durable"] = self.log.durable().0.into();
         value["log"] = self.log.id().to_string().into();
         Ok(())

@@ -13,6 +13,8 @@ pub struct Gauges {
     pub backlog_bytes: u64,
     /// The age of the oldest of them; `None` before the drain has started, and for a remote tier.
     pub lag: Option<Duration>,
+    /// Bytes of changes of stopped tables that are set aside; 0 for a remote tier.
+    pub set_aside_bytes: u64,
     /// How long ago memory was known to have all that others committed, and the number of rows received;
     /// `None`: no table is followed.
     pub follow: Option<(Duration, u64)>,
@@ -47,6 +49,10 @@ impl Tier {
                 .map(|state| state.status == Status::Waiting),
             backlog_rows: state.as_ref().and_then(|state| state.backlog_rows),
             backlog_bytes: state.as_ref().map_or(0, |state| state.backlog_bytes),
+            set_aside_bytes: match &self.memory {
+                Memory::Embedded(embedded) => embedded.log.aside().0,
+                Memory::Remote(_) => 0,
+            },
             used_bytes: match &self.memory {
                 Memory::Embedded(embedded) => embedded.tables.used_bytes(),
                 Memory::Remote(_) => 0,

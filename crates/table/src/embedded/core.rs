@@ -1,5 +1,4 @@
-//! What all tables of a data folder share: the log, the memory budget, the drained position, the source, and
-//! eviction.
+//! What all tables of a data folder share: the log, the memory budget, the source, and eviction.
 
 use super::budget::{Budget, allocated_bytes};
 use super::follow::{Stream, Waiters};
@@ -19,11 +18,6 @@ pub(crate) struct Core {
     pub source: Arc<dyn Source>,
     /// Limits how many reads of the source run and wait at the same time.
     pub reads: Reads,
-    /// Everything at or before this is durable in the database.
-    drained: AtomicU64,
-    /// Of followed tables: everything at or before this was in the database at the last applied poll.
-    /// `u64::MAX` when no table is followed.
-    followed: AtomicU64,
     /// The database's outcomes of changes at or before this are in memory; each refusal is also in the log.
     settled: AtomicU64,
     /// The log refused the record of an outcome: `settled` advances no further.
@@ -56,13 +50,13 @@ pub(crate) struct Evictor {
     /// What the last complete search looked at when it found nothing to evict; `None` after a search that
     /// found a row.
     pub searched: Option<Searched>,
-    /// The evictable position and the number of rows read back when nothing was found: eviction finds nothing
-    /// again until one of the two changes.
-    pub barren: Option<(Position, u64)>,
+    /// The sum of the tables' evictable positions and the number of rows read back when nothing was found:
+    /// eviction finds nothing again until one of the two changes.
+    pub barren: Option<(u64, u64)>,
 }
 
 pub(crate) struct Searched {
-    /// The drained position at which half of what was undrained then is drained.
+    /// The evictable position at which half of what was undrained then is drained.
     pub again_at: Position,
     pub slots: u64,
     pub fetched_rows: u64,
@@ -96,8 +90,6 @@ impl Core {
             budget: Arc::new(Budget::new(limit_bytes)),
             source,
             reads: Reads::default(),
-            drained: AtomicU64::new(0),
-            followed: AtomicU64::new(u64::MAX),
             settled: AtomicU64::new(0),
             is_unsettled: AtomicBool::new(false),
             saved_settled: Mutex::new(Some(Position(0))),
@@ -110,14 +102,6 @@ impl Core {
             evictor: Mutex::default(),
             fetched_rows: AtomicU64::new(0),
         }
-    }
-
-    pub fn drained(&self) -> Position {
-        Position(self.drained.load(Ordering::SeqCst))
-    }
-
-    pub fn set_drained(&self, position: Position) {
-        self.drained.fetch_max(position.0, Ordering::SeqCst);
     }
 
     pub fn settled(&self) -> Position {
@@ -137,21 +121,6 @@ impl Core {
         if self.log.append_later(&record).is_err() {
             self.is_unsettled.store(true, Ordering::SeqCst);
         }
-    }
-
-    /// Rows whose last change is at or before this may be evicted: the database has it, and every later image
-    /// of the row contains it.
-    pub fn evictable(&self) -> Position {
-        self.drained().min(Position(self.followed.load(Ordering::SeqCst)))
-    }
-
-    /// Some tables are followed, and no poll has been applied yet.
-    pub fn follow(&self) {
-        self.followed.store(0, Ordering::SeqCst);
-    }
-
-    pub fn set_followed(&self, position: Position) {
-        self.followed.fetch_max(position.0, Ordering::SeqCst);
     }
 
     /// Reserves memory for `row_bytes` if the limit allows it.

@@ -72,7 +72,8 @@ impl Core {
         let Some(tables) = self.rows.get() else {
             return false;
         };
-        let now = (self.evictable(), self.fetched_rows.load(Ordering::Relaxed));
+        let sum = tables.iter().fold(0, |sum: u64, rows| sum.wrapping_add(rows.evictable().0));
+        let now = (sum, self.fetched_rows.load(Ordering::Relaxed));
         if evictor.barren == Some(now) {
             return false;
         }
@@ -97,13 +98,13 @@ impl Core {
         for _ in 0..tables.len() * SHARDS {
             let turn = evictor.turn % (tables.len() * SHARDS);
             evictor.turn = turn + 1;
+            let rows = &tables[turn / SHARDS];
             let visit = Visit {
-                drained: self.evictable(),
+                drained: rows.evictable(),
                 want_bytes: want_bytes - total.freed_bytes,
                 slots_max: EVICT_VISIT_SLOTS,
                 run_max: EVICT_RUN_SLOTS,
             };
-            let rows = &tables[turn / SHARDS];
             let found = visit.run(rows, &mut rows.lock(turn % SHARDS));
             total.freed_bytes += found.freed_bytes;
             total.spared += found.spared;
@@ -116,19 +117,21 @@ impl Core {
 
     /// Looks at every row twice, unless a recent search freed nothing.
     fn search(&self, evictor: &mut Evictor, tables: &[Arc<Rows>], want_bytes: usize) -> bool {
-        let drained = self.evictable();
+        // A stopped table stays behind the others.
+        let most = tables.iter().map(|rows| rows.evictable()).max().unwrap_or_default();
         if let Some(searched) = &evictor.searched {
             let fetched = self.fetched_rows.load(Ordering::Relaxed) - searched.fetched_rows;
-            let is_worth_it = drained >= searched.again_at
+            let is_worth_it = most >= searched.again_at
                 || fetched.saturating_mul(EVICT_SCAN_SLOTS_PER_ROW) >= searched.slots.max(1);
             if !is_worth_it {
                 return false;
             }
         }
         let fetched_rows = self.fetched_rows.load(Ordering::Relaxed);
-        let end = self.log.end().0.max(drained.0);
+        let end = self.log.end().0.max(most.0);
         let mut slots = 0;
         for rows in tables {
+            let drained = rows.evictable();
             for shard in 0..SHARDS {
                 let mut left = rows.lock(shard).slots.len().saturating_mul(2);
                 slots += u64::from(left) / 2;
@@ -145,7 +148,7 @@ impl Core {
             }
         }
         // One more than half, so that when nothing was undrained, another search needs a later change.
-        let again_at = Position(drained.0 + (end - drained.0) / 2 + 1);
+        let again_at = Position(most.0 + (end - most.0) / 2 + 1);
         evictor.searched = Some(Searched { again_at, slots, fetched_rows });
         false
     }

@@ -82,11 +82,11 @@ impl Table {
             let since = match self.known(key.as_ref()) {
                 MemoryState::Present => return Ok(Fetched::Present),
                 MemoryState::Gone(mark) => return Ok(Fetched::Gone(mark)),
-                MemoryState::Behind(position) if position > self.core.drained() => {
+                MemoryState::Behind(position) if position > self.rows.drained() => {
                     let what = "the row has changes that the database does not have yet";
                     return Err(SourceError::later(what));
                 }
-                MemoryState::Behind(_) | MemoryState::Unknown => self.readers.begin(&self.core),
+                MemoryState::Behind(_) | MemoryState::Unknown => self.readers.begin(&self.rows),
             };
             let unknown_outcomes = self.intents.unknown_outcomes.load(Ordering::SeqCst);
             let permit = self.core.reads.enter().await?;

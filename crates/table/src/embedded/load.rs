@@ -38,7 +38,7 @@ impl Table {
     /// result must live until the last row was passed to [`Load::row`]. Until then no tombstone after its
     /// position is forgotten.
     pub fn begin_load(&self) -> Load<'_> {
-        Load { table: self, reading: self.readers.begin(&self.core) }
+        Load { table: self, reading: self.readers.begin(&self.rows) }
     }
 
     /// Puts a row of the database into memory at start: before [`Table::set_loaded`], and before the log is

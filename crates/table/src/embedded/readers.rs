@@ -1,7 +1,7 @@
 //! The reads of the database under way, with the drained position at which each began: no tombstone that one
 //! of them needs is forgotten.
 
-use super::core::Core;
+use super::rows::Rows;
 use forebay_log::Position;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -19,18 +19,18 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Readers {
-    pub fn begin(&self, core: &Core) -> Reading<'_> {
+    pub fn begin(&self, rows: &Rows) -> Reading<'_> {
         let mut since = self.since.lock();
         // Read under the lock: `floor` reads the drained position before it locks, and so never passes a
         // reader that it does not see.
-        let drained = core.drained();
+        let drained = rows.drained();
         *since.entry(drained).or_default() += 1;
         Reading { readers: self, since: drained }
     }
 
     /// Tombstones at or before this are no longer needed.
-    pub fn floor(&self, core: &Core) -> Position {
-        let drained = core.drained();
+    pub fn floor(&self, rows: &Rows) -> Position {
+        let drained = rows.drained();
         let since = self.since.lock();
         since.first_key_value().map_or(drained, |(&first, _)| first.min(drained))
     }

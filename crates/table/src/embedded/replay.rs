@@ -81,7 +81,7 @@ impl Tables {
         from: Position,
         drained: impl Fn(&str) -> Position,
     ) -> Result<Replayed, Error> {
-        self.drained(from);
+        self.drained_of(&drained);
         let from = self.checkpoint_begin().map_or(from, |begin| begin.min(from));
         let mut replayed = Replayed { records: 0, skipped: 0, end: from, highest_keys: Vec::new() };
         let targets = self.targets(drained);
@@ -158,7 +158,7 @@ impl Tables {
         // The rows of a followed table are read by a poll, after the start.
         let heeds_outcomes = table.followed() || !self.inner.is_asked.load(Ordering::Relaxed);
         let decided = if heeds_outcomes { drained.min(self.settled_at()) } else { drained };
-        let begin = self.checkpoint_begin().unwrap_or_default();
+        let begin = self.checkpoint_begin_of(table);
         TableProgress { decided, begin, applied: self.checkpoint_followed(table), heeds_outcomes }
     }
 }

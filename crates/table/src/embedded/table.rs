@@ -93,6 +93,8 @@ pub struct Table {
     loaded: SetOnce<()>,
     /// Why its rows cannot be served: its columns in the database are others.
     misfit: Misfit,
+    /// Why it takes no change of this process.
+    no_room: Misfit,
     /// What can be read before the table is loaded.
     pub(super) early: Early,
 }
@@ -101,6 +103,9 @@ impl Table {
     pub(crate) fn new(core: Arc<Core>, id: TableId, spec: TableSpec) -> Arc<Table> {
         let budget = Arc::new(Budget::of_table(core.budget.clone()));
         let rows = Rows::new(Arc::new(spec.schema), budget, core.hasher.clone(), spec.ordered);
+        if spec.others == Others::Followed {
+            rows.begin_seeing();
+        }
         Arc::new_cyclic(|this| Table {
             this: this.clone(),
             id,
@@ -117,6 +122,7 @@ impl Table {
             follow: (spec.others == Others::Followed).then(|| Box::new(Follow::new())),
             loaded: SetOnce::new(),
             misfit: Misfit::default(),
+            no_room: Misfit::default(),
             early: Early::new(),
         })
     }
@@ -170,6 +176,17 @@ impl Table {
             Some(why) => Err(HotError::misfit(&why)),
             None => Ok(()),
         }
+    }
+
+    /// Sets why the table takes no changes, although it is served: the drain has stopped it, and its room in
+    /// the log is full. `None`: it takes them.
+    pub fn set_no_room(&self, why: Option<Arc<str>>) {
+        self.no_room.set(why);
+    }
+
+    /// Why the table takes no changes, although it is served.
+    pub fn no_room(&self) -> Option<Arc<str>> {
+        self.no_room.why()
     }
 
     /// Resolves when the table is loaded.
@@ -271,7 +288,7 @@ impl Table {
     /// # Errors
     /// [`Kind::Undrained`] when that would lose a change: nothing is forgotten.
     pub fn clear(&self) -> Result<(), Error> {
-        if !self.rows.clear(self.core.drained()) {
+        if !self.rows.clear(self.rows.drained()) {
             let what = format!("table {} has changes that are not drained yet", self.schema().name);
             return Err(Error::new(Kind::Undrained, what));
         }
@@ -282,13 +299,13 @@ impl Table {
     /// Whether a change at `position` will survive a crash as the log's durability level promises, or is in
     /// the database.
     pub(crate) fn is_promised(&self, position: Position) -> bool {
-        position <= self.core.drained() || position <= self.core.log.promised()
+        position <= self.rows.drained() || position <= self.core.log.promised()
     }
 
     /// Forgets the tombstones that no reader needs any more.
     pub(crate) fn forget_tombstones(&self) {
         if self.is_loaded() {
-            self.rows.forget(self.readers.floor(&self.core));
+            self.rows.forget(self.readers.floor(&self.rows));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::catalogue::Catalogue;
 use crate::error::{Error, Kind};
 use crate::hash::Hasher;
 use crate::source::Source;
-use crate::spec::{Others, TableSpec};
+use crate::spec::TableSpec;
 use forebay_log::{Log, Position};
 use parking_lot::Mutex;
 use std::fs;
@@ -89,9 +89,6 @@ impl Tables {
         }
         let hasher = head.map_or_else(Hasher::new, |head| head.hasher.clone());
         let core = Arc::new(Core::new(log, limit_bytes, source, hasher));
-        if specs.iter().any(|spec| spec.others == Others::Followed) {
-            core.follow();
-        }
         let specs = ids.into_iter().zip(specs);
         let tables: Vec<_> = specs.map(|(id, spec)| Table::new(core.clone(), id, spec)).collect();
         for table in &tables {
@@ -131,8 +128,14 @@ impl Tables {
     /// Says that the database has made everything up to `position` durable: rows with no later change may be
     /// evicted, and the tombstones of drained deletes forgotten.
     pub fn drained(&self, position: Position) {
-        self.inner.core.set_drained(position);
+        self.drained_of(|_| position);
+    }
+
+    /// [`Tables::drained`] when the tables are at different positions: `position` returns that of a table, by
+    /// its name.
+    pub fn drained_of(&self, position: impl Fn(&str) -> Position) {
         for table in self.all() {
+            table.rows.set_drained(position(&table.schema().name));
             table.forget_tombstones();
         }
     }

@@ -90,7 +90,7 @@ impl Table {
             // shard's last delete is the latest possible position.
             let position = shard.tombstone(key).map_or(shard.deleted, |tombstone| tombstone.position);
             let is_deleted_since = shard.tombstone(key).is_some_and(|tombstone| {
-                let later = self.core.drained().max(least);
+                let later = self.rows.drained().max(least);
                 tombstone.absence == Absence::Deleted && tombstone.position > later
             });
             if !is_deleted_since {

@@ -189,7 +189,10 @@ impl Table {
     /// # Panics
     /// As [`Table::increment`].
     pub fn increment_later(&self, key: ValueRef<'_>, column: usize, delta: i64) -> Result<(), WriteError> {
-        let append = |record: &[u8]| Ok(self.core.log.append_later(record)?);
+        let append = |record: &[u8]| {
+            self.has_room()?;
+            Ok(self.core.log.append_later(record)?)
+        };
         self.add(key, column, delta, |_| (), append).map(|_| ())
     }
 
@@ -340,7 +343,15 @@ impl Table {
     }
 
     pub(super) fn append(&self, record: &[u8]) -> Result<Position, WriteError> {
+        self.has_room()?;
         Ok(self.core.log.append(record)?)
+    }
+
+    fn has_room(&self) -> Result<(), WriteError> {
+        match self.no_room() {
+            None => Ok(()),
+            Some(reason) => Err(WriteError::Stopped { table: self.schema().name.clone(), reason }),
+        }
     }
 }
 

@@ -349,7 +349,7 @@ impl World<'_> {
         };
         let all: Vec<_> = images.iter().map(image).collect();
         poll.apply(0, &all, at).unwrap();
-        poll.end(at, true);
+        poll.end(true);
         let (_, tables, _) = self.opened.as_ref().unwrap();
         tables.following().unwrap().reached(Some(told.to_string()), images.len() as u64);
         for (key, row) in images {

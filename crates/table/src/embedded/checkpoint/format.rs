@@ -5,7 +5,8 @@
 //! head  := magic "FBCHECK1" · length u32 · crc u32 of the text · text, JSON:
 //!     { "version": 1, "log": "…", "opening": "…", "begin": 0, "settled": 0, "secret": "…", "place": "…",
 //!       "tables": [ { "id": 1, "name": "codes", "tracked": [[1, true, false]], "highest_key": 7,
-//!       "keys": [[8, 99]], "followed": 0 } ] }     place, followed: when tables are followed
+//!       "keys": [[8, 99]], "begin": 0, "followed": 0 } ] }
+//!     place, followed: when tables are followed; a table's begin: when another was stopped
 //! block := crc u32 of its entries · entries       of one shard of one table; its place is in the index
 //! entry := state u64 · length u32 · bytes
 //!     kind 0, rows: the position of the last change, above it EVICTED; a row or a stub, as in memory
@@ -50,7 +51,7 @@ pub(crate) struct CheckpointHead {
     pub log: LogId,
     /// The opening of the log during which it was written.
     pub opening: u128,
-    /// The log position at which replay begins.
+    /// The log position at which replay begins: the least of all tables.
     pub begin: Position,
     /// The position up to which the outcomes of changes were known when the checkpoint was begun.
     pub settled: Position,
@@ -70,6 +71,9 @@ pub(crate) struct SavedTable {
     pub highest_key: i64,
     /// Reserved serial keys, as blocks: the first key, and one past the last.
     pub keys: Vec<(i64, i64)>,
+    /// The log position behind which its changes are to be replayed, when that is not the head's begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<u64>,
     /// Of a followed table: the position up to which the database had this process's changes at the head's
     /// place, or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,6 +122,11 @@ impl CheckpointHead {
     /// What the checkpoint stores of a table besides its rows; `None` when the table is not in it.
     pub fn saved(&self, table: &Table) -> Option<&SavedTable> {
         self.tables.iter().find(|saved| saved.name == table.schema().name)
+    }
+
+    /// The log position behind which a table's changes are to be replayed.
+    pub fn begin_of(&self, saved: &SavedTable) -> Position {
+        saved.begin.map_or(self.begin, Position)
     }
 
     pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {

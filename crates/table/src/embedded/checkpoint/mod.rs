@@ -115,6 +115,12 @@ impl Tables {
         Position(saved.and_then(|saved| saved.followed).unwrap_or_default())
     }
 
+    /// The position up to which a table's rows in the checkpoint contain everything.
+    pub(super) fn checkpoint_begin_of(&self, table: &Table) -> Position {
+        let head = self.inner.checkpoint.get();
+        head.and_then(|head| Some(head.begin_of(head.saved(table)?))).unwrap_or_default()
+    }
+
     /// The position at which a replay begins, when tables came from a checkpoint.
     pub(super) fn checkpoint_begin(&self) -> Option<Position> {
         self.inner.checkpoint.get().map(|head| head.begin)

@@ -68,18 +68,15 @@ impl Tables {
         let core = &self.inner.core;
         // The order matters: the outcomes up to `settled` are in memory before any row is written.
         let settled = core.settled();
-        // Of followed tables, the operations that the database lacks may be more than the rows in memory
-        // show.
-        let followed = tables.iter().filter(|table| table.followed());
-        let followed = followed.map(|table| table.followed_position()).min().unwrap_or(Position::MAX);
-        let begin = core.log.end().min(core.drained()).min(followed);
-        if tables.iter().any(|table| table.has_intent_until(begin)) {
+        let begins: Vec<Position> = tables.iter().map(|table| table.replay_begin()).collect();
+        let begin = begins.iter().copied().min().unwrap_or_default();
+        if tables.iter().zip(&begins).any(|(table, begin)| table.has_intent_until(*begin)) {
             // A start from there would not know what the intent reserves.
             return Ok(None);
         }
         let failed = |error| Error::caused(ErrorKind::Io, format!("cannot write {}", new.display()), error);
         let place = mark.as_ref().map(|mark| mark.place.clone());
-        let head = self.head(tables, begin, settled, place);
+        let head = self.head(tables, &begins, begin, settled, place);
         let head = head.encode().map_err(|error| failed(io::Error::other(error)))?;
         let mut writer = Writer::create(new, &core.log, &head).map_err(failed)?;
         let mut rows = 0;
@@ -111,17 +108,19 @@ impl Tables {
     fn head(
         &self,
         tables: &[Arc<Table>],
+        begins: &[Position],
         begin: Position,
         settled: Position,
         place: Option<Arc<str>>,
     ) -> CheckpointHead {
         let core = &self.inner.core;
-        let saved = |table: &Arc<Table>| SavedTable {
+        let saved = |(table, own): (&Arc<Table>, &Position)| SavedTable {
             id: table.id().0,
             name: table.schema().name.clone(),
             tracked: table.tracked(),
             highest_key: table.rows.highest_key(),
             keys: table.keys.in_hand(),
+            begin: (*own != begin).then_some(own.0),
             followed: table.followed().then(|| table.followed_position().0),
         };
         CheckpointHead {
@@ -131,8 +130,18 @@ impl Tables {
             settled,
             hasher: core.hasher.clone(),
             place,
-            tables: tables.iter().map(saved).collect(),
+            tables: tables.iter().zip(begins).map(saved).collect(),
         }
+    }
+}
+
+impl Table {
+    /// The position behind which a start replays the table's changes.
+    fn replay_begin(&self) -> Position {
+        let begin = self.core.log.end().min(self.rows.drained());
+        // Of followed tables, the operations that the database lacks may be more than the rows in memory
+        // show.
+        if self.followed() { begin.min(self.followed_position()) } else { begin }
     }
 }
 

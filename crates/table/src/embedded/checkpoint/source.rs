@@ -5,6 +5,7 @@ use super::settled;
 use super::unusable::UnusableCheckpoint;
 use crate::embedded::table::Table;
 use forebay_log::{Log, Position};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -15,6 +16,8 @@ pub(crate) struct CheckpointFile {
     pub head: CheckpointHead,
     pub blocks: Vec<Block>,
     pub bytes: u64,
+    /// The tables whose changes since the log no longer contains.
+    lacking: BTreeSet<String>,
 }
 
 impl CheckpointFile {
@@ -34,16 +37,20 @@ impl CheckpointFile {
             Err(error) => return Err(unusable(format!("cannot be opened: {error}").into())),
         };
         let (mut head, blocks, bytes) = format::read(&file).map_err(unusable)?;
-        check(&head, log).map_err(unusable)?;
+        let end = end_of(&head, log).map_err(unusable)?;
+        let lacking = lacking(&mut head, log, end).map_err(unusable)?;
         // In a copy of the folder the file `checkpoint.settled` may be newer than the log.
         head.settled = head.settled.max(settled::read(dir, log.id())).min(log.end());
-        Ok(Some(CheckpointFile { file, head, blocks, bytes }))
+        Ok(Some(CheckpointFile { file, head, blocks, bytes, lacking }))
     }
 
     /// Why a table cannot be loaded from the checkpoint, as the rest of a sentence that begins with its name.
     /// `None`: it can.
     pub fn misfit(&self, table: &Table) -> Option<&'static str> {
         let Some(saved) = self.head.saved(table) else { return Some("is not in it") };
+        if self.lacking.contains(&saved.name) {
+            return Some("has changed since, and the log no longer holds all of its changes");
+        }
         if !table.is_checkpointed() {
             return Some("is one that others write to unseen");
         }
@@ -55,22 +62,42 @@ impl CheckpointFile {
     }
 }
 
-/// Checks that the checkpoint was written beside this log, and that the log still contains the records that
-/// it needs.
-fn check(head: &CheckpointHead, log: &Log) -> Result<(), UnusableCheckpoint> {
+/// Checks that the checkpoint was written beside this log; returns up to where the log contains what that
+/// opening of it wrote.
+fn end_of(head: &CheckpointHead, log: &Log) -> Result<Position, UnusableCheckpoint> {
     if head.log != log.id() {
         return Err("is of another log".into());
     }
     let openings = log.openings();
     let known = openings.iter().position(|opening| opening.nonce == head.opening);
     let known = known.ok_or("is of another copy of the log, or of an opening that it has forgotten")?;
-    // Up to here the log contains what that opening wrote.
-    let end = openings[known + 1..].iter().map(|later| later.end).fold(log.end(), Position::min);
-    if head.begin > end {
-        return Err(format!("begins at log position {}, and the log ends at {end}", head.begin).into());
+    Ok(openings[known + 1..].iter().map(|later| later.end).fold(log.end(), Position::min))
+}
+
+/// The tables whose changes since the checkpoint the log lacks. The head then begins with the first change
+/// that the others need.
+fn lacking(
+    head: &mut CheckpointHead,
+    log: &Log,
+    end: Position,
+) -> Result<BTreeSet<String>, UnusableCheckpoint> {
+    let most = head.tables.iter().map(|saved| head.begin_of(saved)).fold(head.begin, Position::max);
+    if most > end {
+        return Err(format!("begins at log position {most}, and the log ends at {end}").into());
     }
-    if head.begin < log.first() {
+    let begins: Vec<Position> = head.tables.iter().map(|saved| head.begin_of(saved)).collect();
+    let (mut lacking, mut least) = (BTreeSet::new(), None::<Position>);
+    for (saved, begin) in head.tables.iter_mut().zip(begins) {
+        saved.begin = Some(begin.0);
+        match log.has_part(&saved.name, begin) {
+            true => least = Some(least.map_or(begin, |least| least.min(begin))),
+            false => drop(lacking.insert(saved.name.clone())),
+        }
+    }
+    let Some(least) = least else {
         return Err(format!("begins at log position {}, and the log at {}", head.begin, log.first()).into());
-    }
-    log.reader(head.begin).map(drop).map_err(|error| format!("does not fit the log: {error}").into())
+    };
+    head.begin = least;
+    log.reader(least).map_err(|error| format!("does not fit the log: {error}"))?;
+    Ok(lacking)
 }

@@ -93,11 +93,10 @@ impl Poll {
         self.following.tables[table].apply_images(images, at)
     }
 
-    /// Ends the poll: the images of all tables are applied, as of a snapshot in which the database had
-    /// everything up to `reached`. `is_last`: this poll is the last of its pass.
-    pub fn end(self, reached: Position, is_last: bool) {
+    /// Ends the poll: the images of all tables are applied. `is_last`: this poll is the last of its pass.
+    pub fn end(self, is_last: bool) {
         let core = &self.following.core;
-        core.set_followed(reached);
+        self.following.tables.iter().for_each(|table| table.rows.set_seen(table.followed_position()));
         let number = self.number;
         core.waiters.polls.send_modify(|polls| {
             polls.ended = number;

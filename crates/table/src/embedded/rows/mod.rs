@@ -71,6 +71,11 @@ pub(crate) struct Rows {
     tombstones: AtomicUsize,
     /// The highest bigint key that came from the database or the log.
     highest_key: AtomicI64,
+    /// All of the table's changes at or before this are durable in the database. Other tables may be further,
+    /// or not as far: this one, or they, may be stopped.
+    drained: AtomicU64,
+    /// Of a followed table: the same at the last applied poll. `u64::MAX` when the table is not followed.
+    seen: AtomicU64,
 }
 
 impl Rows {
@@ -110,6 +115,8 @@ impl Rows {
             membership: AtomicU64::new(0),
             tombstones: AtomicUsize::new(0),
             highest_key: AtomicI64::new(0),
+            drained: AtomicU64::new(0),
+            seen: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -345,6 +352,30 @@ impl Rows {
     fn slot_in(&self, shard: usize, slot: u32) -> Option<(MutexGuard<'_, Shard>, u32)> {
         let shard = self.lock(shard);
         (slot < shard.slots.len()).then_some((shard, slot))
+    }
+
+    /// All of the table's changes at or before this are durable in the database.
+    pub fn drained(&self) -> Position {
+        Position(self.drained.load(Ordering::SeqCst))
+    }
+
+    pub fn set_drained(&self, position: Position) {
+        self.drained.fetch_max(position.0, Ordering::SeqCst);
+    }
+
+    /// The table is followed, and no poll has been applied yet.
+    pub fn begin_seeing(&self) {
+        self.seen.store(0, Ordering::SeqCst);
+    }
+
+    pub fn set_seen(&self, position: Position) {
+        self.seen.fetch_max(position.0, Ordering::SeqCst);
+    }
+
+    /// Rows whose last change is at or before this may be evicted: the database has it, and every later image
+    /// of the row contains it.
+    pub fn evictable(&self) -> Position {
+        self.drained().min(Position(self.seen.load(Ordering::SeqCst)))
     }
 
     /// Forgets everything and returns true; returns false when that would lose a change after `drained`.
