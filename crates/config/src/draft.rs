@@ -1,7 +1,10 @@
 //! Drafts a config for existing tables: the output of `forebay init`.
 //!
 //! Promises: the text passes the checks of this crate; a table that cannot be served from memory appears in
-//! it as a comment that states the reason.
+//! it as a comment that states the reason; the routes of tables with secrets answer nobody before an
+//! operator has set a key, and show no column that is named like a secret.
+
+mod secrets;
 
 use crate::Overrides;
 use crate::syntax::mistakes::Mistake;
@@ -20,6 +23,9 @@ pub struct DatabaseTable {
 /// The environment variable that the config reads a URL with a password from.
 pub const URL_VARIABLE: &str = "DATABASE_URL";
 
+/// The environment variable with the key that the routes of tables with secrets ask for.
+pub const KEY_VARIABLE: &str = "FOREBAY_KEY";
+
 /// Writes the config. `url` is written unchanged, unless it contains a password: then [`URL_VARIABLE`] is
 /// used.
 pub fn draft(url: &str, tables: &[DatabaseTable]) -> String {
@@ -33,6 +39,7 @@ pub fn draft(url: &str, tables: &[DatabaseTable]) -> String {
     };
     let mut out = format!(
         "# What Forebay serves of {described}, as `forebay init` found it: a beginning, to be cut down to the routes that you need.\n\
+         # They answer whoever reaches them, except those of tables that are named like people or secrets.\n\
          #{secret} `forebay check` explains this file, and says what the database alone enforces; docs/configuration.md has every key.\n\n\
          [server]\nlisten = \"127.0.0.1:3000\"\n\n\
          [database]\nurl = {}\n\n\
@@ -85,7 +92,15 @@ fn routes(schema: &Schema) -> String {
     };
     put("# Others may write to it: what they commit is followed.".to_owned());
     put(section(schema));
-    put(format!("[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"\n"));
+    let access = Access::of(schema);
+    put(format!(
+        "[[endpoint]]\nroute = \"GET /{name}/{{{key}}}\"\nget = \"{name}\"{}{}\n",
+        access.guard,
+        match &access.fields {
+            Some(fields) => format!("\nreply = {{ {fields} }}"),
+            None => String::new(),
+        }
+    ));
     // What is the same for each row can be given; what is made for each row is left out.
     let is_made = |column: &Column| !matches!(column.fill, None | Some(Fill::Value(_)));
     let is_given = |index: usize| {
@@ -102,7 +117,7 @@ fn routes(schema: &Schema) -> String {
     if !filled.is_empty() {
         put(format!("# With their defaults: {}. `values` can set them.", filled.join(", ")));
     }
-    put(format!("[[endpoint]]\nroute = \"POST /{name}\"\ninsert = \"{name}\""));
+    put(format!("[[endpoint]]\nroute = \"POST /{name}\"\ninsert = \"{name}\"{}", access.guard));
     let optional: Vec<String> = given
         .iter()
         .filter(|column| column.nullable || column.fill.is_some())
@@ -114,8 +129,41 @@ fn routes(schema: &Schema) -> String {
     let value = |column: &&Column| format!("{} = \"${}\"", bare_or_quoted(&column.name), param(&column.name));
     let values: Vec<String> = given.iter().map(value).collect();
     put(format!("values = {{ {} }}", values.join(", ")));
-    put("reply = { status = 201 }".to_owned());
+    put(match access.fields {
+        Some(fields) => format!("reply = {{ status = 201, {fields} }}"),
+        None => "reply = { status = 201 }".to_owned(),
+    });
     out
+}
+
+/// Who may use the routes of a table, and what they show.
+struct Access {
+    /// The lines of a guard, each after a line break.
+    guard: String,
+    /// The columns that are shown, as `fields`; `None`: all.
+    fields: Option<String>,
+}
+
+impl Access {
+    fn of(schema: &Schema) -> Access {
+        let hidden: Vec<&str> = schema
+            .columns
+            .iter()
+            .filter(|column| secrets::is_secret(column))
+            .map(|column| &*column.name)
+            .collect();
+        let guard = match secrets::is_private(schema) {
+            true => format!(
+                "\n# By its names it holds what is not everybody's: closed (403) until {KEY_VARIABLE} is set. `[auth.NAME]` knows people.\n\
+                 guard = {{ header = \"X-Forebay-Key\", secret = \"${{{KEY_VARIABLE}:-}}\", status = 403 }}"
+            ),
+            false => String::new(),
+        };
+        let shown = schema.columns.iter().filter(|column| !hidden.contains(&&*column.name));
+        let shown: Vec<String> = shown.map(|column| quoted(&column.name)).collect();
+        let fields = (!hidden.is_empty()).then(|| format!("fields = [{}]", shown.join(", ")));
+        Access { guard, fields }
+    }
 }
 
 /// The name of the parameter for a column: letters, digits and `_` alone.
@@ -181,6 +229,21 @@ mod tests {
             column("made", Type::Timestamp, false, Some(Fill::Now)),
         ];
         Schema::new("orders", columns, 0, KeyKind::Serial).unwrap()
+    }
+
+    #[test]
+    fn secrets_are_not_shown_and_their_tables_are_closed() {
+        let mut columns = orders().columns;
+        columns.insert(1, column("password_hash", Type::TEXT, false, None));
+        let people = Schema::new("people", columns, 0, KeyKind::Serial).unwrap();
+        let text = draft("sqlite:/tmp/a.db", &[DatabaseTable { name: "people".into(), schema: Ok(people) }]);
+        let config = read(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert_eq!(config.endpoints.len(), 2, "{text}");
+        let guard = "guard = { header = \"X-Forebay-Key\", secret = \"${FOREBAY_KEY:-}\", status = 403 }";
+        assert_eq!(text.matches(guard).count(), 2, "{text}");
+        let fields = "fields = [\"id\", \"total\", \"note\", \"status\", \"made\"]";
+        assert!(text.contains(&format!("reply = {{ {fields} }}")), "{text}");
+        assert!(text.contains(&format!("reply = {{ status = 201, {fields} }}")), "{text}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! Which columns a config names: without one of these a table cannot be served as the config says.
+//! Which columns a config names: what cannot be served without them.
 
 use crate::Config;
 use crate::model::{Action, AuthKind, Endpoint, Expr, KeySource, Shows, ValueRole};
+use forebay_value::Need;
 
 impl Config {
-    /// Whether a route, a tag or an authentication means this column of a hot table. SQL is not looked at.
-    pub fn names_column(&self, table: &str, column: &str) -> bool {
+    /// What needs this column of a hot table: a tag or an authentication is the whole table's. SQL is not
+    /// looked at.
+    pub fn need(&self, table: &str, column: &str) -> Need {
         let in_tags =
             || self.table(table).is_some_and(|table| table.invalidates.iter().any(|tag| names(tag, column)));
         let is_subject = || {
@@ -16,17 +18,22 @@ impl Config {
                 _ => false,
             })
         };
-        in_tags()
-            || is_subject()
-            || self.endpoints.iter().any(|endpoint| in_endpoint(endpoint, table, column))
+        match in_tags() || is_subject() {
+            true => Need::Table,
+            false if self.endpoints.iter().any(|endpoint| endpoint.names(table, column)) => Need::Endpoints,
+            false => Need::Nothing,
+        }
     }
 }
 
-fn in_endpoint(endpoint: &Endpoint, table: &str, column: &str) -> bool {
-    let mut actions = endpoint.action.each().iter().filter(|action| table_of(action) == Some(table));
-    let mut fields = endpoint.reply.fields.iter().flatten();
-    let in_reply = fields.any(|(_, value)| names(value, column));
-    actions.any(|action| in_reply || in_action(action, column))
+impl Endpoint {
+    /// Whether its action or its answer names this column of a hot table.
+    pub fn names(&self, table: &str, column: &str) -> bool {
+        let mut actions = self.action.each().iter().filter(|action| table_of(action) == Some(table));
+        let mut fields = self.reply.fields.iter().flatten();
+        let in_reply = fields.any(|(_, value)| names(value, column));
+        actions.any(|action| in_reply || in_action(action, column))
+    }
 }
 
 /// The hot table of an action.
@@ -72,15 +79,16 @@ fn names(expr: &Expr, column: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::Overrides;
+    use forebay_value::Need;
 
     const TABLE: &str = "[table.t]\n";
 
     #[test]
     fn a_column_is_named_where_a_route_needs_it() {
-        let needs = |route: &str| {
+        let need = |route: &str| {
             let text = format!("{TABLE}[[endpoint]]\n{route}");
             let config = crate::parse("test.toml", &text, &Overrides::default(), &|_| None);
-            config.unwrap_or_else(|errors| panic!("{errors}")).names_column("t", "z")
+            config.unwrap_or_else(|errors| panic!("{errors}")).need("t", "z")
         };
         for route in [
             "route = \"POST /t\"\ninsert = \"t\"\nvalues = { z = \"$z\" }",
@@ -91,14 +99,14 @@ mod tests {
             "route = \"GET /t/{id}\"\nredirect = \"t\"\nlocation = \"z\"",
             "route = \"GET /count\"\ncount = \"t\"\nby = { z = \"$z\" }",
         ] {
-            assert!(needs(route), "{route}");
+            assert_eq!(need(route), Need::Endpoints, "{route}");
         }
         for route in [
             "route = \"GET /t/{id}\"\nget = \"t\"",
             "route = \"POST /t\"\ninsert = \"t\"\nvalues = { a = \"$z\" }",
             "route = \"GET /z/{z}\"\nsql = \"SELECT a FROM t WHERE id = $z\"",
         ] {
-            assert!(!needs(route), "{route}");
+            assert_eq!(need(route), Need::Nothing, "{route}");
         }
     }
 }

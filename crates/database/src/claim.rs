@@ -23,14 +23,14 @@ use std::collections::BTreeSet;
 /// The prefix of a released table's name.
 pub(crate) const GIVEN_BACK: &str = "-";
 
-/// Marks the tables of a log as released, and stores what the database lacks of it.
-pub(crate) const GIVE_BACK: &str = "UPDATE forebay_position SET pending = $1, tables = \
+/// Behind UPDATE and the name of the table of positions: marks the tables of a log as released, and stores
+/// what the database lacks of it.
+pub(crate) const GIVE_BACK: &str = "SET pending = $1, tables = \
      CASE WHEN tables = '' OR tables LIKE '-%' THEN tables ELSE '-' || replace(tables, ',', ',-') END \
      WHERE log = $2 AND history = $3";
 
-/// Stores what the database lacks of a log.
-pub(crate) const SET_PENDING: &str =
-    "UPDATE forebay_position SET pending = $1 WHERE log = $2 AND history = $3";
+/// As [`GIVE_BACK`], and only stores what the database lacks of a log.
+pub(crate) const SET_PENDING: &str = "SET pending = $1 WHERE log = $2 AND history = $3";
 
 /// A claim on tables, and on the positions of the queues whose changes they receive.
 #[derive(Debug, Clone)]

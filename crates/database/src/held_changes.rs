@@ -9,7 +9,7 @@
 //! What must stay true: a change is held, applied or a dead letter, never two of these, because it moves
 //! between them in one transaction, which locks its rows of `forebay_held`.
 
-use crate::{Batch, Change, DeadLetter, Error, HeldId, Op};
+use crate::{Batch, Change, DeadLetter, Error, HeldId, Kind, Op};
 use forebay_value::Schema;
 
 /// A held change.
@@ -49,4 +49,17 @@ pub(crate) fn unrefused(batch: &Batch, change: &Change) -> Error {
 /// The reason recorded for a held change that the database did not refuse.
 pub(crate) fn behind_held() -> Error {
     Error::new(crate::Kind::Newer, "an earlier change of its row is held")
+}
+
+/// Why the drain's tables are not removed: one of them is not empty.
+pub(crate) fn would_lose(table: &str) -> Error {
+    let what = "is not empty: replay its changes (`forebay drain --replay`), or delete its rows";
+    Error::new(Kind::Schema, format!("table {table} {what}"))
+}
+
+/// Why the drain's tables are not removed: another server has its position there.
+pub(crate) fn in_use(server: &str) -> Error {
+    let server = if server.is_empty() { "an unknown server" } else { server };
+    let what = "still writes with Forebay's tables, or has ended with changes that are not in the database: stop and drain it first";
+    Error::new(Kind::Schema, format!("{server} {what}"))
 }

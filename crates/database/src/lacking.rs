@@ -2,18 +2,18 @@
 //! the database refused.
 
 use crate::{Error, Store};
-use forebay_value::{Row, Schema, Value};
+use forebay_value::{Need, Row, Schema, Value};
 
 impl Store {
-    /// Marks the spare columns that the table lacks, or has with another type, as gone; returns the names of
-    /// those that were not known to be. None is looked for when the table itself is missing, or has a feature
-    /// that no hot table may have.
+    /// Marks columns as gone: those that the table does not need and that it lacks, and those that nothing
+    /// needs and that have another type. Returns the names of those that were not known to be. None is looked
+    /// for when the table itself is missing, or has a feature that no hot table may have.
     ///
     /// # Errors
     /// When the database cannot be asked.
     pub async fn find_lacking(&self, schema: &Schema) -> Result<Vec<String>, Error> {
         let presence = &schema.presence;
-        if !(0..schema.columns.len()).any(|column| presence.is_spare(column)) {
+        if !(0..schema.columns.len()).any(|column| presence.need(column) != Need::Table) {
             return Ok(Vec::new());
         }
         let found = match self.describe(&schema.name).await {
@@ -21,11 +21,17 @@ impl Store {
             Err(error) if error.may_retry() => return Err(error),
             Ok(None) | Err(_) => return Ok(Vec::new()),
         };
+        presence.set_has_others(found.columns.iter().any(|column| schema.position(&column.name).is_none()));
         let mut new = Vec::new();
         for (index, column) in schema.columns.iter().enumerate() {
-            let is_same = |there: usize| found.columns[there].ty.unbounded() == column.ty.unbounded();
-            let is_there = found.position(&column.name).is_some_and(is_same);
-            if !is_there && presence.set_gone(index, true) {
+            let is_gone = match found.position(&column.name) {
+                Some(there) => {
+                    presence.need(index) == Need::Nothing
+                        && found.columns[there].ty.unbounded() != column.ty.unbounded()
+                }
+                None => true,
+            };
+            if is_gone && presence.set_gone(index, true) {
                 new.push(column.name.clone());
             }
         }
@@ -91,7 +97,7 @@ mod tests {
         let rows = [row([one, two.clone(), three.clone(), four])];
         assert!(shortened(&schema, &rows).is_none());
         for at in [0, 3] {
-            schema.presence.set_spare(at, true);
+            schema.presence.set_need(at, Need::Nothing);
             schema.presence.set_gone(at, true);
         }
         let (short, gone, short_rows) = shortened(&schema, &rows).unwrap();

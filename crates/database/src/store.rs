@@ -66,18 +66,15 @@ impl Store {
                     );
                     return Err(Error::new(Kind::Url, message));
                 }
-                let engine = Engine::Sqlite(Arc::new(Sqlite::open(Path::new(path), &options)?));
-                Ok(Store { engine })
+                Ok(Store { engine: Engine::Sqlite(Arc::new(Sqlite::open(Path::new(path), &options)?)) })
             }
             "postgres" | "postgresql" => {
-                let engine = Engine::Postgres(Arc::new(Postgres::open(url, &options)?));
-                Ok(Store { engine })
+                Ok(Store { engine: Engine::Postgres(Arc::new(Postgres::open(url, &options)?)) })
             }
             _ => {
-                let shown = if scheme.is_empty() {
-                    "it has no scheme".into()
-                } else {
-                    format!("{scheme}: is unknown")
+                let shown = match scheme {
+                    "" => "it has no scheme".into(),
+                    scheme => format!("{scheme}: is unknown"),
                 };
                 Err(Error::new(
                     Kind::Url,
@@ -104,10 +101,7 @@ impl Store {
 
     /// The database's SQL dialect.
     pub fn dialect(&self) -> Dialect {
-        match &self.engine {
-            Engine::Sqlite(_) => Dialect::Sqlite,
-            Engine::Postgres(_) => Dialect::Postgres,
-        }
+        if matches!(self.engine, Engine::Sqlite(_)) { Dialect::Sqlite } else { Dialect::Postgres }
     }
 
     /// How long a statement runs at most after [`Store::run`] has started it, whether or not a caller waits
@@ -133,13 +127,18 @@ impl Store {
         on!(self, engine => engine.availability())
     }
 
+    /// The schema of our own tables, if they have one.
+    pub fn own_schema(&self) -> Option<&str> {
+        on!(self, engine => engine.own_schema())
+    }
+
     /// Reads a table's schema from the database; `None` when there is no such table.
     pub async fn describe(&self, table: &str) -> Result<Option<Schema>, Error> {
         on!(self, engine => engine.describe(table).await)
     }
 
-    /// What the database enforces on a table at present; empty when there is no such table.
-    pub async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+    /// What the database enforces on a table at present; `None` when there is no such table.
+    pub async fn enforced(&self, schema: &Schema) -> Result<Option<Enforced>, Error> {
         on!(self, engine => engine.enforced(schema).await)
     }
 
@@ -488,5 +487,13 @@ impl Store {
     /// names.
     pub async fn unfollow(&self) -> Result<Vec<String>, Error> {
         on!(self, engine => engine.unfollow().await)
+    }
+
+    /// As [`Store::unfollow`], and removes the tables of the drain, once everything is drained.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`]: a server needs them, or they hold changes that would be lost; nothing is removed.
+    pub async fn remove_all(&self) -> Result<Vec<String>, Error> {
+        on!(self, engine => engine.remove_all().await)
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn undrained(holder: &Holder, pending: u64) -> Error {
         "table {}: {}, with log {:032x}, has ended (last seen {}) with changes that are not in the database: {pending} bytes of \
          its log, or entries of its queue. This server would serve the table without them. Drain them first: `forebay drain` \
          with that server's config (its memory.url, memory.name and data folder). If they are lost for good, say so: \
-         UPDATE forebay_position SET pending = 0 WHERE log = '{:032x}'",
+         set pending to 0 in its row of forebay_position (log {:032x})",
         holder.table,
         if holder.server.is_empty() { "an unknown server" } else { &holder.server },
         holder.log,

@@ -248,7 +248,10 @@ fn ended(shared: &DrainShared, status: &Status, when: std::fmt::Arguments<'_>) -
 }
 
 fn table_stopped(seen: &DrainProgress) -> Error {
-    Error::new(Kind::TableStopped, seen.stopped_reason().unwrap_or("a table is stopped"))
+    // Which tables are stopped may change until somebody looks.
+    let reasons: Vec<&str> = seen.stopped.iter().map(|stopped| &*stopped.reason).collect();
+    let reasons = if reasons.is_empty() { vec!["a table is stopped"] } else { reasons };
+    Error::new(Kind::TableStopped, reasons.join("; "))
 }
 
 fn backlog_rows(backlog_bytes: u64, rows: u64, bytes: u64) -> Option<u64> {

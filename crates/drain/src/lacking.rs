@@ -1,15 +1,15 @@
 //! Columns that the database lacks: left out of the changes that are to be applied.
 //!
-//! A spare column ([`forebay_value::Presence`]) may be dropped while changes wait in the queue that have it.
-//! No client has set it: its value is the default of then. So the changes are applied without it, as the
+//! A column may be dropped while changes wait in the queue that have it. They are applied without it, as the
 //! database would have dropped the value afterwards. When the column is back, a row that was written without
-//! it gets the default that the database has for it.
+//! it gets the default that the database has for it. A value that a client may have set waits while the
+//! column may have been renamed ([`forebay_value::Presence::is_lost`]).
 
 use crate::Error;
 use crate::queue::{RowKey, Schemas};
 use forebay_database::{Change, Op, Store};
 use forebay_terminal::say;
-use forebay_value::{Row, Schema, Value, ValueRef};
+use forebay_value::{Need, Row, Schema, Value, ValueRef};
 use std::sync::Arc;
 
 impl Schemas {
@@ -51,18 +51,29 @@ impl Schemas {
         back.map(|(place, key)| (self.list[place].clone(), key)).collect()
     }
 
-    /// Finds columns that these tables lack, after the database refused changes of them: whether there are
-    /// any that were not known yet.
+    /// Finds columns that these tables lack, after the database refused changes of them: whether the changes
+    /// named any.
     pub async fn find_lacking(&self, tables: &[usize], database: &Store) -> Result<bool, Error> {
         let mut is_new = false;
         for table in tables {
             let schema = &self.list[self.reduced.get(table).map_or(*table, |(base, _)| *base)];
             for column in database.find_lacking(schema).await? {
                 is_new = true;
-                say!("table {}: changes are written without column {column}, which is gone", schema.name);
+                if schema.position(&column).is_some_and(|column| schema.presence.is_lost(column)) {
+                    say!("table {}: changes are written without column {column}, which is gone", schema.name);
+                }
             }
         }
-        Ok(is_new)
+        Ok(is_new || tables.iter().any(|table| self.names_lacking(*table)))
+    }
+
+    /// Whether changes of this form name a column that is gone: it may have been found, by whoever looks at
+    /// the catalogue, after they were prepared.
+    fn names_lacking(&self, table: usize) -> bool {
+        let (base, left_out) =
+            self.reduced.get(&table).map_or((table, &[][..]), |(base, columns)| (*base, columns.as_slice()));
+        let presence = &self.list[base].presence;
+        presence.gone().any(|column| presence.is_lost(column) && !left_out.contains(&column))
     }
 
     /// The place of a schema without these columns.
@@ -83,16 +94,19 @@ impl Schemas {
 /// row was written.
 fn left_out(schema: &Schema, op: &Op) -> Vec<usize> {
     let presence = &schema.presence;
-    let gone = presence.gone();
-    let (Op::Insert(row) | Op::Put(row)) = op else { return gone.collect() };
-    let was_unknown = |column: &usize| {
-        let may_be_null = schema.columns[*column].nullable && !presence.was_gone(*column);
-        !may_be_null && row.as_ref().is_null(*column) && presence.is_spare(*column)
+    let (Op::Insert(row) | Op::Put(row)) = op else {
+        return presence.gone().filter(|column| presence.is_lost(*column)).collect();
     };
-    let mut columns: Vec<usize> = gone.chain((0..schema.columns.len()).filter(was_unknown)).collect();
-    columns.sort_unstable();
-    columns.dedup();
-    columns
+    let is_left_out = |column: &usize| {
+        let is_null = row.as_ref().is_null(*column);
+        match presence.need(*column) {
+            Need::Table => false,
+            _ if presence.is_gone(*column) => is_null || presence.is_lost(*column),
+            Need::Endpoints => is_null && !schema.columns[*column].nullable,
+            Need::Nothing => is_null && (!schema.columns[*column].nullable || presence.was_gone(*column)),
+        }
+    };
+    (0..schema.columns.len()).filter(is_left_out).collect()
 }
 
 /// Makes a change one of the reduced schema; false: it sets nothing.
@@ -138,7 +152,7 @@ mod tests {
         };
         let columns = vec![column("a", false), column("id", false), column("b", true), column("c", true)];
         let schema = Schema::new("t", columns, 1, KeyKind::Bigint).unwrap();
-        [0, 2, 3].into_iter().for_each(|column| schema.presence.set_spare(column, true));
+        [0, 2, 3].into_iter().for_each(|column| schema.presence.set_need(column, Need::Nothing));
         schema
     }
 
@@ -164,12 +178,16 @@ mod tests {
         let whole = || Op::Insert(row([Some(1), Some(2), Some(3), None]));
         let (names, op) = fitted(&mut schemas, whole()).unwrap();
         assert_eq!((names.len(), op), (4, whole()));
+        assert!(!schemas.names_lacking(0));
         // It was written while `a` was gone.
         let (names, _) = fitted(&mut schemas, Op::Insert(row([None, Some(2), Some(3), None]))).unwrap();
         assert_eq!(names, ["id", "b", "c"]);
         base.presence.set_gone(2, true);
         let (names, op) = fitted(&mut schemas, whole()).unwrap();
         assert_eq!(names, ["a", "id", "c"]);
+        // Changes in the old form are outdated, whoever has found that the column is gone.
+        let place = schemas.list.len() - 1;
+        assert!(schemas.names_lacking(0) && !schemas.names_lacking(place));
         let Op::Insert(short) = op else { panic!("{op:?}") };
         let values = short.as_ref().to_values(&schemas.list.last().unwrap().clone());
         assert_eq!(values, [Value::Bigint(1), Value::Bigint(2), Value::Null]);
@@ -190,5 +208,25 @@ mod tests {
         base.presence.set_gone(2, true);
         assert!(schemas.back(keys(2)).is_empty() && schemas.back(keys(0)).is_empty());
         assert_eq!(schemas.back(keys(1)), [(schemas.list[1].clone(), Value::Bigint(2))]);
+    }
+
+    #[test]
+    fn what_a_client_may_have_set_waits_for_a_renamed_column() {
+        let base = schema();
+        base.presence.set_need(0, Need::Endpoints);
+        base.presence.set_need(2, Need::Endpoints);
+        let insert = |a, b| Op::Insert(row([a, Some(2), b, None]));
+        assert!(left_out(&base, &insert(Some(1), None)).is_empty());
+        [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, true)));
+        assert_eq!(left_out(&base, &insert(Some(1), Some(3))), [0, 2]);
+        // One may have been renamed.
+        base.presence.set_has_others(true);
+        assert!(left_out(&base, &insert(Some(1), Some(3))).is_empty());
+        assert_eq!(left_out(&base, &insert(None, Some(3))), [0]);
+        let update = Op::Update { key: Value::Bigint(2), columns: vec![(2, Value::Bigint(7))] };
+        assert!(left_out(&base, &update).is_empty());
+        // Both are back: no client can have set NULL where that is not permitted.
+        [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, false)));
+        assert_eq!(left_out(&base, &insert(None, None)), [0]);
     }
 }

@@ -126,7 +126,7 @@ impl Changes {
     /// [`Kind::Log`], [`Kind::BadRecord`].
     pub fn behind(log: &Log, position: Position) -> Result<Changes, Error> {
         let mut found = Changes::default();
-        Changes::each_behind(log, position, |record| {
+        Changes::each_behind(log, position, |_, record| {
             found.all += 1;
             found.increments += u64::from(matches!(record, LogRecord::Increment { .. }));
             true
@@ -140,18 +140,18 @@ impl Changes {
     /// As [`Changes::behind`].
     pub(crate) fn are_behind(log: &Log, position: Position) -> Result<bool, Error> {
         let mut found = false;
-        Changes::each_behind(log, position, |_| {
+        Changes::each_behind(log, position, |_, _| {
             found = true;
             false
         })?;
         Ok(found)
     }
 
-    /// Calls `see` with each change, until it returns false.
-    fn each_behind(
+    /// Calls `see` with each change and its position, until it returns false.
+    pub(crate) fn each_behind(
         log: &Log,
         position: Position,
-        mut see: impl FnMut(LogRecord<'_>) -> bool,
+        mut see: impl FnMut(Position, LogRecord<'_>) -> bool,
     ) -> Result<(), Error> {
         let unreadable = |error| Error::caused(Kind::Log, "cannot read the log", error);
         let mut reader = log.reader(position.max(log.first())).map_err(unreadable)?;
@@ -164,7 +164,7 @@ impl Changes {
                 let record = LogRecord::decode(bytes)
                     .map_err(|error| Error::new(Kind::BadRecord, format!("the record at {at}: {error}")))?;
                 let is_change = !matches!(record, LogRecord::Undone { .. } | LogRecord::Committed { .. });
-                if is_change && !see(record) {
+                if is_change && !see(at, record) {
                     return Ok(());
                 }
             }

@@ -20,7 +20,7 @@ use crate::last_position::{Changes, LastPosition};
 use crate::reached::Reached;
 use crate::{Error, Kind};
 use forebay_database::{
-    Claim, Claimed, ClaimedQueue, Dialect, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,
+    Claim, Claimed, ClaimedQueue, Error as DatabaseError, Expected, Kind as DatabaseKind, Store,
     StoredPosition,
 };
 use forebay_log::{Log, Needed, Position};
@@ -385,10 +385,16 @@ fn row(store: &Store, log: &Log, reached: &Reached) -> String {
         true => ("", String::new()),
         false => (", note", format!(", '{}'", note.replace('\'', "''"))),
     };
-    let time = if store.dialect() == Dialect::Postgres { "timestamptz" } else { "text" };
+    let (schema, table, time) = match store.own_schema() {
+        Some(own) => {
+            let table = format!("{own}.forebay_position");
+            (format!("CREATE SCHEMA IF NOT EXISTS {own}; "), table, "timestamptz")
+        }
+        None => (String::new(), "forebay_position".into(), "text"),
+    };
     format!(
-        "its row: CREATE TABLE IF NOT EXISTS forebay_position (log text PRIMARY KEY, position bigint NOT NULL, updated_at {time} \
-         NOT NULL, note text NOT NULL DEFAULT ''); INSERT INTO forebay_position (log, position, updated_at{column}) VALUES ('{:032x}', {position}, '{}'{value})",
+        "its row: {schema}CREATE TABLE IF NOT EXISTS {table} (log text PRIMARY KEY, position bigint NOT NULL, updated_at {time} \
+         NOT NULL, note text NOT NULL DEFAULT ''); INSERT INTO {table} (log, position, updated_at{column}) VALUES ('{:032x}', {position}, '{}'{value})",
         log.id().0,
         Timestamp::now(),
     )

@@ -235,13 +235,6 @@ pub(crate) struct DrainProgress {
     pub stopped: Vec<StoppedTable>,
 }
 
-impl DrainProgress {
-    /// Why callers that wait for a position need not wait longer, if a table is stopped.
-    pub(crate) fn stopped_reason(&self) -> Option<&str> {
-        self.stopped.first().map(|stopped| stopped.reason.as_str())
-    }
-}
-
 /// The state that the drain's thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct DrainShared {

@@ -4,10 +4,10 @@
 //! The database may store a row in another form (a `char(4)` pads, a `numeric(10,2)` rounds, `jsonb` sorts
 //! its fields): a row that differs is compared again in the form that the database would return.
 
-use crate::Error;
 use crate::limits::{EXAMPLES, STORED_ROWS};
+use crate::{Error, Kind};
 use forebay_database::Store;
-use forebay_value::{Row, RowRef, Schema, Value, ValueRef};
+use forebay_value::{Need, Row, RowRef, Schema, Value, ValueRef};
 
 /// The differences between memory and the database.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,6 +31,8 @@ pub struct Differences {
     pub dead: u64,
     /// The first few differences.
     pub examples: Vec<Difference>,
+    /// Why not all of the table could be compared: the database lacks it, or a column of it.
+    pub failed: Option<String>,
 }
 
 /// How memory and the database disagree about one key.
@@ -40,23 +42,43 @@ pub enum Difference {
     MissingInDatabase(Value),
     /// The database contains the row, memory does not.
     MissingInMemory(Value),
-    /// Both contain the row, with another value in a column.
+    /// Both contain the row, with another value in a column. The values themselves are in no report.
     Different {
         /// The key of both rows.
         key: Value,
         /// The first column that differs.
         column: String,
-        /// Memory's value in that column.
-        memory: Value,
-        /// The database's value in that column.
-        database: Value,
     },
 }
 
 impl Differences {
     /// Whether memory and database contain the same, as far as the queue is drained.
     pub fn is_clean(&self) -> bool {
-        self.missing_in_database == 0 && self.missing_in_memory == 0 && self.different == 0 && self.dead == 0
+        let differing = self.missing_in_database + self.missing_in_memory + self.different;
+        differing + self.dead == 0 && self.failed.is_none()
+    }
+
+    /// Of a table that could not be compared.
+    pub fn failed(why: String) -> Differences {
+        Differences { failed: Some(why), ..Differences::default() }
+    }
+
+    /// The result of comparing a table: a failure of the table alone is no reason not to compare the others.
+    pub(crate) fn judged(
+        compared: Result<Differences, Error>,
+        schema: &Schema,
+    ) -> Result<Differences, Error> {
+        let found = match compared {
+            Err(error) if error.kind() == Kind::Database && !error.may_retry() => {
+                return Ok(Differences::failed(error.to_string()));
+            }
+            compared => compared?,
+        };
+        let named = schema.presence.gone().filter(|column| schema.presence.need(*column) == Need::Endpoints);
+        let named: Vec<&str> = named.map(|column| &*schema.columns[column].name).collect();
+        let failed = (!named.is_empty())
+            .then(|| format!("the database has no column {}, which the config names", named.join(", ")));
+        Ok(Differences { failed, ..found })
     }
 
     pub(crate) fn example(&mut self, example: impl FnOnce() -> Difference) {
@@ -96,17 +118,13 @@ pub(crate) fn difference(schema: &Schema, memory: &Row, database: &Row) -> Diffe
     let key = database.as_ref().key(schema).to_owned();
     // Every column counts: one may be gone by now that was not when the rows were compared.
     match differing(schema, memory.as_ref(), database.as_ref(), |_| true) {
-        Some((column, memory, database)) => Difference::Different { key, column, memory, database },
+        Some(column) => Difference::Different { key, column },
         None => unreachable!("rows that are the same are no difference"),
     }
 }
 
 /// The first column that differs by value, of those that the database has.
-pub(crate) fn first_difference(
-    schema: &Schema,
-    memory: RowRef<'_>,
-    database: RowRef<'_>,
-) -> Option<(String, Value, Value)> {
+pub(crate) fn first_difference(schema: &Schema, memory: RowRef<'_>, database: RowRef<'_>) -> Option<String> {
     differing(schema, memory, database, |column| !schema.presence.is_gone(column))
 }
 
@@ -117,11 +135,11 @@ fn differing(
     memory: RowRef<'_>,
     database: RowRef<'_>,
     counts: impl Fn(usize) -> bool,
-) -> Option<(String, Value, Value)> {
+) -> Option<String> {
     let mut pairs = memory.values(schema).zip(database.values(schema)).enumerate();
-    let (column, (memory, database)) =
+    let (column, _) =
         pairs.find(|(column, (memory, database))| counts(*column) && !is_same_value(*memory, *database))?;
-    Some((schema.columns[column].name.clone(), memory.to_owned(), database.to_owned()))
+    Some(schema.columns[column].name.clone())
 }
 
 fn is_same_value(memory: ValueRef<'_>, database: ValueRef<'_>) -> bool {

@@ -71,7 +71,7 @@ pub enum Command {
     #[command(after_help = "Example:
   forebay verify examples/codes.toml --data data")]
     Verify(Verify),
-    /// Remove the triggers and tables that following has made in the database.
+    /// Remove what following has made in the database; with --all, everything that is Forebay's.
     #[command(after_help = "Example:
   forebay unfollow examples/shop.toml --database postgres://me@localhost/shop")]
     Unfollow(Unfollow),
@@ -276,6 +276,9 @@ pub struct Verify {
 pub struct Unfollow {
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Drain what is not in the database yet, then remove the drain's tables too, and their schema.
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

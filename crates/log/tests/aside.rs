@@ -96,6 +96,12 @@ fn fill(log: &Log, written: &mut Vec<(Position, Vec<u8>)>) {
     log.flush().expect("durable");
 }
 
+/// The position of a record. A disk that is fast beside the appends has fewer records in a group, and then a
+/// full log has fewer.
+fn at(written: &[(Position, Vec<u8>)], percent: usize) -> Position {
+    written[written.len() * percent / 100].0
+}
+
 #[test]
 fn one_part_that_stays_does_not_fill_the_log() {
     let disk = SimDisk::new(1);
@@ -172,20 +178,21 @@ fn what_is_wanted_is_set_aside_too() {
     let (log, mut written) = (open(&disk), Vec::new());
     fill(&log, &mut written);
     log.keep_from(written[10].0).expect("kept");
-    let needs = needed(written[150].0, &[("a", written[20].0), ("b", written[100].0)]);
+    let needs = needed(at(&written, 75), &[("a", written[20].0), ("b", at(&written, 50))]);
     log.set_aside(&needs, part_of).expect("set aside");
     fill(&log, &mut written);
     log.release(Position(0)).expect("segments that are only kept are deleted");
     for part in ["a", "b"] {
         assert!(log.has_part(part, written[10].0) && !log.has_part(part, written[9].0));
     }
-    let wanted = needed(written[150].0, &[("a", written[10].0), ("b", written[10].0)]);
+    let wanted = needed(at(&written, 75), &[("a", written[10].0), ("b", written[10].0)]);
     assert_found(&log, &written, &wanted);
-    let later = needed(written[200].0, &[("a", written[180].0), ("c", written[190].0)]);
+    let late = at(&written, 90);
+    let later = needed(at(&written, 99), &[("a", late), ("c", at(&written, 95))]);
     log.set_aside(&later, part_of).expect("set aside");
     fill(&log, &mut written);
     log.release(Position(0)).expect("segments that are only kept are deleted");
-    assert!(log.has_part("a", written[10].0) && !log.has_part("b", written[180].0));
+    assert!(log.has_part("a", written[10].0) && !log.has_part("b", late));
     assert_found(&log, &written, &later);
 }
 
@@ -194,7 +201,7 @@ fn a_damaged_file_is_refused_and_one_that_is_not_needed_is_forgotten() {
     let disk = SimDisk::new(4);
     let (log, mut written) = (open(&disk), Vec::new());
     fill(&log, &mut written);
-    let needs = needed(written[150].0, &[("d", written[5].0)]);
+    let needs = needed(at(&written, 75), &[("d", written[5].0)]);
     log.set_aside(&needs, part_of).expect("set aside");
     log.close().expect("close");
     let files = disk.files();
@@ -223,7 +230,7 @@ fn a_damaged_file_is_refused_and_one_that_is_not_needed_is_forgotten() {
     let (stranger, mut more) = (SimDisk::new(5), Vec::new());
     let log = open(&stranger);
     fill(&log, &mut more);
-    log.set_aside(&needed(more[150].0, &[("d", more[5].0)]), part_of).expect("set aside");
+    log.set_aside(&needed(at(&more, 75), &[("d", more[5].0)]), part_of).expect("set aside");
     drop(log);
     other.insert(path.to_owned(), stranger.files()[path].clone());
     let Err(error) = Log::open_on(options(), Arc::new(SimDisk::holding(&other))) else { panic!("opened") };
@@ -236,7 +243,7 @@ fn a_reader_goes_on_from_the_segments_in_what_was_set_aside() {
     let disk = SimDisk::new(6);
     let (log, mut written) = (open(&disk), Vec::new());
     fill(&log, &mut written);
-    let needs = needed(written[160].0, &[("a", Position(0))]);
+    let needs = needed(at(&written, 80), &[("a", Position(0))]);
     let mut reader = log.reader(Position(0)).expect("a reader");
     let mut found = Vec::new();
     for round in 0.. {
@@ -261,7 +268,7 @@ fn without_space_nothing_is_set_aside() {
     let (log, mut written) = (open(&disk), Vec::new());
     fill(&log, &mut written);
     disk.set_space_bytes(disk.used_bytes() + 600);
-    let needs = needed(written[100].0, &[("b", Position(0))]);
+    let needs = needed(at(&written, 50), &[("b", Position(0))]);
     let error = log.set_aside(&needs, part_of).expect_err("no space");
     assert_eq!(*error.kind(), Kind::Full);
     assert!(log.aside().0 == 0 && !disk.files().contains_key(Path::new("/log/aside.new")));

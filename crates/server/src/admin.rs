@@ -154,6 +154,7 @@ fn check_json(table: &str, found: &Differences) -> serde_json::Value {
         "missing_in_memory": found.missing_in_memory,
         "different": found.different,
         "dead": found.dead,
+        "failed": found.failed,
         "examples": found.examples.iter().map(describe).collect::<Vec<_>>(),
     })
 }
@@ -173,13 +174,8 @@ fn describe(difference: &Difference) -> String {
     match difference {
         Difference::MissingInDatabase(key) => format!("{} is missing in the database", text(key)),
         Difference::MissingInMemory(key) => format!("{} is missing in memory", text(key)),
-        Difference::Different { key, column, memory, database } => {
-            format!(
-                "{}: {column} is {} in memory, {} in the database",
-                text(key),
-                text(memory),
-                text(database)
-            )
+        Difference::Different { key, column } => {
+            format!("{}: {column} has other values in memory and in the database", text(key))
         }
     }
 }

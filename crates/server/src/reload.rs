@@ -126,7 +126,7 @@ impl Reloader {
         let tls = self.certificates(&config)?;
         let routes = self.setup.routes(&config).await?;
         // From here on nothing fails.
-        self.setup.schemas.values().for_each(|schema| open::note_spare(&config, schema));
+        self.setup.schemas.values().for_each(|schema| open::note_needs(&config, schema));
         if let Some(watching) = watching.take() {
             watching.abort();
             // The task has ended, so it cannot overwrite what is put in place here.
@@ -165,11 +165,14 @@ impl Reloader {
             }
         }
         for schema in self.setup.schemas.values() {
-            let mut gone = schema.gone().into_iter();
-            if let Some(column) = gone.find(|column| config.names_column(&schema.name, column)) {
-                let name = &schema.name;
+            let name = &schema.name;
+            let column = |place: usize| &schema.columns[place].name;
+            let is_needed_more =
+                |place: &usize| config.need(name, column(*place)) > schema.presence.need(*place);
+            if let Some(place) = schema.presence.gone().find(is_needed_more) {
                 wrong.push(format!(
-                    "table {name} has no column {column} any more, or one of another type; a restart reads its columns again"
+                    "table {name} has no column {} any more, or one of another type; a restart reads its columns again",
+                    column(place)
                 ));
             }
         }

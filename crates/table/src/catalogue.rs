@@ -13,7 +13,7 @@
 
 use crate::error::{Error, Kind};
 use crate::record::TableId;
-use forebay_value::{Column, KeyKind, Schema, Type};
+use forebay_value::{Column, KeyKind, Need, Schema, Type};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -140,14 +140,14 @@ impl Catalogue {
         Ok(TableId(id))
     }
 
-    /// Gives an id the present schema of its table. What it does not need is spare in older schemas too.
+    /// Gives an id the present schema of its table. Older schemas need of it what it needs.
     pub(crate) fn set(&mut self, id: TableId, schema: Arc<Schema>) {
         let older = |(other, known): &(&TableId, &Arc<Schema>)| **other != id && known.name == schema.name;
         for (_, known) in self.tables.iter().filter(older) {
             for (place, column) in known.columns.iter().enumerate() {
                 let now = schema.position(&column.name);
-                let is_spare = now.is_none_or(|now| schema.presence.is_spare(now));
-                known.presence.set_spare(place, is_spare && place != known.key);
+                let need = now.map_or(Need::Nothing, |now| schema.presence.need(now));
+                known.presence.set_need(place, if place == known.key { Need::Table } else { need });
             }
         }
         self.tables.insert(id, schema);

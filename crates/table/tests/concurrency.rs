@@ -200,8 +200,9 @@ fn serial_keys_are_never_given_twice() {
     });
     assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 120_000);
     let handed_out = *store.last_key.lock().unwrap();
+    // Besides what was used, one block of the largest size may be taken ahead.
     assert!(
-        (120_000..1_000_000).contains(&handed_out),
+        (120_000..2_000_000).contains(&handed_out),
         "blocks grow with use, and not without bound: {handed_out}"
     );
 }

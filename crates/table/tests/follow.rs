@@ -336,6 +336,23 @@ proptest! {
     }
 }
 
+/// Others gave a row a unique value, and a write of unknown outcome has taken it away: another row may get it
+/// before memory was told of either.
+#[test]
+fn a_value_that_an_unheard_write_has_freed_may_be_given() {
+    let strict = |op| Op::Strict(Box::new(op));
+    let ops = vec![
+        Op::Checkpoint(vec![Op::Insert(0, None, 0), strict(Op::Upsert(3, None, 0))]),
+        Op::Settle,
+        Op::Drain(2, 0),
+        Op::OthersPut(0, Some(3), 0),
+        strict(Op::SetCode(0, None)),
+        Op::Settle,
+        Op::RestartAlone(Vec::new(), vec![Op::Drain(1, 0), Op::SetCode(3, Some(3))]),
+    ];
+    check(1 << 30, false, ops);
+}
+
 /// Others exchange the unique values of two rows repeatedly; an insert of one of the values is refused at
 /// every moment.
 #[test]

@@ -32,7 +32,7 @@ pub use check::{Check, Comparison, Condition};
 pub use fill::{Fill, StoredFill};
 pub use invalid::Invalid;
 pub use parse::{from_json, from_text};
-pub use presence::Presence;
+pub use presence::{Need, Presence};
 pub use row::{InvalidRow, Row, RowRef, encode_row};
 pub use rules::{Bound, Elements, Rule, Rules};
 pub use schema::{Column, KeyKind, Schema, SchemaError};

@@ -1,18 +1,31 @@
 //! Which columns of a schema its table in the database lacks at present: shared by all copies of the schema.
 //!
-//! A column can be dropped, or get another type, while its table is served. Where nothing in the config needs
-//! the column (it is *spare*), the table is served without it: it is *gone*. Statements do not name it, reads
-//! give NULL, and it is *hidden*: answers leave it out. When the column is back, it stays hidden until the
-//! rows were read again.
+//! A column can be dropped, or get another type, while its table is served. Where the table can be served
+//! without the column, as its [`Need`] says, it is *gone*: statements do not name it, reads give NULL, and it
+//! is *hidden*: answers leave it out. When the column is back, it is *open* until its default is known:
+//! new rows leave it to the database. It stays hidden until then, and until the rows were read again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-const SPARE: u8 = 1;
-const GONE: u8 = 2;
+const NAMED: u8 = 1;
+const SPARE: u8 = 2;
+const GONE: u8 = 4;
 /// It was gone since the schema was made: a row written then has NULL.
-const WAS_GONE: u8 = 4;
-const HIDDEN: u8 = 8;
+const WAS_GONE: u8 = 8;
+const HIDDEN: u8 = 16;
+const OPEN: u8 = 32;
+
+/// What in the config needs a column, in ascending order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// The config does without the column.
+    Nothing,
+    /// Endpoints alone: without the column they answer 503.
+    Endpoints,
+    /// The whole table: it cannot be served without the column.
+    Table,
+}
 
 /// See the module. Clones share the state; a schema without missing columns costs one load and one branch.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +35,8 @@ pub struct Presence(Arc<Flags>);
 struct Flags {
     /// Whether any column has ever been gone.
     is_in_use: AtomicBool,
+    /// Whether the table has columns that the schema lacks.
+    has_others: AtomicBool,
     columns: Box<[AtomicU8]>,
 }
 
@@ -36,41 +51,61 @@ impl Presence {
     /// All of so many columns are there, and needed.
     pub(crate) fn new(columns: usize) -> Presence {
         let columns = (0..columns).map(|_| AtomicU8::new(0)).collect();
-        Presence(Arc::new(Flags { is_in_use: AtomicBool::new(false), columns }))
+        Presence(Arc::new(Flags { columns, ..Flags::default() }))
     }
 
-    /// Sets whether nothing needs a column.
-    pub fn set_spare(&self, column: usize, is_spare: bool) {
-        match is_spare {
-            true => self.0.columns[column].fetch_or(SPARE, Ordering::Release),
-            false => self.0.columns[column].fetch_and(!SPARE, Ordering::Release),
+    /// Sets what needs a column.
+    pub fn set_need(&self, column: usize, need: Need) {
+        let flag = match need {
+            Need::Table => 0,
+            Need::Endpoints => NAMED,
+            Need::Nothing => SPARE,
         };
+        let set = |flags: u8| Some(flags & !(NAMED | SPARE) | flag);
+        // Never refused: it always sets something.
+        let _ = self.0.columns[column].fetch_update(Ordering::AcqRel, Ordering::Acquire, set);
     }
 
-    /// Whether nothing needs a column: the table can be served without it.
-    pub fn is_spare(&self, column: usize) -> bool {
-        self.has(column, SPARE)
+    /// What needs a column.
+    pub fn need(&self, column: usize) -> Need {
+        match self.0.columns[column].load(Ordering::Acquire) & (NAMED | SPARE) {
+            NAMED => Need::Endpoints,
+            SPARE => Need::Nothing,
+            _ => Need::Table,
+        }
     }
 
-    /// For each column, whether nothing needs it.
-    pub fn spares(&self) -> Vec<bool> {
-        (0..self.0.columns.len()).map(|column| self.is_spare(column)).collect()
+    /// What needs each column.
+    pub fn needs(&self) -> Vec<Need> {
+        (0..self.0.columns.len()).map(|column| self.need(column)).collect()
     }
 
-    /// Sets whether the database lacks a column; returns whether that is new. A column that is not spare is
-    /// never gone.
+    /// Sets whether the database lacks a column; returns whether that is new. A column that the whole table
+    /// needs is never gone.
     pub fn set_gone(&self, column: usize, is_gone: bool) -> bool {
         let flags = &self.0.columns[column];
         let before = match is_gone {
-            true if !self.is_spare(column) => return false,
+            true if self.need(column) == Need::Table => return false,
             true => {
                 self.0.is_in_use.store(true, Ordering::Release);
-                flags.fetch_or(GONE | WAS_GONE | HIDDEN, Ordering::AcqRel)
+                flags.fetch_or(GONE | WAS_GONE | HIDDEN | OPEN, Ordering::AcqRel)
             }
             false if !self.is_in_use() => return false,
             false => flags.fetch_and(!GONE, Ordering::AcqRel),
         };
         (before & GONE != 0) != is_gone
+    }
+
+    /// Sets whether the table has columns that the schema lacks: what is gone may be renamed to one of them.
+    pub fn set_has_others(&self, has_others: bool) {
+        self.0.has_others.store(has_others, Ordering::Release);
+    }
+
+    /// Whether a column is gone with its values: changes are written without it. What a client may have set
+    /// waits while the column may have another name.
+    pub fn is_lost(&self, column: usize) -> bool {
+        let may_be_renamed = || self.0.has_others.load(Ordering::Acquire);
+        self.is_gone(column) && (self.need(column) == Need::Nothing || !may_be_renamed())
     }
 
     /// Whether the database lacks a column.
@@ -88,6 +123,12 @@ impl Presence {
         self.is_in_use() && self.has(column, HIDDEN)
     }
 
+    /// Whether new rows leave a column to the database: it lacks the column, or memory does not know the
+    /// default.
+    pub fn is_open(&self, column: usize) -> bool {
+        self.is_in_use() && self.has(column, OPEN)
+    }
+
     /// Whether answers leave any column out.
     pub fn hides(&self) -> bool {
         self.is_in_use() && self.0.columns.iter().any(|flags| flags.load(Ordering::Acquire) & HIDDEN != 0)
@@ -99,14 +140,26 @@ impl Presence {
         (0..all).filter(|column| self.has(*column, GONE))
     }
 
-    /// Shows the columns that are back: the rows have their values again.
+    /// Shows the columns that are back and whose defaults are known: the rows have their values again.
     pub fn show_present(&self) {
-        let all = if self.is_in_use() { &*self.0.columns } else { &[] };
-        for flags in all {
-            let shown = |flags: u8| (flags & (GONE | HIDDEN) == HIDDEN).then_some(flags & !HIDDEN);
-            // Unchanged where there is nothing to show.
-            let _ = flags.fetch_update(Ordering::AcqRel, Ordering::Acquire, shown);
-        }
+        (0..self.0.columns.len()).for_each(|column| self.clear(column, HIDDEN, GONE | OPEN));
+    }
+
+    /// The columns that are back and whose defaults are not known yet.
+    pub fn open_present(&self) -> Vec<usize> {
+        let all = if self.is_in_use() { self.0.columns.len() } else { 0 };
+        (0..all).filter(|column| self.has(*column, OPEN) && !self.has(*column, GONE)).collect()
+    }
+
+    /// The defaults of these columns are known, unless they are gone again.
+    pub fn close(&self, columns: &[usize]) {
+        columns.iter().for_each(|column| self.clear(*column, OPEN, GONE));
+    }
+
+    fn clear(&self, column: usize, flag: u8, unless: u8) {
+        let cleared = |flags: u8| (flags & (unless | flag) == flag).then_some(flags & !flag);
+        // Unchanged where there is nothing to clear.
+        let _ = self.0.columns[column].fetch_update(Ordering::AcqRel, Ordering::Acquire, cleared);
     }
 
     fn is_in_use(&self) -> bool {
@@ -123,9 +176,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_need_changes_nothing_else() {
+        let presence = Presence::new(2);
+        assert_eq!(presence.needs(), [Need::Table, Need::Table]);
+        presence.set_need(1, Need::Endpoints);
+        assert!(presence.set_gone(1, true));
+        for need in [Need::Nothing, Need::Endpoints] {
+            presence.set_need(1, need);
+            assert_eq!((presence.need(1), presence.is_gone(1)), (need, true));
+        }
+    }
+
+    #[test]
     fn a_column_that_is_back_is_shown_once_the_rows_were_read() {
         let presence = Presence::new(3);
-        presence.set_spare(1, true);
+        presence.set_need(1, Need::Nothing);
         assert!(!presence.set_gone(1, false) && !presence.set_gone(0, true) && !presence.hides());
         let copy = presence.clone();
         assert!(presence.set_gone(1, true) && !presence.set_gone(1, true));
@@ -134,8 +199,27 @@ mod tests {
         assert_eq!(copy.gone().collect::<Vec<_>>(), [1]);
         assert!(presence.set_gone(1, false));
         assert!(!copy.is_gone(1) && copy.is_hidden(1) && copy.was_gone(1));
+        let back = copy.open_present();
+        assert!(back == [1] && presence.set_gone(1, true));
+        presence.close(&back);
+        assert!(copy.is_open(1) && copy.open_present().is_empty() && presence.set_gone(1, false));
+        presence.show_present();
+        assert!(copy.is_hidden(1), "its default is not known");
+        presence.close(&back);
+        assert!(!copy.is_open(1) && copy.is_hidden(1));
         presence.show_present();
         assert!(!copy.is_hidden(1) && !copy.hides() && copy.was_gone(1));
         assert!(!copy.is_hidden(0) && !copy.is_gone(2));
+    }
+
+    #[test]
+    fn what_may_be_renamed_is_not_lost() {
+        let presence = Presence::new(3);
+        presence.set_need(1, Need::Endpoints);
+        presence.set_need(2, Need::Nothing);
+        assert!(presence.set_gone(1, true) && presence.set_gone(2, true));
+        assert!(presence.is_lost(1) && presence.is_lost(2) && !presence.is_lost(0));
+        presence.set_has_others(true);
+        assert!(!presence.is_lost(1) && presence.is_lost(2));
     }
 }

@@ -1,6 +1,6 @@
 //! Table schemas: columns, key, unique columns, columns whose rows are counted by value.
 
-use crate::{Fill, Presence, Type};
+use crate::{Fill, Need, Presence, Type};
 use std::fmt;
 
 /// A column as the configuration or the database defines it.
@@ -120,6 +120,24 @@ impl Schema {
             key_kind: self.key_kind,
             unique_sets: sets.collect(),
         }
+    }
+
+    /// With columns that the database lacks and only endpoints need, each at its place or at the end.
+    pub fn with_gone(mut self, gone: Vec<(usize, Column)>) -> Schema {
+        let mut places = Vec::with_capacity(gone.len());
+        for (place, column) in gone {
+            let place = place.min(self.columns.len());
+            let unique = self.unique_sets.iter_mut().flatten().chain([&mut self.key]);
+            unique.filter(|other| **other >= place).for_each(|other| *other += 1);
+            self.columns.insert(place, column);
+            places.push(place);
+        }
+        self.presence = Presence::new(self.columns.len());
+        for place in places {
+            self.presence.set_need(place, Need::Endpoints);
+            self.presence.set_gone(place, true);
+        }
+        self
     }
 
     /// The column by which rows are found.

@@ -153,6 +153,12 @@ async fn apply(
             outcome => break outcome,
         }
     };
+    if let (Err(error), Some(broken)) = (&outcome, &letters.broken)
+        && errors::is_missing_table(error)
+    {
+        // Why our tables cannot be created says more.
+        outcome = Err(broken.clone().with_kind(error.kind().clone()));
+    }
     if let (Err(error), [_], OnError::DeadLetter | OnError::Hold) =
         (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()

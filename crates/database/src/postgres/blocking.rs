@@ -12,7 +12,7 @@ const BLOCKING: &str = "SELECT b.pid::int8, coalesce(a.application_name, ''), co
      FROM pg_locks w CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b(pid) \
      LEFT JOIN pg_stat_activity a ON a.pid = b.pid \
      WHERE NOT w.granted AND w.pid IN (SELECT pid FROM pg_locks \
-       WHERE relation = to_regclass('forebay_position')::oid AND mode = 'RowExclusiveLock' AND granted) \
+       WHERE relation = to_regclass('_forebay.forebay_position')::oid AND mode = 'RowExclusiveLock' AND granted) \
      ORDER BY a.xact_start NULLS LAST LIMIT 1";
 
 impl Postgres {

@@ -1,91 +1,84 @@
-//! How objects are created in the database; and the drain's own tables: created when they are first needed,
-//! and altered from the form of an earlier version.
+//! The drain's own tables: created when they are first needed, altered from the form of an earlier version,
+//! and removed.
 
+use super::making::{make, making, moved};
+use super::own_schema;
 use super::session::Session;
-use super::{Bulk, dead_letters, errors, held_changes, positions};
-use crate::limits::{FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_LOCK_WAIT_MS};
-use crate::{Error, Kind};
+use super::table::text;
+use super::{Bulk, Postgres, dead_letters, follow, held_changes, positions};
+use crate::Error;
+use crate::held_changes::{in_use, would_lose};
+use crate::limits::{BULK_ANSWER_MS, CLAIM_MS};
+use forebay_value::Value;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-/// Servers that start together create what they need (tables, triggers, functions), and make their
-/// claims, one after the other, and look after they have the lock: without it, two could fail on each
-/// other's statements, or miss each other's claims.
-pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7381153037424621934)";
-
-/// Tries to create or alter objects, one server at a time ([`LOCK`]). Each try waits for locks only shortly,
-/// so that other writers do not queue behind it for long.
-#[derive(Default)]
-pub(super) struct Making {
-    tries: usize,
-}
-
-impl Making {
-    /// Begins the transaction of a try.
-    pub(super) async fn begin(&self, session: &mut Session) -> Result<(), Error> {
-        session.begin(&begin()).await
-    }
-
-    /// Ends the transaction; `None`: to be tried again.
-    pub(super) async fn end<T>(
-        &mut self,
-        session: &mut Session,
-        made: Result<T, Error>,
-    ) -> Option<Result<T, Error>> {
-        self.tries += 1;
-        match session.end(made).await {
-            Err(error) if may_be_made_again(&error) && self.tries < FOLLOW_LOCK_TRIES => {}
-            ended => return Some(ended),
-        }
-        tokio::time::sleep(Duration::from_millis(FOLLOW_LOCK_PAUSE_MS)).await;
-        None
+impl Postgres {
+    pub(crate) async fn remove_all(&self) -> Result<Vec<String>, Error> {
+        self.job(|bulk| async move {
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+            let session = &mut *session;
+            moved(session).await?;
+            making!(session, removable(session).await)?;
+            let mut removed = follow::remove(session).await?;
+            removed.extend(making!(session, remove_once(session).await)?);
+            Ok(removed)
+        })
+        .await
     }
 }
 
-fn begin() -> String {
-    format!("BEGIN;SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS};{LOCK}")
-}
-
-/// Runs statements in a transaction of [`Making`], as often as needed, each time in one round trip.
-pub(super) async fn make(session: &mut Session, sql: &str) -> Result<(), Error> {
-    let mut making = Making::default();
-    loop {
-        session.in_transaction = true;
-        match session.execute(&format!("{};{sql};COMMIT", begin())).await {
-            Ok(()) => {
-                session.in_transaction = false;
-                return Ok(());
-            }
-            Err(error) => {
-                if let Some(ended) = making.end(session, Err(error)).await {
-                    return ended;
-                }
-            }
+/// The drain's tables that are there.
+///
+/// # Errors
+/// Why one of them is not to be removed.
+async fn removable(session: &mut Session) -> Result<Vec<&'static str>, Error> {
+    let mut tables = Vec::new();
+    for table in own_schema::DRAIN_TABLES {
+        let there = format!("SELECT to_regclass('_forebay.{table}') IS NOT NULL");
+        if session.run(&there, &[]).await?.values != [Value::Bool(true)] {
+            continue;
         }
+        if let Some(why) = why_kept(session, table).await? {
+            return Err(why);
+        }
+        tables.push(table);
     }
+    Ok(tables)
 }
 
-/// Evaluates an expression in a transaction of [`Making`], as often as needed.
-macro_rules! making {
-    ($session:expr, $make:expr) => {{
-        let mut making = $crate::postgres::drain_tables::Making::default();
-        loop {
-            let made = match making.begin($session).await {
-                Ok(()) => $make,
-                Err(error) => Err(error),
-            };
-            if let Some(ended) = making.end($session, made).await {
-                break ended;
-            }
+async fn remove_once(session: &mut Session) -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    for table in removable(session).await? {
+        session.execute(&format!("DROP TABLE _forebay.{table}")).await?;
+        removed.push(format!("table {}.{table}", session.own));
+    }
+    let empty = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1)) \
+           AND NOT EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace($1)) \
+           AND EXISTS (SELECT FROM pg_namespace WHERE nspname = $1 AND pg_has_role(nspowner, 'USAGE'))";
+    let own = session.own.clone();
+    if session.run(empty, &[Value::Text((&*own).into())]).await?.values == [Value::Bool(true)] {
+        session.execute(&format!("DROP SCHEMA {own}")).await?;
+        removed.push(format!("schema {own}"));
+    }
+    Ok(removed)
+}
+
+/// Why a table of the drain is not removed.
+async fn why_kept(session: &mut Session, table: &str) -> Result<Option<Error>, Error> {
+    match table {
+        "forebay_dead_letter" | "forebay_held" => {
+            let rows = session.run(&format!("SELECT count(*) FROM _forebay.{table}"), &[]).await?;
+            Ok((rows.values != [Value::Bigint(0)]).then(|| would_lose(table)))
         }
-    }};
-}
-
-pub(super) use making;
-
-/// Whether a lock was not available in time, or another client created or altered the same object meanwhile.
-pub(super) fn may_be_made_again(error: &Error) -> bool {
-    *error.kind() == Kind::Busy || errors::is_made_by_another(error)
+        "forebay_position" => {
+            let used = format!(
+                "SELECT server FROM _forebay.forebay_position WHERE pending > 0 OR tables ~ '^[^-]' \
+                   AND updated_at > clock_timestamp() - interval '{CLAIM_MS} milliseconds' LIMIT 1"
+            );
+            Ok(session.run(&used, &[]).await?.values.first().map(|server| in_use(text(server))))
+        }
+        _ => Ok(None),
+    }
 }
 
 impl Bulk {
@@ -94,7 +87,8 @@ impl Bulk {
         if self.has_drain_tables.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let tables = [positions::TABLE, dead_letters::TABLE, held_changes::TABLE].join(";");
+        let schema = own_schema::creation(&session.own);
+        let tables = [&*schema, positions::TABLE, dead_letters::TABLE, held_changes::TABLE].join(";");
         make(session, &tables).await?;
         self.has_drain_tables.store(true, Ordering::Relaxed);
         Ok(())

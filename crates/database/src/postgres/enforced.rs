@@ -80,7 +80,7 @@ const OFFSETS: &str = "WITH day AS (SELECT t, t AT TIME ZONE $zone::text - t AT 
      UNION SELECT extract(epoch FROM u)::int8, extract(epoch FROM behind)::int8 FROM quarter WHERE behind <> before ORDER BY 1";
 
 impl Postgres {
-    pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+    pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Option<Enforced>, Error> {
         let zone = match schema.columns.iter().any(|column| column.ty == Type::LocalTimestamp) {
             true => self.zone().await?,
             false => Zone::default(),
@@ -112,10 +112,10 @@ impl Postgres {
     }
 }
 
-async fn read(session: &mut Session, schema: &Schema, zone: &Zone) -> Result<Enforced, Error> {
+async fn read(session: &mut Session, schema: &Schema, zone: &Zone) -> Result<Option<Enforced>, Error> {
     let mut found = TableFindings::default();
     let table = session.run(TABLE, &[Value::Text(quoted(&schema.name).into())]).await?;
-    let Some(facts) = table.iter().next() else { return Ok(Enforced::default()) };
+    let Some(facts) = table.iter().next() else { return Ok(None) };
     if facts[1] == Value::Bool(true) {
         found.list("row-level security".into(), Means::Policies);
     }
@@ -161,7 +161,7 @@ async fn read(session: &mut Session, schema: &Schema, zone: &Zone) -> Result<Enf
             constraint(row, &mut found);
         }
     }
-    Ok(found.of(schema))
+    Ok(Some(found.of(schema)))
 }
 
 /// The types of the elements of arrays, by column.

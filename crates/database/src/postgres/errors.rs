@@ -117,10 +117,7 @@ impl<'a> ServerError<'a> {
 }
 
 fn kind(said: &ServerError<'_>) -> (Kind, String) {
-    let mut message = said.message.to_owned();
-    if let Some(detail) = said.detail.filter(|_| said.code.starts_with("23")) {
-        message = format!("{message}: {detail}");
-    }
+    let message = without_values(said);
     let kind = match of_code(said.code, said.routine) {
         Kind::Conflict { .. } => Kind::Conflict { column: column(said) },
         Kind::NotNull { .. } => Kind::NotNull { column: column(said) },
@@ -132,12 +129,43 @@ fn kind(said: &ServerError<'_>) -> (Kind, String) {
         ("53300", _) => format!(
             "PostgreSQL's max_connections is used up ({message}); raise it, or give this pool_size=N in the URL"
         ),
+        ("42501", _) if message.contains("forebay_") || message.contains("_forebay") => format!(
+            "{message}: Forebay's own tables must belong to this role, or GRANT it ALL on their schema and on them"
+        ),
         (_, Kind::Full) => format!("no space is left where the database is: {message}"),
         (_, Kind::ReadOnly) => format!("the database cannot be written: {message}"),
         (_, Kind::Unavailable) => format!("PostgreSQL does not serve: {message}"),
         _ => message,
     };
     (kind, message)
+}
+
+/// The server's message without values of rows: errors of class 22 quote the value at fault, and the detail
+/// of a violated constraint holds keys and whole rows: only the names of the key's columns are taken.
+/// What a function of the application raises is the application's own sentence.
+fn without_values(said: &ServerError<'_>) -> String {
+    const QUOTES: [char; 9] =
+        ['"', '\u{ab}', '\u{bb}', '\u{201c}', '\u{201d}', '\u{201e}', '\u{300c}', '\u{300d}', '\u{ff02}'];
+    let message = said.message;
+    match &said.code[..2] {
+        "22" if said.routine != "exec_stmt_raise" => match (message.find(QUOTES), message.rfind(QUOTES)) {
+            (Some(from), Some(to)) => {
+                let rest = message[to..].chars().next().map_or("", |quote| &message[to + quote.len_utf8()..]);
+                format!("{}\u{2026}{rest}", &message[..from])
+            }
+            _ => message.to_owned(),
+        },
+        "23" => match said.detail.and_then(key_in_detail) {
+            Some(columns) => format!("{message} ({columns})"),
+            None => message.to_owned(),
+        },
+        _ => message.to_owned(),
+    }
+}
+
+/// The columns or expressions of a key, from the detail "Key (email)=(…) already exists."
+fn key_in_detail(detail: &str) -> Option<&str> {
+    detail.strip_prefix("Key (")?.split_once(")=(").map(|(columns, _)| columns)
 }
 
 /// The kind of a SQLSTATE; `routine` is the server function that raised it, whose name no language setting
@@ -178,7 +206,7 @@ fn column(said: &ServerError<'_>) -> Option<String> {
         return Some(column.to_owned());
     }
     let in_detail = said.detail.and_then(|detail| {
-        let (columns, _) = detail.strip_prefix("Key (")?.split_once(")=")?;
+        let columns = key_in_detail(detail)?;
         let name = columns.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(columns);
         // An index over several columns, or over an expression, names no single column.
         (!columns.contains([',', '(', ')'])).then(|| name.replace("\"\"", "\""))
@@ -401,5 +429,58 @@ mod tests {
         }
         assert_eq!(of_code("42501", "ExecWithCheckOptions"), Kind::Check);
         assert_eq!(of_code("0A000", "RevalidateCachedQuery"), Kind::Busy);
+    }
+
+    /// The server speaks the language of its `lc_messages`.
+    #[test]
+    fn messages_hold_no_values() {
+        let said = |code, message, detail| {
+            without_values(&ServerError { code, message, detail, ..ServerError::default() })
+        };
+        for (code, message, detail, expected) in [
+            (
+                "22P02",
+                "invalid input syntax for type integer: \"a\"b\"",
+                None,
+                "invalid input syntax for type integer: …",
+            ),
+            (
+                "22003",
+                "value \"99\" is out of range for type integer",
+                None,
+                "value … is out of range for type integer",
+            ),
+            (
+                "22P02",
+                "ungültige Eingabesyntax für Typ integer: »a«",
+                None,
+                "ungültige Eingabesyntax für Typ integer: …",
+            ),
+            (
+                "22001",
+                "value too long for type character varying(8)",
+                None,
+                "value too long for type character varying(8)",
+            ),
+            ("22P02", "malformed array literal: \"", Some("a"), "malformed array literal: …"),
+            ("23505", "duplicate key", Some("Key (email)=(a)=(b) already exists."), "duplicate key (email)"),
+            (
+                "23505",
+                "duplicate key",
+                Some("Key (lower(a), b)=(x, y) already exists."),
+                "duplicate key (lower(a), b)",
+            ),
+            ("23514", "new row violates", Some("Failing row contains (1, a)."), "new row violates"),
+            ("P0001", "not \"this\"", Some("a detail"), "not \"this\""),
+        ] {
+            assert_eq!(said(code, message, detail), expected);
+        }
+        let raised = ServerError {
+            code: "22023",
+            message: "no \"x\"",
+            routine: "exec_stmt_raise",
+            ..ServerError::default()
+        };
+        assert_eq!(without_values(&raised), "no \"x\"");
     }
 }

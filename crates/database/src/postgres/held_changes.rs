@@ -11,7 +11,7 @@ use crate::{Batch, Change, DeadLetter, Error, Held, HeldId, Rows};
 use forebay_value::{Timestamp, Value};
 
 pub(super) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS forebay_held (
+CREATE TABLE IF NOT EXISTS _forebay.forebay_held (
   log text NOT NULL,
   position bigint NOT NULL,
   table_name text NOT NULL,
@@ -25,20 +25,20 @@ CREATE TABLE IF NOT EXISTS forebay_held (
 );
 DO $$ BEGIN
   -- Only the owner may say CREATE INDEX, even when the index is there.
-  IF to_regclass('forebay_held_key') IS NULL THEN
-    CREATE INDEX forebay_held_key ON forebay_held (key_hash);
+  IF to_regclass('_forebay.forebay_held_key') IS NULL THEN
+    CREATE INDEX forebay_held_key ON _forebay.forebay_held (key_hash);
   END IF;
 END $$";
 
 impl Postgres {
     pub(crate) async fn held(&self) -> Result<Vec<Held>, Error> {
-        let sql = "SELECT log, position, table_name, op, row, reason, at, change, key_hash FROM forebay_held ORDER BY log, position";
+        let sql = "SELECT log, position, table_name, op, row, reason, at, change, key_hash FROM _forebay.forebay_held ORDER BY log, position";
         let rows = self.of_drain(sql, Vec::new()).await?;
         rows.iter().flat_map(Rows::iter).map(read).collect()
     }
 
     pub(crate) async fn held_of(&self, log: u128) -> Result<Vec<(HeldId, i64)>, Error> {
-        let sql = "SELECT position, key_hash FROM forebay_held WHERE log = $log ORDER BY position";
+        let sql = "SELECT position, key_hash FROM _forebay.forebay_held WHERE log = $log ORDER BY position";
         let rows = self.of_drain(sql, vec![log_text(log)]).await?;
         let one =
             |row: &[Value]| (HeldId { log, position: integer(&row[0]).unsigned_abs() }, integer(&row[1]));
@@ -47,7 +47,7 @@ impl Postgres {
 
     /// The number of held changes, and when the oldest was held.
     pub(crate) async fn held_count(&self) -> Result<Option<(u64, Timestamp)>, Error> {
-        let sql = "SELECT count(*), min(at) FROM forebay_held HAVING count(*) > 0";
+        let sql = "SELECT count(*), min(at) FROM _forebay.forebay_held HAVING count(*) > 0";
         let rows = self.of_drain(sql, Vec::new()).await?;
         let one = |row: &[Value]| (integer(&row[0]).unsigned_abs(), time(&row[1]));
         Ok(rows.iter().flat_map(Rows::iter).map(one).next())
@@ -72,7 +72,7 @@ fn read(row: &[Value]) -> Result<Held, Error> {
 
 /// Locks the held changes that a batch settles, in the open transaction; an error when one is no longer held.
 pub(super) async fn lock(session: &mut Session, batch: &Batch) -> Result<(), Error> {
-    let sql = "SELECT 1 FROM forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[])) \
+    let sql = "SELECT 1 FROM _forebay.forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[])) \
          ORDER BY log, position FOR UPDATE";
     let found = match session.run(sql, &ids(&batch.held.settles)).await {
         Ok(found) => found.iter().count(),
@@ -84,8 +84,7 @@ pub(super) async fn lock(session: &mut Session, batch: &Batch) -> Result<(), Err
 
 /// Deletes held changes, in the open transaction.
 pub(super) async fn remove(session: &mut Session, settled: &[HeldId]) -> Result<(), Error> {
-    let sql =
-        "DELETE FROM forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[]))";
+    let sql = "DELETE FROM _forebay.forebay_held WHERE (log, position) IN (SELECT * FROM unnest($1::text[], $2::int8[]))";
     session.run(sql, &ids(settled)).await.map(drop)
 }
 
@@ -123,13 +122,13 @@ pub(super) async fn hold(
         Value::Bytes(kept.change.as_slice().into()),
         Value::Bigint(kept.key_hash),
     ];
-    let sql = "INSERT INTO forebay_held (log, position, table_name, op, row, reason, at, change, key_hash) \
+    let sql = "INSERT INTO _forebay.forebay_held (log, position, table_name, op, row, reason, at, change, key_hash) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     session.run(sql, &values).await.map(drop).map_err(of_letters)
 }
 
 /// Whether changes of a row are held.
 pub(super) async fn has_key(session: &mut Session, key_hash: i64) -> Result<bool, Error> {
-    let sql = "SELECT EXISTS (SELECT FROM forebay_held WHERE key_hash = $1)";
+    let sql = "SELECT EXISTS (SELECT FROM _forebay.forebay_held WHERE key_hash = $1)";
     Ok(session.run(sql, &[Value::Bigint(key_hash)]).await?.values == [Value::Bool(true)])
 }

@@ -34,9 +34,11 @@ mod held_changes;
 mod identity;
 mod insert_each;
 mod lane;
+mod making;
 mod numeric;
 mod one_by_one;
 mod one_flight;
+mod own_schema;
 mod positions;
 mod query_plan;
 mod scan;
@@ -54,9 +56,9 @@ mod url;
 
 use crate::limits::*;
 use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
-use drain_tables::making;
 use forebay_value::{Row, Schema, Type, Value, Zone};
 use lane::Lane;
+use making::making;
 use parking_lot::{Mutex, RwLock};
 use session::{Connector, Role, Session};
 use sessions::Sessions;
@@ -199,6 +201,11 @@ impl Postgres {
                 tokio::spawn(lane.run());
             }
         }
+    }
+
+    /// The schema of our tables, as far as the server was asked.
+    pub(crate) fn own_schema(&self) -> Option<&str> {
+        Some(self.connector.own.get().map_or(own_schema::OWN, |own| own))
     }
 
     /// The URL without secrets.

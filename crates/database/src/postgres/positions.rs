@@ -3,6 +3,7 @@
 //! What must stay true: a position moves in the transaction of the changes that it covers, by
 //! compare-and-set, so that only one of two drains of one log succeeds.
 
+use super::making::moved;
 use super::session::Session;
 use super::table::text;
 use super::{Postgres, errors};
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 /// Created, or altered from the form of an earlier version.
 pub(super) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS forebay_position (
+CREATE TABLE IF NOT EXISTS _forebay.forebay_position (
   log text PRIMARY KEY,
   position bigint NOT NULL,
   updated_at timestamptz NOT NULL,
@@ -21,25 +22,27 @@ CREATE TABLE IF NOT EXISTS forebay_position (
   tables text NOT NULL DEFAULT '',
   server text NOT NULL DEFAULT '',
   taken_by text NOT NULL DEFAULT '',
-  pending bigint NOT NULL DEFAULT 0
+  pending bigint NOT NULL DEFAULT 0,
+  relations text NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS forebay_log (log text PRIMARY KEY, server text NOT NULL);
+CREATE TABLE IF NOT EXISTS _forebay.forebay_log (log text PRIMARY KEY, server text NOT NULL);
 DO $$ BEGIN
   IF NOT EXISTS (
     SELECT FROM pg_attribute
-    WHERE attrelid = 'forebay_position'::regclass AND attname = 'pending' AND NOT attisdropped
+    WHERE attrelid = '_forebay.forebay_position'::regclass AND attname = 'relations' AND NOT attisdropped
   ) THEN
-    ALTER TABLE forebay_position
+    ALTER TABLE _forebay.forebay_position
       ADD COLUMN IF NOT EXISTS note text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS history text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS tables text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS server text NOT NULL DEFAULT '',
       ADD COLUMN IF NOT EXISTS taken_by text NOT NULL DEFAULT '',
-      ADD COLUMN IF NOT EXISTS pending bigint NOT NULL DEFAULT 0;
+      ADD COLUMN IF NOT EXISTS pending bigint NOT NULL DEFAULT 0,
+      ADD COLUMN IF NOT EXISTS relations text NOT NULL DEFAULT '';
   END IF;
 END $$";
 
-const IS_THERE: &str = "SELECT to_regclass('forebay_position') IS NOT NULL";
+const IS_THERE: &str = "SELECT to_regclass('_forebay.forebay_position') IS NOT NULL";
 
 impl Postgres {
     pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
@@ -72,10 +75,18 @@ impl Postgres {
 
     /// A read of one of the drain's tables, which may not exist yet.
     pub(super) async fn of_drain(&self, sql: &str, params: Vec<Value>) -> Result<Option<Rows>, Error> {
+        match self.submit(sql, params.clone(), false).await {
+            Err(error) if errors::is_missing_table(&error) => {}
+            read => return read.map(Some),
+        }
+        // Where an earlier version had it, it is moved.
+        let moved = self.job(|bulk| async move { moved(&mut *bulk.sessions.lease().await?).await });
+        if !moved.await? {
+            return Ok(None);
+        }
         match self.submit(sql, params, false).await {
-            Ok(rows) => Ok(Some(rows)),
             Err(error) if errors::is_missing_table(&error) => Ok(None),
-            Err(error) => Err(error),
+            read => read.map(Some),
         }
     }
 
@@ -84,7 +95,7 @@ impl Postgres {
         let sql =
             "SELECT log, position, updated_at, coalesce(own ->> 'note', ''), coalesce(own ->> 'history', ''),
                    coalesce(own ->> 'server', ''), coalesce(own ->> 'taken_by', '')
-                   FROM forebay_position AS p, to_jsonb(p) AS own ORDER BY updated_at";
+                   FROM _forebay.forebay_position AS p, to_jsonb(p) AS own ORDER BY updated_at";
         let rows = self.of_drain(sql, Vec::new()).await?;
         let stored = |row: &[Value]| {
             Ok(StoredPosition {
@@ -121,10 +132,12 @@ pub(super) fn log_id(value: &Value) -> Result<u128, Error> {
 
 /// The position of one log in the session's present transaction; also `None` when there is no such table.
 pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<u64>, Error> {
-    if session.run(IS_THERE, &[]).await?.values != [Value::Bool(true)] {
+    if session.run(IS_THERE, &[]).await?.values != [Value::Bool(true)] && !moved(session).await? {
         return Ok(None);
     }
-    let rows = session.run("SELECT position FROM forebay_position WHERE log = $1", &[log_text(log)]).await?;
+    let rows = session
+        .run("SELECT position FROM _forebay.forebay_position WHERE log = $1", &[log_text(log)])
+        .await?;
     Ok(rows.values.first().map(|position| integer(position).unsigned_abs()))
 }
 
@@ -132,7 +145,8 @@ pub(super) async fn position(session: &mut Session, log: u128) -> Result<Option<
 pub(super) async fn noted(session: &mut Session, log: u128) -> Result<(Option<u64>, String), Error> {
     let Some(position) = position(session, log).await? else { return Ok((None, String::new())) };
     // Through JSON, because the table of an earlier version has no note.
-    let sql = "SELECT coalesce(to_jsonb(p) ->> 'note', '') FROM forebay_position AS p WHERE log = $1";
+    let sql =
+        "SELECT coalesce(to_jsonb(p) ->> 'note', '') FROM _forebay.forebay_position AS p WHERE log = $1";
     let note = session.run(sql, &[log_text(log)]).await?;
     Ok((Some(position), note.values.first().map_or("", text).to_owned()))
 }
@@ -145,7 +159,7 @@ pub(super) async fn settled(session: &mut Session, log: u128) -> Result<Option<u
     }
     session.begin_job().await?;
     // This waits for both an uncommitted insert and an uncommitted update by others; it is rolled back.
-    let sql = "INSERT INTO forebay_position AS own (log, position, updated_at) VALUES ($1, 0, clock_timestamp()) \
+    let sql = "INSERT INTO _forebay.forebay_position AS own (log, position, updated_at) VALUES ($1, 0, clock_timestamp()) \
          ON CONFLICT (log) DO UPDATE SET position = own.position";
     let waited = session.run(sql, &[log_text(log)]).await;
     session.rollback().await;
@@ -161,7 +175,7 @@ async fn move_opening(
     before: Value,
     after: Value,
 ) -> Result<Option<(u64, String)>, Error> {
-    let sql = "INSERT INTO forebay_position AS own (log, position, updated_at, history)
+    let sql = "INSERT INTO _forebay.forebay_position AS own (log, position, updated_at, history)
                VALUES ($1, 0, clock_timestamp(), $2)
                ON CONFLICT (log) DO UPDATE SET history = $2 WHERE own.history = $3 RETURNING position, note";
     let rows = session.run(sql, &[log_text(log), after, before]).await?;
@@ -182,12 +196,12 @@ pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error>
     let (log, to) = (log_text(batch.log), stored(batch.to)?);
     #[cfg(feature = "planted")]
     if crate::planted_bugs::is("position-never-checked") {
-        let sql = "INSERT INTO forebay_position (log, position, note, updated_at)
+        let sql = "INSERT INTO _forebay.forebay_position (log, position, note, updated_at)
                    VALUES ($1, $2, $3, clock_timestamp()) ON CONFLICT (log) DO UPDATE SET position = $2, note = $3";
         return Ok((sql, vec![log, to, note(&batch.note.to)]));
     }
     let Some(from) = batch.from else {
-        let sql = "INSERT INTO forebay_position (log, position, note, history, updated_at)
+        let sql = "INSERT INTO _forebay.forebay_position (log, position, note, history, updated_at)
                    SELECT $1::text, $2::int8, $3::text, $4::text, clock_timestamp()
                    WHERE current_setting('forebay.drain', true) = $1::text ON CONFLICT (log) DO NOTHING";
         return Ok((sql, vec![log, to, note(&batch.note.to), opening]));
@@ -196,15 +210,16 @@ pub(super) fn moving(batch: &Batch) -> Result<(&'static str, Vec<Value>), Error>
     if crate::planted_bugs::is("outcome-judged-again") {
         if batch.on_error == crate::OnError::DeadLetter {
             // What was judged lies behind the position that a restart finds.
-            let sql = "UPDATE forebay_position SET updated_at = clock_timestamp() WHERE log = $1";
+            let sql = "UPDATE _forebay.forebay_position SET updated_at = clock_timestamp() WHERE log = $1";
             return Ok((sql, vec![log]));
         }
-        let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
+        let sql =
+            "UPDATE _forebay.forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
                    WHERE log = $1 AND position <= $3 AND note = $5 AND history = $6 AND taken_by = ''";
         let params = [log, to, stored(from)?, note(&batch.note.to), note(&batch.note.from), opening];
         return Ok((sql, params.into()));
     }
-    let sql = "UPDATE forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
+    let sql = "UPDATE _forebay.forebay_position SET position = $2, note = $4, updated_at = clock_timestamp()
                WHERE log = $1 AND position = $3 AND note = $5 AND history = $6 AND taken_by = ''
                  AND current_setting('forebay.drain', true) = log";
     let params = [log, to, stored(from)?, note(&batch.note.to), note(&batch.note.from), opening];
@@ -224,7 +239,7 @@ pub(super) async fn check_moved(session: &mut Session, batch: &Batch, changed: u
 #[cfg(feature = "planted")]
 pub(super) async fn planted_back(session: &mut Session, batch: &Batch) -> Result<(), Error> {
     let from = i64::try_from(batch.from.unwrap_or(0)).unwrap_or(0);
-    let sql = "UPDATE forebay_position SET position = $2, note = $3 WHERE log = $1";
+    let sql = "UPDATE _forebay.forebay_position SET position = $2, note = $3 WHERE log = $1";
     let values = [log_text(batch.log), Value::Bigint(from), Value::Text(batch.note.from.as_str().into())];
     session.run(sql, &values).await.map(drop)
 }

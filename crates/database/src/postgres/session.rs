@@ -4,7 +4,7 @@ use super::codec::{Codec, Decoded};
 use super::deadline::within;
 use super::errors::{self, Refused};
 use super::url::{Pooler, Settings};
-use super::{sql, tls};
+use super::{own_schema, sql, tls};
 use crate::limits::{
     HANDSHAKE_MS, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, RESULT_BYTES, SERVER_GRACE_MS,
     STATEMENTS_CACHED, TCP_USER_TIMEOUT_MS,
@@ -15,10 +15,11 @@ use bytes::{Bytes, BytesMut};
 use forebay_value::Value;
 use futures_util::TryStreamExt;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::config::TargetSessionAttrs;
@@ -45,19 +46,24 @@ pub(super) struct Connector {
     /// Whether the server's own setting would answer before a commit is durable.
     pub(super) needs_synchronous_commit: bool,
     pub(super) tls: MakeRustlsConnect,
+    /// The schema of our tables ([`own_schema`]), once a connection has asked for it.
+    pub(super) own: Arc<OnceLock<Arc<str>>>,
 }
 
 impl Connector {
     pub(super) fn new(settings: Settings, statement_timeout_ms: u64) -> Result<Connector, Error> {
         let tls = tls::connector(&settings)?;
-        Ok(Connector { settings, statement_timeout_ms, needs_synchronous_commit: false, tls })
+        let own = settings.own_schema.as_deref().map(|own| OnceLock::from(Arc::from(own)));
+        let own = Arc::new(own.unwrap_or_default());
+        Ok(Connector { settings, statement_timeout_ms, needs_synchronous_commit: false, tls, own })
     }
 
     /// A connector for the server behind the pooler, if the URL names it.
     pub(super) fn direct(&self) -> Result<Option<Connector>, Error> {
         let Some(settings) = self.settings.direct.as_deref() else { return Ok(None) };
         let direct = Connector::new(settings.clone(), self.statement_timeout_ms)?;
-        Ok(Some(Connector { needs_synchronous_commit: self.needs_synchronous_commit, ..direct }))
+        let (needs_synchronous_commit, own) = (self.needs_synchronous_commit, self.own.clone());
+        Ok(Some(Connector { needs_synchronous_commit, own, ..direct }))
     }
 
     /// Opens a connection; its driver runs on the current runtime.
@@ -73,7 +79,7 @@ impl Connector {
             let message = format!("cannot connect to {}: it does not answer", self.settings.shown());
             return Err(Error::new(Kind::Unavailable, message));
         };
-        let (client, connection) = connected.map_err(|error| explained(&self.settings, error))?;
+        let (client, connection) = connected.map_err(|error| self.settings.explained(error))?;
         let checks_nothing = connection.parameter("server_encoding") == Some("SQL_ASCII");
         let ended = Arc::new(Notify::new());
         let ending = ended.clone();
@@ -89,8 +95,10 @@ impl Connector {
             // Otherwise the server refuses a whole result because of one text that is not UTF-8.
             self.set(&client, "SET client_encoding = 'SQL_ASCII'").await?;
         }
+        let own = self.own_schema(&client).await?;
         Ok(Session {
             client,
+            own,
             ended,
             pooler: self.settings.pooler,
             statements: HashMap::new(),
@@ -101,10 +109,22 @@ impl Connector {
         })
     }
 
+    /// The schema of our tables: for all connections the one that the first found, whatever becomes of the
+    /// search path meanwhile.
+    async fn own_schema(&self, client: &Client) -> Result<Arc<str>, Error> {
+        if let Some(own) = self.own.get() {
+            return Ok(own.clone());
+        }
+        let asked = within(Duration::from_millis(HANDSHAKE_MS), own_schema::ask(client)).await;
+        let unanswered = || Error::new(Kind::Unavailable, "a new connection does not answer");
+        let own = asked.ok_or_else(unanswered)?.map_err(|error| self.settings.explained(error))?;
+        Ok(self.own.get_or_init(|| own).clone())
+    }
+
     async fn set(&self, client: &Client, sql: &str) -> Result<(), Error> {
         let set = within(Duration::from_millis(HANDSHAKE_MS), client.batch_execute(sql)).await;
         let unanswered = || Error::new(Kind::Unavailable, "a new connection does not answer");
-        set.ok_or_else(unanswered)?.map_err(|error| explained(&self.settings, error))
+        set.ok_or_else(unanswered)?.map_err(|error| self.settings.explained(error))
     }
 
     /// Whether connecting checks that each host accepts writes. A session that is read-only by its own
@@ -133,8 +153,9 @@ impl Connector {
                 format!("-c statement_timeout={timeout} -c default_transaction_read_only=on")
             }
             Role::Reader | Role::Writer => format!("-c statement_timeout={timeout}"),
-            // Defaults and times are read as text from catalogues: in UTC.
-            Role::Bulk => "-c statement_timeout=0 -c TimeZone=UTC".into(),
+            // Defaults and times are read as text from catalogues: in UTC. Statements about the catalogue
+            // look dear to the planner: to compile one took 25 ms of a batch.
+            Role::Bulk => "-c statement_timeout=0 -c TimeZone=UTC -c jit=off".into(),
         };
         if self.needs_synchronous_commit && role != Role::Reader {
             options += " -c synchronous_commit=on";
@@ -149,35 +170,11 @@ impl Connector {
     }
 }
 
-/// Why connecting failed, in one line that names what to check.
-fn explained(settings: &Settings, error: tokio_postgres::Error) -> Error {
-    let url = settings.shown();
-    let user = settings.config.get_user().unwrap_or("the user");
-    let mut causes = String::new();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        causes = format!("{causes}: {cause}");
-        source = cause.source();
-    }
-    let what = match error.code().map(|code| code.code()) {
-        Some("28P01") => format!("the password for {user} is wrong"),
-        Some("3D000") => {
-            let database = settings.config.get_dbname().or(settings.config.get_user()).unwrap_or("");
-            format!("there is no database {database}; create it, or name another one")
-        }
-        Some("53300") => {
-            "its max_connections is used up; close others, raise it, or give this pool_size=N in the URL"
-                .into()
-        }
-        Some(_) => errors::map_message(&error),
-        None => format!("{error}{causes}"),
-    };
-    Error::new(Kind::Unavailable, format!("cannot connect to {url}: {what}")).with_source(error)
-}
-
 /// An open connection.
 pub(super) struct Session {
     pub(super) client: Client,
+    /// The schema of our tables.
+    pub(super) own: Arc<str>,
     /// Notified when the connection is closed.
     pub(super) ended: Arc<Notify>,
     pub(super) pooler: Pooler,
@@ -280,6 +277,10 @@ impl Session {
     }
 
     async fn prepare(&self, sql: &Arc<str>, params: &[String]) -> Result<Prepared, Error> {
+        let sql = &match own_schema::named(&self.own, sql) {
+            Cow::Borrowed(_) => sql.clone(),
+            Cow::Owned(sql) => sql.into(),
+        };
         let looking = self.look_at(sql, |statement| self.understand(statement, sql, params));
         self.answer(looking).await?.map_err(|error| {
             let position = errors::position(&error);
@@ -349,7 +350,8 @@ impl Session {
 
     /// Runs SQL that has no parameters and no rows.
     pub(super) async fn execute(&self, sql: &str) -> Result<(), Error> {
-        self.answer(self.client.batch_execute(sql)).await?.map_err(errors::map)
+        let sql = own_schema::named(&self.own, sql);
+        self.answer(self.client.batch_execute(&sql)).await?.map_err(errors::map)
     }
 
     /// The same; returns how many rows it changed.

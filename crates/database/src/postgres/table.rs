@@ -76,8 +76,8 @@ pub(super) fn fetch_sql(schema: &Schema) -> String {
 pub(super) fn fetch_at_sql(schema: &Schema, log: u128) -> String {
     let (table, key) = (quoted(&schema.name), quoted(&schema.key_column().name));
     format!(
-        "SELECT (SELECT position FROM forebay_position WHERE log = '{log:032x}'), \
-         (SELECT note FROM forebay_position WHERE log = '{log:032x}'), {} \
+        "SELECT (SELECT position FROM _forebay.forebay_position WHERE log = '{log:032x}'), \
+         (SELECT note FROM _forebay.forebay_position WHERE log = '{log:032x}'), {} \
          FROM (SELECT) AS moment LEFT JOIN {table} AS found ON found.{key} = $key",
         column_list_of("found.", schema)
     )

@@ -4,6 +4,7 @@
 //! `?host=/run/postgresql`. Every parameter is known by name, an unknown one is an error. [`Settings::shown`]
 //! is the URL for people: it contains no password.
 
+use super::errors;
 use crate::limits::{
     KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, POOL_DEFAULT, POOL_MAX, POOL_MIN,
     STATEMENT_TIMEOUT_MS_MAX, TCP_USER_TIMEOUT_MS,
@@ -25,6 +26,16 @@ pub(super) enum Tls {
     Verify,
     /// Always encrypted, whatever certificate the server presents.
     Insecure,
+}
+
+impl Tls {
+    fn mode(&self) -> SslMode {
+        match self {
+            Tls::Disable => SslMode::Disable,
+            Tls::Prefer => SslMode::Prefer,
+            Tls::Verify | Tls::Insecure => SslMode::Require,
+        }
+    }
 }
 
 /// Whether connections are PostgreSQL's own, or those of a pooler that may assign another one to each
@@ -62,6 +73,8 @@ pub(super) struct Settings {
     pub(super) pool_size: Option<usize>,
     /// Overrides [`crate::Options::statement_timeout_ms`].
     pub(super) statement_timeout_ms: Option<u64>,
+    /// The schema of our tables, instead of the one that the search path gives.
+    pub(super) own_schema: Option<String>,
 }
 
 /// PostgreSQL's own parameters that are passed on.
@@ -87,7 +100,7 @@ const PASSED_ON: &[&str] = &[
 
 /// Our parameters, and PostgreSQL's parameters with a further meaning here.
 const OWN: &[&str] =
-    &["sslmode", "sslrootcert", "pooler", "direct", "pool_size", "statement_timeout", "follow"];
+    &["sslmode", "sslrootcert", "pooler", "direct", "pool_size", "statement_timeout", "follow", "own_schema"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -105,6 +118,7 @@ impl Settings {
             direct: None,
             pool_size: None,
             statement_timeout_ms: None,
+            own_schema: None,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -156,11 +170,7 @@ impl Settings {
         if config.get_application_name().is_none() {
             config.application_name("forebay");
         }
-        config.ssl_mode(match settings.tls {
-            Tls::Disable => SslMode::Disable,
-            Tls::Prefer => SslMode::Prefer,
-            Tls::Verify | Tls::Insecure => SslMode::Require,
-        });
+        config.ssl_mode(settings.tls.mode());
         Ok(settings)
     }
 
@@ -195,6 +205,12 @@ impl Settings {
                 let expected = || bad(format!("pool_size must be a number from {POOL_MIN} to {POOL_MAX}"));
                 self.pool_size = Some(size.ok_or_else(expected)?);
             }
+            ("own_schema", _) => {
+                let is_plain = |at: char| at.is_ascii_lowercase() || at.is_ascii_digit() || at == '_';
+                let is_name = value.starts_with('_') && value.len() <= 63 && value.chars().all(is_plain);
+                let expected = "own_schema must begin with _ and consist of a-z, 0-9 and _, 63 at most";
+                self.own_schema = Some(is_name.then(|| value.to_owned()).ok_or_else(|| bad(expected))?);
+            }
             ("statement_timeout", _) => {
                 let expected =
                     || bad("statement_timeout must be a time such as 5s or 500ms, an hour at most");
@@ -206,6 +222,32 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Why connecting failed, in one line that names what to check.
+    pub(super) fn explained(&self, error: tokio_postgres::Error) -> Error {
+        let url = self.shown();
+        let user = self.config.get_user().unwrap_or("the user");
+        let mut causes = String::new();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            causes = format!("{causes}: {cause}");
+            source = cause.source();
+        }
+        let what = match error.code().map(|code| code.code()) {
+            Some("28P01") => format!("the password for {user} is wrong"),
+            Some("3D000") => {
+                let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or("");
+                format!("there is no database {database}; create it, or name another one")
+            }
+            Some("53300") => {
+                "its max_connections is used up; close others, raise it, or give this pool_size=N in the URL"
+                    .into()
+            }
+            Some(_) => errors::map_message(&error),
+            None => format!("{error}{causes}"),
+        };
+        Error::new(Kind::Unavailable, format!("cannot connect to {url}: {what}")).with_source(error)
     }
 
     /// The URL for people: host, database and user.

@@ -48,12 +48,13 @@ impl Sqlite {
         self.set(SET_PENDING, log, opening, pending).await
     }
 
-    async fn set(&self, sql: &'static str, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+    async fn set(&self, set: &str, log: u128, opening: &str, pending: u64) -> Result<(), Error> {
+        let sql = format!("UPDATE forebay_position {set}");
         let (opening, pending) = (opening.to_owned(), i64::try_from(pending).unwrap_or(i64::MAX));
         let set = move |session: &mut Session| {
             session.transaction(|session| {
                 let values = params![pending, log_text(log), opening];
-                session.connection.execute(sql, values).map(drop).map_err(map)
+                session.connection.execute(&sql, values).map(drop).map_err(map)
             })
         };
         self.writer.urgent(set).await

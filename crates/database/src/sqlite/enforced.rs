@@ -13,17 +13,20 @@ use forebay_value::{Bound, Rule, Schema, StoredFill, Type};
 use rusqlite::{Connection, Row};
 
 impl Sqlite {
-    pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Enforced, Error> {
+    pub(crate) async fn enforced(&self, schema: &Schema) -> Result<Option<Enforced>, Error> {
         let schema = schema.clone();
         self.readers.submit(move |connection| read(connection, &schema)).await
     }
 }
 
-fn read(connection: &Connection, schema: &Schema) -> Result<Enforced, Error> {
+fn read(connection: &Connection, schema: &Schema) -> Result<Option<Enforced>, Error> {
     let mut found = TableFindings::default();
     let table = &schema.name;
     let sql = "SELECT coalesce(sql, '') FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
     let definition: Vec<String> = rows(connection, sql, table, |row| row.get(0))?;
+    if definition.is_empty() {
+        return Ok(None);
+    }
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for check in definition.iter().flat_map(|sql| conditions(sql)) {
         match own_bound(&check, schema) {
@@ -49,7 +52,7 @@ fn read(connection: &Connection, schema: &Schema) -> Result<Enforced, Error> {
             events.trim_start_matches(['"', '`', ']']).split_once(" ON ").map_or("", |(events, _)| events);
         found.list(format!("TRIGGER {name} {events}"), Means::Acts);
     }
-    Ok(found.of(schema))
+    Ok(Some(found.of(schema)))
 }
 
 fn rows<T>(

@@ -29,6 +29,7 @@ mod times;
 mod types;
 mod writer;
 
+use crate::limits::OPEN_LOCK_WAIT_MS;
 use crate::{Error, Options, Rows, Statement};
 use forebay_value::{Schema, Type, Value};
 use futures_util::future::Either;
@@ -54,7 +55,11 @@ impl Sqlite {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Sqlite, Error> {
         let timeout = Duration::from_millis(options.statement_timeout_ms);
         open::create(path)?;
-        let connection = open::connect(path, Role::Writer)?;
+        let (connection, deadline) = open::connect(path, Role::Writer)?;
+        deadline.set(Duration::from_millis(OPEN_LOCK_WAIT_MS));
+        Sqlite::leave_dropped(&connection).map_err(|error| error.context(path.display()))?;
+        deadline.clear();
+        let connection = (connection, deadline);
         let identity = Identity::of(path)?;
         let writer = Writer::start(connection, identity.clone(), options.queue, timeout)?;
         let readers = Readers::start(path, options.readers, options.queue, timeout)?;

@@ -6,6 +6,8 @@
 use super::Sqlite;
 use super::errors::map;
 use super::writer::Session;
+use crate::held_changes::{in_use, would_lose};
+use crate::limits::CLAIM_MS;
 use crate::{Batch, Error, Kind, StoredPosition};
 use forebay_value::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -35,6 +37,11 @@ const ADDED: [(&str, &str); 6] = [
 ];
 
 impl Sqlite {
+    /// Our tables are beside the application's: see ARCHITECTURE.md.
+    pub(crate) fn own_schema(&self) -> Option<&str> {
+        None
+    }
+
     pub(crate) async fn settled_position(&self, log: u128) -> Result<Option<u64>, Error> {
         // A transaction that writes holds the file's only write lock.
         let read =
@@ -191,4 +198,37 @@ pub(super) fn move_position(connection: &Connection, batch: &Batch) -> Result<()
     let message =
         format!("another drain has taken over log {log}: the position should be {expected}, {found}");
     Err(Error::new(Kind::Fenced, message))
+}
+
+/// Removes the drain's tables; those that hold what would be lost with them come first.
+pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    for table in
+        ["forebay_dead_letter", "forebay_held", "forebay_position", "forebay_log", "forebay_database"]
+    {
+        if !has_table(connection, table).map_err(map)? {
+            continue;
+        }
+        if table == "forebay_dead_letter" || table == "forebay_held" {
+            let count = format!("SELECT count(*) FROM {table}");
+            if connection.query_row(&count, [], |row| row.get::<_, i64>(0)).map_err(map)? > 0 {
+                return Err(would_lose(table));
+            }
+        }
+        if table == "forebay_position"
+            && let Some(server) = user(connection).map_err(map)?
+        {
+            return Err(in_use(&server));
+        }
+        connection.execute_batch(&format!("DROP TABLE {table}")).map_err(map)?;
+        removed.push(format!("table {table}"));
+    }
+    Ok(removed)
+}
+
+/// A server that needs the tables: it has changes that the database lacks, or has written a moment ago.
+fn user(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let since = Timestamp(Timestamp::now().0 - CLAIM_MS.cast_signed() * 1_000).to_string();
+    let sql = "SELECT server FROM forebay_position WHERE pending > 0 OR tables <> '' AND tables NOT LIKE '-%' AND updated_at > ?1";
+    connection.query_row(sql, [since], |row| row.get(0)).optional()
 }

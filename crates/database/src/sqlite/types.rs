@@ -86,9 +86,21 @@ pub(super) fn typed_ref(ty: Type, value: Stored<'_>) -> Option<ValueRef<'_>> {
             from_text(Type::Json, text).ok()?;
             ValueRef::Json(text)
         }
+        (Type::Json, Stored::Blob(v)) if is_json_text(v) => ValueRef::Json(std::str::from_utf8(v).ok()?),
         (Type::Bytes, Stored::Blob(v)) => ValueRef::Bytes(v),
         _ => return None,
     })
+}
+
+/// Whether a blob holds an object or array as text, as drivers write what they are given as bytes; SQLite's
+/// own functions take it for that, too. One whose first byte may be the header of SQLite's binary form, with
+/// the length that the header says, is not taken for text.
+fn is_json_text(blob: &[u8]) -> bool {
+    let is_binary = |header: u8| usize::from(header >> 4) + 1 == blob.len();
+    let (Some(&first @ (b'{' | b'[')), Ok(text)) = (blob.first(), std::str::from_utf8(blob)) else {
+        return false;
+    };
+    !is_binary(first) && from_text(Type::Json, text).is_ok()
 }
 
 /// A stored value as one of type `ty`; `None` when it cannot be read as that type.

@@ -23,8 +23,17 @@ use tokio::sync::oneshot;
 /// Compares all rows of a table. `log` is the log that receives the table's writes.
 ///
 /// # Errors
-/// [`Kind::Database`].
+/// [`Kind::Database`]: it cannot be reached.
 pub async fn verify(
+    table: &Arc<Table>,
+    store: &Store,
+    log: LogId,
+    progress: &Arc<Progress>,
+) -> Result<Differences, Error> {
+    Differences::judged(verify_rows(table, store, log, progress).await, table.schema())
+}
+
+async fn verify_rows(
     table: &Arc<Table>,
     store: &Store,
     log: LogId,

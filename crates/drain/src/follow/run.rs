@@ -9,6 +9,7 @@ use crate::reached::Reached;
 use forebay_database::{Follow, Followed, Follower, Store, TableTrouble};
 use forebay_table::{Following, Image, Poll};
 use forebay_terminal::{say, warn};
+use forebay_value::{Need, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,7 +60,10 @@ impl FollowLoop {
         told: OnFollowed,
         shared: Arc<FollowShared>,
     ) -> FollowLoop {
+        // Those that a start knows to be gone may be back before the first poll.
+        let gone = tables.tables().iter().map(|table| table.schema().gone()).enumerate();
         FollowLoop {
+            gone: gone.filter(|(_, gone)| !gone.is_empty()).collect(),
             tables,
             beginning,
             untold: Vec::new(),
@@ -69,7 +73,6 @@ impl FollowLoop {
             reloads: Reloads::default(),
             troubles: BTreeMap::new(),
             unserved: BTreeSet::new(),
-            gone: BTreeMap::new(),
             back_off: BackOff::default(),
             went_back: false,
             looked_at: None,
@@ -192,7 +195,7 @@ impl FollowLoop {
         for column in gone.iter().filter(|column| !before.contains(column)) {
             warn!(
                 "table {name} has no column {column} any more, or one of another type: it is served without that \
-                 column, until that is as it was or the server is started again"
+                 column, and endpoints that name it answer 503, until it is as it was or the server is started again"
             );
         }
         for column in before.iter().filter(|column| !gone.contains(column)) {
@@ -223,7 +226,9 @@ impl FollowLoop {
         }
         let failed = self.reloads.failed().filter(|(table, _)| !self.troubles.contains_key(table));
         let troubles = self.troubles.iter().map(|(table, why)| (*table, why)).chain(failed);
-        self.shared.troubles(troubles.map(|(table, why)| (name(table).clone(), why.clone())).collect());
+        let troubles = troubles.map(|(table, why)| (name(table).clone(), why.clone()));
+        let lacking = tables.iter().filter_map(|table| lacking(table.schema()));
+        self.shared.troubles(troubles.chain(lacking).collect());
     }
 
     /// Reads tables again that have more rows in memory than in the database, where it removes some without a
@@ -349,4 +354,12 @@ fn failed(poll: Poll, why: String) -> String {
 /// How far each table was drained, according to the poll.
 fn reached(found: &Followed) -> Result<Reached, Error> {
     Reached::noted(found.position.unwrap_or_default(), &found.note)
+}
+
+/// What `/ready` says of a table that lacks columns that endpoints name.
+fn lacking(schema: &Schema) -> Option<(String, Arc<str>)> {
+    let named = schema.presence.gone().filter(|column| schema.presence.need(*column) == Need::Endpoints);
+    let named: Vec<&str> = named.map(|column| schema.columns[column].name.as_str()).collect();
+    let why = || format!("it has no column {} any more: endpoints that name it answer 503", named.join(", "));
+    (!named.is_empty()).then(|| (schema.name.clone(), why().into()))
 }

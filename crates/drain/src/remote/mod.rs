@@ -18,8 +18,8 @@ mod stream_queue;
 mod verify;
 mod warm;
 
-pub(crate) use queues::Queues;
 pub use queues::backlog_remote;
+pub(crate) use queues::{Queues, each_behind};
 pub(crate) use run::StreamDrain;
 pub use verify::verify_remote;
 pub use warm::{load_remote, warm_remote};

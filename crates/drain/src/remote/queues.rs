@@ -1,12 +1,12 @@
 //! The queues of a tier: requests to all shards at once.
 
-use super::limits::TIER_LIMIT;
+use super::limits::{READ_ROWS, TIER_LIMIT};
 use super::warm::tier;
 use crate::{Error, Kind};
 use forebay_database::Cascades;
 use forebay_log::Position;
 use forebay_redis::Link;
-use forebay_table::{HotError, QueueStatus, TierQueues};
+use forebay_table::{HotError, LogRecord, QueueStatus, TierQueues};
 use forebay_value::Schema;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,4 +105,31 @@ pub(super) async fn within<T>(
 /// [`Kind::Log`].
 pub async fn backlog_remote(queue: TierQueues, link: &Link) -> Result<u64, Error> {
     Queues { queue, link: link.clone() }.backlog().await
+}
+
+/// Calls `see` with each change in a shard's queue behind a position.
+pub(crate) async fn each_behind(
+    queue: &TierQueues,
+    link: &Link,
+    shard: u16,
+    position: Position,
+    mut see: impl FnMut(Position, &LogRecord<'_>),
+) -> Result<(), Error> {
+    let mut after = position;
+    loop {
+        let records = bounded(queue.read(link, shard, after.0, READ_ROWS)).await?;
+        for (at, bytes) in &records {
+            after = Position(*at);
+            let record = LogRecord::decode(bytes).map_err(|error| {
+                Error::new(
+                    Kind::BadRecord,
+                    format!("entry {at} of shard {shard} of the memory tier: {error}"),
+                )
+            })?;
+            see(after, &record);
+        }
+        if records.len() < READ_ROWS {
+            return Ok(());
+        }
+    }
 }

@@ -35,6 +35,16 @@ pub async fn verify_remote(
     store: &Store,
     progress: &Progress,
 ) -> Result<Differences, Error> {
+    Differences::judged(verify_rows(tables, table, link, store, progress).await, table.schema())
+}
+
+async fn verify_rows(
+    tables: &RemoteTables,
+    table: &RemoteTable,
+    link: &Link,
+    store: &Store,
+    progress: &Progress,
+) -> Result<Differences, Error> {
     let mut comparison = Comparison {
         tables,
         table,

@@ -447,7 +447,7 @@ async fn play(pair: Pair, store: Store, folder: &Path, (shape, rounds, batch): (
     drain.stop(Stop::Leave).await;
     if let Pair::Postgres { client, plain, hot } = &pair {
         client
-            .batch_execute(&format!("DROP SCHEMA {plain} CASCADE; DROP SCHEMA {hot} CASCADE"))
+            .batch_execute(&format!("DROP SCHEMA {plain} CASCADE; DROP SCHEMA {hot} CASCADE; DROP SCHEMA IF EXISTS _forebay_{hot} CASCADE"))
             .await
             .unwrap();
     }

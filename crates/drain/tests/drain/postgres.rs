@@ -16,6 +16,8 @@ static DATABASES: AtomicU32 = AtomicU32::new(0);
 pub(crate) async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
     tokio::spawn(connection);
+    // Forebay's own tables are named as in SQLite.
+    client.batch_execute("SET search_path = \"$user\", public, _forebay").await.expect("a search path");
     client
 }
 

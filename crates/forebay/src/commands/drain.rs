@@ -112,7 +112,7 @@ const STOP: Duration = Duration::from_secs(10);
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
-fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
+pub fn drain_here(config: &Config, new_database: bool) -> Result<ExitCode, Failure> {
     let new_database = if new_database { NewDatabase::Accept } else { NewDatabase::Refuse };
     let runtime = runtime()?;
     let opened =

@@ -6,7 +6,7 @@ use crate::cli::Verify;
 use crate::failure::Failure;
 use crate::start::{load_config, runtime};
 use forebay_config::Config;
-use forebay_drain::NewDatabase;
+use forebay_drain::{Differences, NewDatabase};
 use forebay_server::{checks_json, open};
 use forebay_terminal::answer;
 use serde_json::Value;
@@ -31,13 +31,15 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
 fn verify_here(config: &Config) -> Result<Value, Failure> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let tier = open::open(config, NewDatabase::Refuse, open::Unreachable::Fail)
+        let (config, unreadable) = open::readable(config).await.map_err(Failure::from)?;
+        let tier = open::open(&config, NewDatabase::Refuse, open::Unreachable::Fail)
             .await
             .map_err(Failure::from)?
             .tier;
         tier.load().await.map_err(Failure::from)?;
-        let checks = tier.verify().await.map_err(|problem| problem.detail)?;
+        let mut checks = tier.verify().await.map_err(|problem| problem.detail)?;
         tier.close().map_err(Failure::from)?;
+        checks.extend(unreadable.into_iter().map(|(table, why)| (table, Differences::failed(why))));
         Ok(checks_json(&checks))
     })
 }
@@ -54,7 +56,8 @@ const FAULTS: [(&str, &str); 4] = [
 ];
 
 fn faults(check: &Value) -> u64 {
-    FAULTS.iter().filter_map(|(name, _)| check[name].as_u64()).sum()
+    let found: u64 = FAULTS.iter().filter_map(|(name, _)| check[name].as_u64()).sum();
+    found + u64::from(check["failed"].is_string())
 }
 
 fn print_checks(answer: &Value) {
@@ -70,6 +73,9 @@ fn print_checks(answer: &Value) {
         };
         let (compared, undrained) = (&check["compared"], &check["undrained"]);
         answer!("{name}: {compared} rows compared, {undrained} not drained yet{differences}");
+        if let Some(why) = check["failed"].as_str() {
+            answer!("{name}: failed: {why}");
+        }
         for example in check["examples"].as_array().into_iter().flatten() {
             answer!("  {}", example.as_str().map_or_else(|| example.to_string(), str::to_owned));
         }

@@ -147,7 +147,7 @@ impl RowPlan {
             return Ok(None);
         }
         let mut asking = Vec::new();
-        let is_there = |(index, _): &(usize, &ColumnSource)| !schema.presence.is_gone(*index);
+        let is_there = |(index, _): &(usize, &ColumnSource)| !schema.presence.is_open(*index);
         for (index, source) in self.sources.iter().enumerate().filter(is_there) {
             let Some(Fill::Asked(expression)) = defaults.fill(index, source.fill()) else { continue };
             let is_given = match source {
@@ -171,8 +171,8 @@ impl RowPlan {
         next_key: &mut dyn FnMut() -> Option<i64>,
     ) -> Result<Option<Values>, Problem> {
         let mut values: Values = SmallVec::from_elem(Value::Null, schema.columns.len());
-        // What the database lacks stays NULL.
-        for &index in self.order.iter().filter(|index| !schema.presence.is_gone(**index)) {
+        // What is left to the database stays NULL.
+        for &index in self.order.iter().filter(|index| !schema.presence.is_open(**index)) {
             let column = &schema.columns[index];
             let source = &self.sources[index];
             let value = match source {

@@ -421,7 +421,7 @@ pub fn row_plan(
         .map(|(index, column)| match &column.fill {
             _ if index == schema.key && schema.key_kind == KeyKind::Serial => Ok(ColumnSource::Serial),
             Some(fill) => Ok(ColumnSource::Fill(fill.clone())),
-            None if column.nullable => Ok(ColumnSource::Null),
+            None if column.nullable || schema.presence.is_gone(index) => Ok(ColumnSource::Null),
             None if values.iter().any(|(name, _)| *name == column.name) => Ok(ColumnSource::Null),
             None => {
                 Err(format!("`values` gives nothing for column `{}`, which must not be null", column.name))

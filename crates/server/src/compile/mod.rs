@@ -130,10 +130,25 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
                 if context.config.has_strict_write(endpoint) { 503 } else { 504 },
                 endpoint.concurrency,
             ),
+            named: named_columns(endpoint, context.schemas),
         },
         mode,
         for_head,
     })
+}
+
+/// The columns that an endpoint names, by table.
+fn named_columns(
+    endpoint: &model::Endpoint,
+    schemas: &HashMap<String, Arc<Schema>>,
+) -> Vec<(Arc<Schema>, Vec<usize>)> {
+    let of_table = |schema: &Arc<Schema>| {
+        let columns = schema.columns.iter().enumerate();
+        let named = columns.filter(|(_, column)| endpoint.names(&schema.name, &column.name));
+        let named: Vec<usize> = named.map(|(place, _)| place).collect();
+        (!named.is_empty()).then(|| (schema.clone(), named))
+    };
+    schemas.values().filter_map(of_table).collect()
 }
 
 /// The endpoint variant that answers HEAD when GET counts a visit: HEAD does not count one.

@@ -165,7 +165,7 @@ function showLetters(letters) {
   byId("letters-replay").disabled = count === 0 || byId("letters-replay").ariaBusy === "true";
   const none = letters ? "The database has refused nothing." : "The database is not asked yet.";
   rows(byId("letters"), none, (letters?.letters ?? []).map((letter) => [
-    `${letter.op} ${letter.table}`, { code: letter.row }, letter.reason, new Date(letter.at).toLocaleString(),
+    `${letter.op} ${letter.table}`, { code: letter.key ?? "" }, letter.reason, new Date(letter.at).toLocaleString(),
   ]), "left");
 }
 

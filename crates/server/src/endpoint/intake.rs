@@ -3,6 +3,8 @@
 
 use super::params::Params;
 use super::waiting_requests::WaitingRequests;
+use crate::problem::Problem;
+use forebay_value::Schema;
 use std::sync::Arc;
 
 /// What an endpoint needs to accept requests.
@@ -13,4 +15,31 @@ pub struct Intake {
     pub body_bytes_max: usize,
     /// The requests that wait for this endpoint.
     pub waiting: Arc<WaitingRequests>,
+    /// The columns that it names, by table.
+    pub named: Vec<(Arc<Schema>, Vec<usize>)>,
+}
+
+impl Intake {
+    /// Whether the tables have the columns that the endpoint names.
+    ///
+    /// # Errors
+    /// 503 that names the column that is gone.
+    #[inline(always)]
+    pub fn check_columns(&self) -> Result<(), Problem> {
+        match self.named.iter().any(|(schema, _)| schema.presence.hides()) {
+            true => self.lacking(),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn lacking(&self) -> Result<(), Problem> {
+        for (schema, columns) in &self.named {
+            if let Some(column) = columns.iter().find(|column| schema.presence.is_hidden(**column)) {
+                let (table, column) = (&schema.name, &schema.columns[*column].name);
+                return Err(Problem::unavailable(format!("table {table} has no column {column} any more")));
+            }
+        }
+        Ok(())
+    }
 }

@@ -281,6 +281,7 @@ impl Endpoint {
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
+        self.intake.check_columns()?;
         if !request.body().is_empty()
             && !self.intake.params.skips_body
             && let Some(coding) = coding_of(request)

@@ -50,7 +50,10 @@ pub struct WaitingPlace(Arc<WaitingRequests>);
 impl WaitingPlace {
     /// The result of `work` as an answer; a timeout becomes a problem with the endpoint's late status.
     pub async fn reply(&self, work: impl Future<Output = Result<Reply, Problem>>) -> Reply {
-        let late = |problem| Problem { status: self.0.late_status, ..problem };
+        let late = |late: Problem| match self.0.late_status {
+            503 => Problem::outcome_unknown("the answer was not ready in time"),
+            status => Problem { status, ..late },
+        };
         reply_of(within(self.0.timeout, work).await.map_err(late).flatten())
     }
 }

@@ -1,6 +1,6 @@
 //! The columns of a table as JSON, for `known.json`.
 
-use forebay_value::{Column, KeyKind, Schema, StoredFill, Type};
+use forebay_value::{Column, KeyKind, Need, Schema, StoredFill, Type};
 use serde::{Deserialize, Serialize};
 
 /// A table whose columns the config leaves to the database.
@@ -10,6 +10,9 @@ pub(super) struct StoredTable {
     key: usize,
     key_kind: StoredKind,
     columns: Vec<StoredColumn>,
+    /// The columns that the database lacks, though the table is served.
+    #[serde(default)]
+    pub(super) gone: Vec<String>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -49,7 +52,20 @@ impl StoredTable {
             KeyKind::Uuid => StoredKind::Uuid,
             KeyKind::Text => StoredKind::Text,
         };
-        StoredTable { key: schema.key, key_kind, columns: schema.columns.iter().map(column).collect() }
+        let columns = schema.columns.iter().map(column).collect();
+        StoredTable { key: schema.key, key_kind, columns, gone: schema.gone() }
+    }
+
+    /// Marks the columns that the database lacked; `None`: the table cannot be served without one of them.
+    pub(super) fn without_gone(&self, schema: Schema, need: impl Fn(&str) -> Need) -> Option<Schema> {
+        for name in &self.gone {
+            let column = schema.position(name)?;
+            schema.presence.set_need(column, need(name));
+            if !schema.presence.set_gone(column, true) {
+                return None;
+            }
+        }
+        Some(schema)
     }
 
     /// `None`: this version did not write it.

@@ -35,6 +35,8 @@ struct WatchedTable {
     /// The defaults that the config gives.
     own_fills: Vec<Option<Fill>>,
     enforced: Enforced,
+    /// The columns that the next start knows to be gone.
+    gone: Vec<usize>,
 }
 
 impl Watched {
@@ -75,7 +77,8 @@ impl Watched {
             spec.rules.set(enforced.rules.clone());
             let (schema, rules) = (spec.schema.clone(), spec.rules.clone());
             let is_followed = spec.others == Others::Followed;
-            tables.push(WatchedTable { schema, is_followed, rules, own_fills, enforced });
+            let gone = schema.presence.gone().collect();
+            tables.push(WatchedTable { schema, is_followed, rules, own_fills, enforced, gone });
         }
         Ok(Watched { tables, redefined: Arc::default() })
     }
@@ -126,17 +129,22 @@ impl Watched {
             }
             for table in &mut self.tables {
                 table.look_for_columns(&store).await;
-                // An unreachable database is reported by the requests that need it; the constraints stay in
-                // use.
-                if let Ok(enforced) = store.enforced(&table.schema).await
-                    && enforced != table.enforced
-                {
-                    let name = &table.schema.name;
-                    if let Err(error) = known.learn(name, &enforced) {
+                let back = table.schema.presence.open_present();
+                // An unreachable database, or a table that is gone, is reported by the requests that need it;
+                // the constraints stay in use.
+                let Ok(Some(enforced)) = store.enforced(&table.schema).await else { continue };
+                let gone: Vec<usize> = table.schema.presence.gone().collect();
+                if enforced != table.enforced || gone != table.gone {
+                    if let Err(error) = known.learn(&table.schema, &enforced) {
+                        let name = &table.schema.name;
                         warn!("{name}: the next start may not know what the database enforces: {error}");
                     }
+                    table.gone = gone;
+                }
+                if enforced != table.enforced {
                     table.change(enforced);
                 }
+                table.schema.presence.close(&back);
             }
         }
     }

@@ -79,14 +79,15 @@ impl DatabaseKnowledge {
         }
     }
 
-    /// Reads the file, if a start can use it.
+    /// Reads the file, of an embedded tier. Without a checkpoint the database is read as well.
     pub(super) fn read(config: &Config, trouble: &RetryReason) -> DatabaseKnowledge {
         let is_embedded = matches!(config.memory.tier, model::Tier::Embedded);
         let dir = &config.memory.data_dir;
-        let is_usable = is_embedded && dir.join("checkpoint").exists();
         // An unreadable file only means that the start waits for the database.
-        let earlier = if is_usable { kept(dir) } else { None };
-        DatabaseKnowledge { is_asked: earlier.is_none(), earlier, ..DatabaseKnowledge::new(trouble) }
+        let earlier = if is_embedded { kept(dir) } else { None };
+        // Memory needs the database then, but a migration may have dropped what the config names.
+        let is_asked = earlier.is_none() || !dir.join("checkpoint").exists();
+        DatabaseKnowledge { is_asked, earlier, ..DatabaseKnowledge::new(trouble) }
     }
 
     /// The schemas of the config's tables, from the config or the file; `None`: memory needs the database, or
@@ -94,7 +95,10 @@ impl DatabaseKnowledge {
     pub(super) fn schemas(&self, config: &Config) -> Option<HashMap<String, Arc<Schema>>> {
         let said = self.unasked()?;
         let schema = |table: &model::TableConfig| {
-            let stored = || said.tables.get(&table.name)?.schema(&table.name);
+            let stored = || {
+                let stored = said.tables.get(&table.name)?;
+                stored.without_gone(stored.schema(&table.name)?, |column| config.need(&table.name, column))
+            };
             let in_memory = table.hot && table.others != model::Others::Unseen;
             let schema = in_memory.then(|| table.columns.clone().or_else(stored)).flatten()?;
             Some((table.name.clone(), Arc::new(schema)))
@@ -142,6 +146,7 @@ impl DatabaseKnowledge {
         }
         let doing = format!("what is enforced on {}", schema.name);
         let enforced = retry_while_unavailable(&self.trouble, &doing, || store.enforced(schema)).await?;
+        let enforced = enforced.unwrap_or_default();
         self.now.lock().enforced.insert(schema.name.clone(), enforced.clone());
         Ok(enforced)
     }
@@ -208,18 +213,23 @@ impl DatabaseKnowledge {
         keep(dir, &said)
     }
 
-    /// Stores changed constraints of a table in the file, for the next start without the database.
+    /// Stores the changed constraints of a table, and which columns it lacks, in the file, for the next start
+    /// without the database.
     ///
     /// # Errors
     /// The operating system's.
-    pub(super) fn learn(&self, table: &str, enforced: &Enforced) -> io::Result<()> {
+    pub(super) fn learn(&self, schema: &Schema, enforced: &Enforced) -> io::Result<()> {
+        let table = &schema.name;
         // Locked until the end, so that only one thread reads and rewrites the file.
         let mut now = self.now.lock();
-        now.enforced.insert(table.to_owned(), enforced.clone());
+        now.enforced.insert(table.clone(), enforced.clone());
         let Some((dir, mut said)) = self.dir.get().and_then(|dir| Some((dir, kept(dir)?))) else {
             return Ok(());
         };
-        said.enforced.insert(table.to_owned(), enforced.clone());
+        said.enforced.insert(table.clone(), enforced.clone());
+        if let Some(stored) = said.tables.get_mut(table) {
+            stored.gone = schema.gone();
+        }
         keep(dir, &said)
     }
 }

@@ -4,6 +4,7 @@
 mod columns;
 mod enforced;
 mod known;
+mod readable;
 mod schemas;
 
 use crate::query_plans;
@@ -20,7 +21,8 @@ use std::sync::Arc;
 
 pub use enforced::Watched;
 pub use known::DatabaseKnowledge;
-pub use schemas::{lists, note_spare};
+pub use readable::readable;
+pub use schemas::{lists, note_needs};
 
 /// Database and memory tier of one config, open.
 pub struct OpenStores {
@@ -84,13 +86,13 @@ async fn database_or_known(
     away: Unreachable,
     trouble: &RetryReason,
 ) -> Result<(Store, HashMap<String, Arc<Schema>>, DatabaseKnowledge), StartError> {
-    let may_do_without = away == Unreachable::Wait && new_database == NewDatabase::Refuse;
-    let mut known = if may_do_without {
-        DatabaseKnowledge::read(config, trouble)
-    } else {
-        DatabaseKnowledge::new(trouble)
+    let mut known = match new_database {
+        NewDatabase::Refuse => DatabaseKnowledge::read(config, trouble),
+        NewDatabase::Accept => DatabaseKnowledge::new(trouble),
     };
-    let options = StoreOptions { known: known.facts(), ..StoreOptions::default() };
+    // A command reads the database, but for a table that is not there at present.
+    let facts = known.facts().filter(|_| away == Unreachable::Wait);
+    let options = StoreOptions { known: facts, ..StoreOptions::default() };
     let mut store = open_store(config, away, &options, trouble).await?;
     if store.was_away()
         && known.is_of(&store)

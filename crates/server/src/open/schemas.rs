@@ -8,7 +8,7 @@ use forebay_config::{Config, model};
 use forebay_database::{Error, Store};
 use forebay_table::{Others, TableSpec};
 use forebay_terminal::warn;
-use forebay_value::{Schema, Type};
+use forebay_value::{Column, Need, Schema, Type};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) async fn tables_there(
 
 /// Creates the tables that the database lacks, and reads those whose columns the config leaves to the
 /// database. Returns also which of the latter are missing now, are no hot tables any more, or lack a column
-/// that the config names: they have the columns that an earlier start has read.
+/// that they cannot be served without: they have the columns that an earlier start has read.
 pub(super) async fn prepare_tables(
     config: &Config,
     store: &Store,
@@ -58,69 +58,102 @@ pub(super) async fn prepare_tables(
 ) -> Result<(HashMap<String, Arc<Schema>>, HashSet<String>), StartError> {
     let (mut schemas, mut lost) = (HashMap::new(), HashSet::new());
     for table in &config.tables {
-        let at = |what: StartError| {
-            StartError::from(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
-        };
-        let doing = format!("table {}", table.name);
-        let found = retry_while_unavailable(trouble, &doing, || async {
-            let stored = store.describe(&table.name).await?;
-            let (Some(wanted), None) = (&table.columns, &stored) else { return Ok(stored) };
-            match store.create_table(wanted).await {
-                Ok(()) => Ok(None),
-                // Another server that starts may have created it meanwhile.
-                Err(error) => {
-                    store.describe(&table.name).await?.map_or(Err(error), |stored| Ok(Some(stored)))
-                }
-            }
-        });
-        let stored = found.await;
-        let before = known.schema_before(table, store);
-        if let Some((before, why)) = before.and_then(|before| missing(config, table, before, &stored)) {
+        let prepared = prepare_table(config, table, store, known, trouble).await?;
+        if let Some(why) = prepared.lost {
             warn!("table {} is served when it is as it was again: {why}", table.name);
             lost.insert(table.name.clone());
-            schemas.insert(table.name.clone(), Arc::new(before));
-            continue;
         }
-        let stored = stored.map_err(|error| at(error.into()))?;
-        let schema = match (&table.columns, stored) {
-            (Some(wanted), None) => wanted.clone(),
-            (Some(wanted), Some(stored)) => {
-                compare(wanted, &stored).map_err(at)?;
-                adopted(wanted, &stored)
-            }
-            (None, Some(stored)) => stored,
-            (None, None) => {
-                return Err(at(format!(
-                    "is not in {}; give its columns here to have it made",
-                    store.describe_url()
-                )
-                .into()));
-            }
-        };
-        schemas.insert(table.name.clone(), Arc::new(schema));
+        schemas.insert(table.name.clone(), Arc::new(prepared.schema));
     }
     Ok((schemas, lost))
 }
 
-/// What the database lacks of a table that an earlier start has served, with the columns of then.
+/// A table of the config, ready to be opened.
+pub(super) struct Prepared {
+    schema: Schema,
+    /// What the database lacks of it now: then it has the columns that an earlier start has read.
+    pub lost: Option<String>,
+}
+
+/// As [`prepare_tables`], of one table.
+pub(super) async fn prepare_table(
+    config: &Config,
+    table: &model::TableConfig,
+    store: &Store,
+    known: &DatabaseKnowledge,
+    trouble: &RetryReason,
+) -> Result<Prepared, StartError> {
+    let at = |what: StartError| {
+        StartError::from(format!("{}:{}: table {}: {what}", config.source, table.line, table.name))
+    };
+    let doing = format!("table {}", table.name);
+    let found = retry_while_unavailable(trouble, &doing, || async {
+        let stored = store.describe(&table.name).await?;
+        let (Some(wanted), None) = (&table.columns, &stored) else { return Ok(stored) };
+        match store.create_table(wanted).await {
+            Ok(()) => Ok(None),
+            // Another server that starts may have created it meanwhile.
+            Err(error) => store.describe(&table.name).await?.map_or(Err(error), |stored| Ok(Some(stored))),
+        }
+    });
+    let stored = found.await;
+    let before = known.schema_before(table, store);
+    let missing = before.as_ref().and_then(|before| missing(config, table, before, &stored));
+    if let (Some(before), Some(why)) = (&before, missing) {
+        return Ok(Prepared { schema: before.clone(), lost: Some(why) });
+    }
+    let stored = stored.map_err(|error| at(error.into()))?;
+    let stored = stored.map(|stored| with_named(config, stored, before.as_ref()));
+    let schema = match (&table.columns, stored) {
+        (Some(wanted), None) => wanted.clone(),
+        (Some(wanted), Some(stored)) => {
+            compare(wanted, &stored).map_err(at)?;
+            adopted(wanted, &stored)
+        }
+        (None, Some(stored)) => stored,
+        (None, None) => {
+            let url = store.describe_url();
+            return Err(at(format!("is not in {url}; give its columns here to have it made").into()));
+        }
+    };
+    Ok(Prepared { schema, lost: None })
+}
+
+/// What the database lacks of a table that an earlier start has served, and cannot be served without.
 fn missing(
     config: &Config,
     table: &model::TableConfig,
-    before: Schema,
+    before: &Schema,
     stored: &Result<Option<Schema>, Error>,
-) -> Option<(Schema, String)> {
+) -> Option<String> {
     let stored = match stored {
         Ok(Some(stored)) => stored,
-        Ok(None) => return Some((before, "it is not in the database".into())),
-        Err(error) => return Some((before, error.to_string())),
+        Ok(None) => return Some("it is not in the database".into()),
+        Err(error) => return Some(error.to_string()),
     };
-    let is_needed = |name: &str| name == before.key_column().name || config.names_column(&table.name, name);
-    let gone = before
-        .columns
-        .iter()
-        .find(|column| stored.position(&column.name).is_none() && is_needed(&column.name));
-    let why = format!("it has no column {}, which the config names", gone?.name);
-    Some((before, why))
+    let is_needed = |name: &str| match config.need(&table.name, name) {
+        _ if name == before.key_column().name => true,
+        Need::Table => true,
+        // A schema has no two names that differ in case alone.
+        Need::Endpoints => {
+            table.columns.is_some()
+                || stored.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name))
+        }
+        Need::Nothing => false,
+    };
+    let mut gone = before.columns.iter().filter(|column| stored.position(&column.name).is_none());
+    let gone = gone.find(|column| is_needed(&column.name))?;
+    Some(format!("it has no column {}, which the config names", gone.name))
+}
+
+/// The table's columns, and those that an earlier start has read and endpoints name.
+fn with_named(config: &Config, stored: Schema, before: Option<&Schema>) -> Schema {
+    let columns = before.into_iter().flat_map(|before| before.columns.iter().enumerate());
+    let is_gone = |(_, column): &(usize, &Column)| {
+        stored.position(&column.name).is_none() && config.need(&stored.name, &column.name) == Need::Endpoints
+    };
+    let gone = columns.filter(is_gone).map(|(place, column)| (place, column.clone())).collect();
+    stored.with_gone(gone)
 }
 
 /// The declared columns, each that has a type of the database's own with that type.
@@ -192,19 +225,25 @@ pub fn lists(config: &Config, table: &str) -> bool {
     })
 }
 
-/// Notes the columns that nothing in the config needs: a table is served without them when they are dropped.
-pub fn note_spare(config: &Config, schema: &Schema) {
+/// Notes what in the config needs which column, for the case that one is dropped.
+pub fn note_needs(config: &Config, schema: &Schema) {
     let of_config = config.table(&schema.name);
     let is_read = of_config.is_some_and(|table| table.hot && table.columns.is_none());
+    let is_followed = of_config.is_some_and(|table| table.others == model::Others::Followed);
     for (index, column) in schema.columns.iter().enumerate() {
-        let is_needed = index == schema.key || config.names_column(&schema.name, &column.name);
-        schema.presence.set_spare(index, is_read && !is_needed);
+        let need = match is_read && index != schema.key {
+            true => config.need(&schema.name, &column.name),
+            false => Need::Table,
+        };
+        // Only a follower sees that a column is back.
+        let is_known_back = is_followed || need == Need::Nothing;
+        schema.presence.set_need(index, if is_known_back { need } else { Need::Table });
     }
 }
 
 /// The tables that the memory tier stores.
 pub(super) fn hot_specs(config: &Config, schemas: &HashMap<String, Arc<Schema>>) -> Vec<TableSpec> {
-    schemas.values().for_each(|schema| note_spare(config, schema));
+    schemas.values().for_each(|schema| note_needs(config, schema));
     let hot = config.tables.iter().filter(|table| table.hot && schemas.contains_key(&table.name));
     hot.map(|table| TableSpec {
         schema: Schema::clone(&schemas[&table.name]),

@@ -42,9 +42,14 @@ impl Tier {
         let failed = |error: forebay_database::Error| Problem::unavailable(error.to_string());
         let count = self.store.dead_letter_count().await.map_err(failed)?;
         let letters = self.store.dead_letters(LETTERS_SHOWN).await.map_err(failed)?;
+        let tables = self.tables();
         let letters = letters.into_iter().map(|letter| {
             let DeadLetter { id, table, op, row, reason, at, .. } = letter;
-            json!({ "id": id, "table": table, "op": op, "row": row, "reason": reason, "at": at.to_string() })
+            // Of the row only its key: the rest is in the database, for those who may read it there.
+            let schema = tables.all().iter().map(|table| table.schema()).find(|schema| schema.name == table);
+            let row = serde_json::from_str::<Value>(&row).unwrap_or_default();
+            let key = schema.map(|schema| row[&schema.key_column().name].to_string());
+            json!({ "id": id, "table": table, "op": op, "key": key, "reason": reason, "at": at.to_string() })
         });
         Ok(json!({ "count": count, "letters": letters.collect::<Vec<_>>() }))
     }

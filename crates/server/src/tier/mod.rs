@@ -15,6 +15,7 @@ mod following;
 mod gauges;
 mod lag;
 mod remote;
+mod undrained;
 
 pub(crate) use early_following::EarlyFollowing;
 pub(crate) use following::Listener;
@@ -272,12 +273,6 @@ impl Tier {
             drain.resume()
         }
         Ok(())
-    }
-
-    /// Resolves when the database has applied everything that was acknowledged before this call.
-    pub async fn finish_drain(&self) -> Result<(), Problem> {
-        let drain = self.drain.wait().await;
-        drain.drain_all().await.map_err(|error| Problem::unavailable(error.to_string()))
     }
 
     /// Whether the database lacks some change.

@@ -3,8 +3,16 @@
 use crate::error::HotError;
 use forebay_redis::Value;
 
+/// Names the form of the answer and not the answer, which may be a row.
 pub(crate) fn wrong(what: &str, value: &Value) -> HotError {
-    HotError::foreign(format!("the memory tier's server answered {what} with {value:?}"))
+    let form = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) | Value::Double(_) => "a number",
+        Value::BulkString(_) | Value::SimpleString(_) => "text",
+        Value::Array(_) => "a list",
+        _ => "a value of another form",
+    };
+    HotError::foreign(format!("the memory tier's server answered {what} with {form}"))
 }
 
 /// A number, as an integer, digits or a score; 0 for nil.

@@ -7,8 +7,11 @@ impl World<'_> {
     pub(super) fn check_own(&self, key: i64, code: &Value) {
         let has_it = |(other, known): &(&i64, &Known)| {
             let sets = |own: &Own| matches!(own, Own::Put(_) | Own::Set(CODE, _));
-            let is_own =
-                self.database.own_codes.contains(other) || known.own.iter().any(|(_, own)| sets(own));
+            // What was read may be older than what this process has written.
+            let has = |row: &Values| row[CODE] == *code;
+            let is_written =
+                self.database.own_codes.contains(other) && self.database.rows.get(other).is_some_and(has);
+            let is_own = is_written || known.own.iter().any(|(_, own)| sets(own));
             **other != key && is_own && known.fold().is_some_and(|row| row[CODE] == *code)
         };
         let is_sure = |key: &i64| !code.is_null() && !self.refused.contains(key);

@@ -12,6 +12,7 @@ use crate::postgres::{Bulk, Postgres};
 use crate::{Error, Follow, Followed, Kind, TableTrouble};
 use forebay_value::Value;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -126,8 +127,10 @@ impl Follower {
         self.noted_at = Instant::now();
         let (bulk, cursor, log) = (self.postgres.bulk.clone(), self.cursor.clone(), self.link.log);
         let held = self.held.clone();
-        let noting =
-            async move { note::note(&bulk, &cursor.home, log, held.as_ref().unwrap_or(&cursor.seen)).await };
+        let noting = async move {
+            let tables: Vec<i64> = cursor.tables.iter().map(|tracked| tracked.shape.oid).collect();
+            note::note(&bulk, log, &tables, held.as_ref().unwrap_or(&cursor.seen)).await
+        };
         self.noting = Some(self.postgres.bulk.runtime.spawn(noting));
     }
 }
@@ -145,20 +148,24 @@ async fn begin(
         let message = "following what others write needs PostgreSQL 13 or newer; `follow = false` serves the tables without";
         return Err(Error::new(Kind::Schema, message));
     }
+    // They may have been dropped with the tables of following.
+    bulk.has_drain_tables.store(false, Ordering::Relaxed);
     bulk.make_drain_tables(session).await?;
-    let home = tables::make(session).await?;
+    tables::make(session).await?;
     // Before triggers are created: missing triggers have reported nothing.
-    let before = look(session, &home, link).await?;
+    let before = look(session, link).await?;
     let place = place.filter(|place| place.fits(&before));
+    let oids: Vec<i64> = before.shapes.iter().flatten().map(|shape| shape.oid).collect();
     // Once this is committed, the triggers report to this follower. Transactions that began before may have
     // written without reporting; the follower waits for those, unless it was followed during all the time
     // since they began.
-    let joined = note::join(session, &home, link.log, place).await?;
+    let joined = note::join(session, link.log, &oids, place).await?;
     let mut tables = Vec::with_capacity(link.follows.len());
     for follow in &link.follows {
-        tables.push(triggers::make(session, &home, follow, joined.all_told, Patience::START).await?);
+        tables.push(triggers::make(session, follow, joined.all_told, Patience::START).await?);
     }
-    let head = look(session, &home, link).await?;
+    triggers::remove_unlisted(session).await?;
+    let head = look(session, link).await?;
     let place = place.filter(|_| joined.goes_on);
     let shapes = before.shapes.unwrap_or_default();
     let goes_on = |(index, tracked): (usize, &Tracked)| {
@@ -167,12 +174,12 @@ async fn begin(
     };
     let goes_on = tables.iter().enumerate().map(goes_on).collect();
     let seen = place.map_or(Ok(head.snapshot), TriggerPlace::snapshot)?;
-    Ok((Cursor { home, tables, server: head.server, checked: String::new(), seen, pass: None }, goes_on))
+    Ok((Cursor { tables, server: head.server, checked: String::new(), seen, pass: None }, goes_on))
 }
 
-async fn look(session: &mut Session, home: &str, link: &Link) -> Result<page::TriggerSnapshot, Error> {
+async fn look(session: &mut Session, link: &Link) -> Result<page::TriggerSnapshot, Error> {
     session.begin(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {UNCOMPILED}")).await?;
-    let head = page::head(session, home, link, "").await;
+    let head = page::head(session, link, "").await;
     session.end(head).await
 }
 
@@ -235,11 +242,11 @@ async fn look_again(
     let is_told = before.shape.is_told_as(shape);
     if !is_told {
         // Triggers that were missing have reported nothing, and that does not show later.
-        note::void(session, &cursor.home, link.log).await?;
+        note::void(session, link.log).await?;
         news.anew = true;
     }
     let all_told = is_told && before.table.is_some();
-    let now = triggers::make(session, &cursor.home, follow, all_told, Patience::POLL).await?;
+    let now = triggers::make(session, follow, all_told, Patience::POLL).await?;
     let is_other = before.table.is_none() || !before.shape.means_the_same(shape);
     if now.table.is_some() && (is_other || !now.shape.means_the_same(shape)) {
         news.reload.insert(index);

@@ -24,7 +24,6 @@ pub(super) struct Link {
 /// The progress of a follower. A poll returns a new cursor, which applies once its caller has what was found.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
-    pub(super) home: String,
     pub(super) tables: Vec<Tracked>,
     /// Identifies the server: its identifier and its timeline.
     pub(super) server: String,
@@ -88,10 +87,12 @@ impl Tracked {
 const UNREAD: &str = "-";
 
 /// Whether a follower continues with a table from a place that stores `stored` of it: its shape means what it
-/// meant. A table that cannot be read now stays as it was until it can be, and is read again then.
+/// meant `before` it was followed, and still does. A table that cannot be read now stays as it was until it
+/// can be, and is read again then.
 pub(super) fn continues(now: &Tracked, before: &Shape, stored: Option<&String>) -> bool {
     let is_same = |stored: &String| Shape::parse(stored).is_some_and(|stored| stored.means_the_same(before));
-    stored.is_some_and(|stored| now.table.is_none() || is_same(stored))
+    let is_still = now.shape.oid == before.oid && now.shape.means == before.means;
+    stored.is_some_and(|stored| now.table.is_none() || is_still && is_same(stored))
 }
 
 /// The tables that are to be looked at again, with the shapes that a snapshot shows; `None`: those that were

@@ -7,6 +7,7 @@ use crate::postgres::session::Session;
 use crate::postgres::sql::quoted;
 use crate::postgres::table::text;
 use crate::{Error, Follow, Kind};
+use forebay_value::Need;
 use std::collections::HashMap;
 
 /// The columns of a table, and their types as PostgreSQL names them.
@@ -26,8 +27,8 @@ pub(super) async fn judge(session: &mut Session, follow: &Follow) -> Result<Look
     Ok(found)
 }
 
-/// Checks that each column exists, can be read, and has the type that memory stores. A column that nothing
-/// needs may be gone, or have another type: the table is followed without it.
+/// Checks that each column exists, can be read, and has the type that memory stores. The table is followed
+/// without a column that it does not need and that is gone, or that nothing needs and that has another type.
 ///
 /// # Errors
 /// [`Kind::Schema`]: a sentence that names table and column. [`Kind::Busy`]: the table is locked.
@@ -42,7 +43,7 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
     let mut readable = Vec::with_capacity(schema.columns.len());
     for (index, column) in schema.columns.iter().enumerate() {
         match there.get(column.name.as_str()) {
-            None if schema.presence.is_spare(index) => {}
+            None if schema.presence.need(index) != Need::Table => {}
             None => return refused(format!("has no column {} any more", column.name)),
             Some((_, false)) => {
                 let (table, me) = (found.table(), quoted(found.text("me")));
@@ -65,12 +66,13 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
     for (index, codec) in readable.into_iter().zip(codecs) {
         let column = &schema.columns[index];
         let is_same = codec.value_type().unbounded() == column.ty.unbounded();
-        if !is_same && !schema.presence.is_spare(index) {
+        if !is_same && schema.presence.need(index) != Need::Nothing {
             let now = there.get(column.name.as_str()).map_or("", |(ty, _)| ty);
             return refused(format!("has a column {} of type {now} now; it was {}", column.name, column.ty));
         }
         is_gone[index] = !is_same;
     }
+    schema.presence.set_has_others(there.keys().any(|name| schema.position(name).is_none()));
     for (index, is_gone) in is_gone.into_iter().enumerate() {
         schema.presence.set_gone(index, is_gone);
     }

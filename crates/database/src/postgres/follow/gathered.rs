@@ -79,8 +79,7 @@ impl Page {
         #[cfg(feature = "planted")]
         let old = old.filter(|_| !crate::planted_bugs::is("old-tag-forgotten"));
         let place = self.place(table, key.to_owned(), || {
-            from_text(key_type, key)
-                .map_err(|why| Error::new(Kind::Type, format!("the changed key {key:?}: {why}")))
+            from_text(key_type, key).map_err(|why| Error::new(Kind::Type, format!("a changed key {why}")))
         })?;
         if let Some(old) = old {
             self.previous.push((place, old.into()));

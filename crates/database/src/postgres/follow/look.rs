@@ -30,13 +30,13 @@ SELECT c.oid::int8 AS oid, n.nspname::text AS space, c.relname::text AS name, c.
   (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid AND (t.tgenabled = 'A' OR t.tgenabled = 'O' AND NOT pg_has_role(c.relowner, 'USAGE'))) AS enabled,
   (SELECT coalesce(string_agg(t.tgname, ' '), '') FROM pg_trigger t WHERE t.tgrelid = c.oid) AS triggers,
   c.relpages::int8 * current_setting('block_size')::int8 AS bytes,
-  f.name AS function, f.told AS told, c.relpersistence::text AS persistence, c.relreplident::text AS identity,
+  f.name AS function, f.space AS function_space, f.told AS told, CASE WHEN current_schema() ~ '^_forebay' THEN '' ELSE current_schema()::text END AS home, c.relpersistence::text AS persistence, c.relreplident::text AS identity,
   coalesce((SELECT jsonb_agg(o.attname)::text FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND NOT o.attisdropped
     AND (c.relreplident = 'f' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND o.attnum = ANY (i.indkey)
       AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)))), '[]') AS identifying
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped
-LEFT JOIN LATERAL (SELECT format('%I.%I', s.nspname, p.proname) AS name, obj_description(p.oid, 'pg_proc') AS told
+LEFT JOIN LATERAL (SELECT format('%I.%I', s.nspname, p.proname) AS name, s.nspname::text AS space, obj_description(p.oid, 'pg_proc') AS told
   FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_namespace s ON s.oid = p.pronamespace
   WHERE t.tgrelid = c.oid AND t.tgname LIKE 'forebay\\_%' ORDER BY t.tgname LIMIT 1) f ON true
 WHERE c.oid = to_regclass($1)";

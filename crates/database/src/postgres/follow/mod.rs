@@ -46,6 +46,7 @@ mod tables;
 mod triggers;
 
 use super::Postgres;
+use super::session::Session;
 use super::url::FollowBy;
 use crate::limits::{BULK_ANSWER_MS, FOLLOW_LOCK_TRIES};
 use crate::{Error, Follow, Followed, Kind, TableTrouble};
@@ -72,16 +73,18 @@ enum ChangeSource {
     Triggers(by_triggers::Follower),
 }
 
+/// Removes the triggers, tables and slots of following; returns their names.
+pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
+    let mut removed = slot::remove(session).await?;
+    removed.extend(triggers::remove(session).await?);
+    Ok(removed)
+}
+
 impl Postgres {
     /// Removes the triggers, tables and slots of following; returns their names.
     pub(crate) async fn unfollow(&self) -> Result<Vec<String>, Error> {
-        self.job(|bulk| async move {
-            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
-            let mut removed = slot::remove(&mut session).await?;
-            removed.extend(triggers::remove(&mut session).await?);
-            Ok(removed)
-        })
-        .await
+        self.job(|bulk| async move { remove(&mut *bulk.sessions.lease_for(BULK_ANSWER_MS).await?).await })
+            .await
     }
 
     /// How these tables would be followed, in words. Creates nothing.
@@ -131,10 +134,30 @@ impl Postgres {
         let postgres = self.clone();
         let follower = Follower { postgres, log, follows, source, reporting_by, is_reloading: false };
         // Memory has nothing of such a table.
-        match follower.troubles().iter().find(|trouble| !trouble.is_followed && !goes_on[trouble.table]) {
-            Some(trouble) => Err(Error::new(Kind::Schema, &*trouble.why)),
-            None => Ok((follower, goes_on)),
+        let troubles = follower.troubles();
+        let Some(trouble) = troubles.iter().find(|trouble| !trouble.is_followed && !goes_on[trouble.table])
+        else {
+            return Ok((follower, goes_on));
+        };
+        drop(follower);
+        let why = Error::new(Kind::Schema, &*trouble.why);
+        if goes_on.contains(&true) {
+            return Err(why);
         }
+        match self.leave(log).await {
+            Ok(()) => Err(why),
+            Err(error) => Err(why.context(format!("what was made to follow is not removed: {error}"))),
+        }
+    }
+
+    /// Removes what only this log's follower needs.
+    async fn leave(&self, log: u128) -> Result<(), Error> {
+        self.job(move |bulk| async move {
+            let mut session = bulk.sessions.lease_for(BULK_ANSWER_MS).await?;
+            slot::remove_own(&mut session, log).await?;
+            triggers::forget(&mut session, log).await
+        })
+        .await
     }
 
     async fn begin_following(

@@ -37,19 +37,18 @@ pub(super) struct TriggerSnapshot {
 /// Reads the head, in the open transaction; without the shapes when the snapshot is `checked`.
 pub(super) async fn head(
     session: &mut Session,
-    home: &str,
     link: &Link,
     checked: &str,
 ) -> Result<TriggerSnapshot, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
-         EXISTS (SELECT FROM {home}.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes'), \
+         EXISTS (SELECT FROM _forebay.forebay_follower WHERE log = $1 AND updated_at > clock_timestamp() - interval '30 minutes'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
          {} \
-         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1",
+         FROM (SELECT) one LEFT JOIN _forebay.forebay_position p ON p.log = $1",
         shape::sql_unless(TOLD_BY_TRIGGERS, "$2::text::jsonb", "$3")
     );
-    let params = [log_text(link.log), shape::names(&link.follows, &[]), Value::Text(checked.into())];
+    let params = [log_text(link.log), shape::names(&link.follows), Value::Text(checked.into())];
     let found = session.run(&sql, &params).await?;
     let [snapshot, position, note, is_known, server, shapes] = &found.values[..] else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
@@ -73,7 +72,7 @@ pub(super) async fn read(
     fault: &mut Option<usize>,
 ) -> Result<Read, Error> {
     session.begin(&begin()).await?;
-    let read = match head(session, &cursor.home, link, &cursor.checked).await {
+    let read = match head(session, link, &cursor.checked).await {
         Ok(head) => within(session, link, cursor, wanted, head, fault).await,
         Err(error) if is_missing_table(&error) => {
             session.rollback().await;
@@ -88,7 +87,7 @@ pub(super) async fn read(
         Ok(Read::Page(mut page)) if crate::planted_bugs::is("position-from-the-commit") => {
             // The window is held open, as on a busy server.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            let now = head(session, &cursor.home, link, &cursor.checked).await?;
+            let now = head(session, link, &cursor.checked).await?;
             (page.0.position, page.0.note) = (now.position, now.note);
             Ok(Read::Page(page))
         }
@@ -139,13 +138,12 @@ fn optional(value: &Value) -> Option<&str> {
 
 /// The next changes that are visible now and were not in `seen`, of transactions below `xmax`.
 async fn changes(session: &mut Session, cursor: &Cursor, xmax: i64) -> Result<Rows, Error> {
-    let table = format!("{}.forebay_change", cursor.home);
     let columns = "c.xid, c.id, c.relation, c.key, c.old";
     let sql = format!(
         "SELECT xid, id, relation, key, old::text FROM ( \
            SELECT {columns} FROM unnest($1::int8[], $2::int8[]) AS r (xid, after) CROSS JOIN LATERAL \
-             (SELECT * FROM {table} c WHERE c.xid = r.xid AND c.id > r.after ORDER BY c.id LIMIT {FOLLOW_PAGE}) c \
-           UNION ALL (SELECT {columns} FROM {table} c WHERE (c.xid, c.id) > ($3::int8, $4::int8) AND c.xid < $5::int8 \
+             (SELECT * FROM _forebay.forebay_change c WHERE c.xid = r.xid AND c.id > r.after ORDER BY c.id LIMIT {FOLLOW_PAGE}) c \
+           UNION ALL (SELECT {columns} FROM _forebay.forebay_change c WHERE (c.xid, c.id) > ($3::int8, $4::int8) AND c.xid < $5::int8 \
              ORDER BY c.xid, c.id LIMIT {FOLLOW_PAGE}) \
          ) c ORDER BY xid, id LIMIT {FOLLOW_PAGE}"
     );

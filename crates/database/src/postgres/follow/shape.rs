@@ -88,10 +88,9 @@ pub(super) const UNCOMPILED: &str = "SET LOCAL jit = off";
 /// Types below it come with PostgreSQL, and never change.
 const FIRST_OID: u32 = 16_384;
 
-/// The names of the followed tables, and `more`, as the parameter of [`sql`].
-pub(super) fn names(follows: &[Follow], more: &[&str]) -> Value {
-    let names = follows.iter().map(|follow| follow.schema.name.as_str());
-    let names: Vec<&str> = names.chain(more.iter().copied()).collect();
+/// The names of the followed tables, as the parameter of [`sql`].
+pub(super) fn names(follows: &[Follow]) -> Value {
+    let names: Vec<&str> = follows.iter().map(|follow| follow.schema.name.as_str()).collect();
     Value::Text(serde_json::to_string(&names).expect("texts are JSON").into())
 }
 
@@ -132,7 +131,7 @@ impl std::fmt::Display for Shape {
 /// The shape of one table at this moment, in a transaction that is [`UNCOMPILED`].
 pub(super) async fn of(session: &mut Session, told: &str, follow: &Follow) -> Result<Shape, Error> {
     let found = session
-        .run(&format!("SELECT {}", sql(told, "$1::text::jsonb")), &[names(std::slice::from_ref(follow), &[])])
+        .run(&format!("SELECT {}", sql(told, "$1::text::jsonb")), &[names(std::slice::from_ref(follow))])
         .await?;
     let all = Shape::parse_all(found.values.first().map_or("", crate::postgres::table::text))?;
     Ok(all.into_iter().next().unwrap_or_default())

@@ -46,8 +46,9 @@ impl Snapshot {
 
 /// Changes and rows are found by an index: the table of changes grows and shrinks faster than its statistics.
 /// The planner adds so much to the cost of a disabled plan that the server would compile even the catalogue
-/// query, for 0.2 to 1 s each time: so `jit` is off too.
-const SETTINGS: &str = "SET LOCAL statement_timeout = 0; \
+/// query, for 0.2 to 1 s each time: so `jit` is off too. To plan the statements anew in each poll took most
+/// of its time, and no value of a parameter makes another plan better.
+const SETTINGS: &str = "SET LOCAL statement_timeout = 0; SET LOCAL plan_cache_mode = force_generic_plan; \
      SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
 
 /// Begins the transaction with one snapshot in which a page is read.

@@ -14,9 +14,11 @@ use super::cursor::{Patience, Table, Tracked};
 use super::fits::judge;
 use super::look::{Look, look, old_types, sentence};
 use super::shape::{self, Shape, TOLD_BY_TRIGGERS};
+use super::tables;
 use crate::fingerprint::fnv;
 use crate::limits::FOLLOW_LOCK_PAUSE_MS;
-use crate::postgres::drain_tables::{self, LOCK, may_be_made_again};
+use crate::postgres::making::{self, LOCK, may_be_made_again};
+use crate::postgres::positions::log_text;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
 use crate::postgres::table::{number, text};
@@ -38,7 +40,6 @@ const TRIGGERS: [(&str, &str, &str); 4] = [
 /// to this follower. A table that cannot be followed is returned with the reason.
 pub(super) async fn make(
     session: &mut Session,
-    home: &str,
     follow: &Follow,
     all_told: bool,
     patience: Patience,
@@ -47,7 +48,7 @@ pub(super) async fn make(
     loop {
         session.begin(&patience.begin()).await?;
         let mut shape = Shape::default();
-        let made = make_once(session, home, follow, all_told, &mut shape).await;
+        let made = make_once(session, follow, all_told, &mut shape).await;
         match session.end(made).await {
             Ok(table) => return Ok(Tracked::followed(shape, table)),
             Err(error) if may_be_made_again(&error) && tries < patience.tries => tries += 1,
@@ -65,7 +66,6 @@ pub(super) async fn make(
 
 async fn make_once(
     session: &mut Session,
-    home: &str,
     follow: &Follow,
     all_told: bool,
     now: &mut Shape,
@@ -77,12 +77,12 @@ async fn make_once(
         let why = "is filled by a subscription, which fires no statement triggers";
         return Err(Error::new(Kind::Schema, sentence(&found, follow, why)));
     }
-    if !Made::new(home, follow, &found).is_complete(all_told) {
+    if !Made::new(follow, &found).is_complete(all_told) {
         session.execute(LOCK).await?;
         // Another server may have made them meanwhile.
         found = look(session, follow).await?;
     }
-    let made = Made::new(home, follow, &found);
+    let made = Made::new(follow, &found);
     if !made.missing.is_empty() && !found.is("permitted") {
         let (table, me) = (found.table(), quoted(found.text("me")));
         let message = format!(
@@ -95,14 +95,8 @@ async fn make_once(
         // ended.
         session.execute(&format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", found.table())).await?;
     }
-    let Made { missing, body, told, is_same } = made;
-    let function = match found.text("function") {
-        "" => format!("{home}.{}", quoted(&format!("forebay_tell_{}", new_name(session).await?))),
-        function => function.to_owned(),
-    };
-    if !is_same {
-        session.execute(&function_sql(&function, &body, &told)).await?;
-    }
+    let function = make_function(session, follow, &found, &made).await?;
+    let missing = made.missing;
     let is_complete = missing.is_empty();
     for (name, event, tables) in missing {
         let (table, is_there) = (found.table(), found.lists("triggers", name));
@@ -125,6 +119,38 @@ async fn make_once(
     Ok(Table { oid: number(&found.0, 0, 0), key_type, old_types: old_types(session, follow, &found).await? })
 }
 
+/// Creates or replaces the function of a table's triggers; returns its name.
+async fn make_function(
+    session: &mut Session,
+    follow: &Follow,
+    found: &Look,
+    made: &Made,
+) -> Result<String, Error> {
+    let (space, name) = (found.text("function_space"), found.text("function"));
+    if space.is_empty() {
+        let name = new_name(session).await?;
+        let name = format!("{}.{}", session.own, quoted(&format!("forebay_tell_{name}")));
+        session.execute(&function_sql(&name, &made.body, &made.told)).await?;
+        return Ok(name);
+    }
+    let is_beside = space != &*session.own;
+    if is_beside && space != found.text("home") {
+        let why =
+            format!("has triggers of another Forebay, whose tables are in {space}, not in {}", session.own);
+        return Err(Error::new(Kind::Schema, sentence(found, follow, &why)));
+    }
+    if !made.is_same {
+        session.execute(&function_sql(name, &made.body, &made.told)).await?;
+    }
+    if !is_beside {
+        return Ok(name.to_owned());
+    }
+    // An earlier version had it beside the application's functions.
+    session.execute(&format!("ALTER FUNCTION {name}() SET SCHEMA {}", session.own)).await?;
+    let (_, name) = name.rsplit_once('.').expect("it has a schema");
+    Ok(format!("{}.{name}", session.own))
+}
+
 /// What there is of a table's triggers, and what their function is to be.
 struct Made {
     missing: Vec<&'static (&'static str, &'static str, &'static str)>,
@@ -135,11 +161,11 @@ struct Made {
 }
 
 impl Made {
-    fn new(home: &str, follow: &Follow, found: &Look) -> Made {
+    fn new(follow: &Follow, found: &Look) -> Made {
         let missing = TRIGGERS.iter().filter(|(name, ..)| !found.lists("enabled", name)).collect();
-        let body = body(home, follow, found);
+        let body = body(follow, found);
         let told = format!("{:016x}", fnv(&body));
-        let is_same = found.text("told") == told;
+        let is_same = found.text("told") == told && found.text("function_space") != found.text("home");
         Made { missing, body, told, is_same }
     }
 
@@ -164,7 +190,7 @@ fn function_sql(function: &str, body: &str, told: &str) -> String {
 }
 
 /// The function body of a table's triggers.
-fn body(home: &str, follow: &Follow, found: &Look) -> String {
+fn body(follow: &Follow, found: &Look) -> String {
     let key = quoted(&follow.schema.key_column().name);
     let names: Vec<&str> = std::iter::once(follow.schema.key)
         .chain(follow.old.iter().copied())
@@ -185,21 +211,25 @@ fn body(home: &str, follow: &Follow, found: &Look) -> String {
             format!("jsonb_build_object({})", pairs.collect::<Vec<_>>().join(", "))
         }
     };
-    let insert = format!("INSERT INTO {home}.forebay_change (relation, key, old) SELECT TG_RELID,");
+    let insert = "INSERT INTO _forebay.forebay_change (relation, key, old) SELECT TG_RELID,";
     format!(
         "DECLARE
   writer text := CASE WHEN {own} THEN coalesce(current_setting('forebay.drain', true), '') ELSE '' END;
 BEGIN
+  -- No statement of others fails because our tables were dropped: all is read again then.
+  IF to_regclass('_forebay.forebay_change') IS NULL OR to_regclass('_forebay.forebay_follower') IS NULL THEN
+    RETURN NULL;
+  END IF;
   -- A transaction with one snapshot for all of its statements does not see who came to follow since.
   IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') AND NOT EXISTS (
-    SELECT FROM {home}.forebay_follower WHERE updated_at > now() - interval '1 hour' AND log <> writer
+    SELECT FROM _forebay.forebay_follower WHERE updated_at > now() - interval '1 hour' AND log <> writer
   ) THEN
     RETURN NULL;
   END IF;
   IF TG_OP = 'TRUNCATE' OR (
     SELECT count(*) FROM pg_attribute WHERE attrelid = TG_RELID AND NOT attisdropped AND attname IN ({list})
   ) < (SELECT count(DISTINCT name) FROM unnest(ARRAY[{list}]::text[]) AS name) THEN
-    INSERT INTO {home}.forebay_change (relation) VALUES (TG_RELID);
+    INSERT INTO _forebay.forebay_change (relation) VALUES (TG_RELID);
   ELSIF TG_OP = 'INSERT' THEN
     {insert} n.{key}::text, NULL FROM forebay_new n;
   ELSE
@@ -214,24 +244,84 @@ END"
     )
 }
 
+/// The functions of our triggers, with the names of their tables. Earlier versions had them beside the
+/// application's.
+const FUNCTIONS: &str = "SELECT format('%I.%I', n.nspname, p.proname), coalesce(string_agg(t.tgrelid::regclass::text, ', ' ORDER BY t.tgname) \
+     FILTER (WHERE t.tgname = 'forebay_insert'), '') \
+     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace LEFT JOIN pg_trigger t ON t.tgfoid = p.oid \
+     WHERE p.proname LIKE 'forebay\\_tell\\_%' AND n.nspname IN ($1, current_schema())";
+
+/// Stops the triggers from reporting to this follower, and removes those that report to nobody.
+pub(super) async fn forget(session: &mut Session, log: u128) -> Result<(), Error> {
+    if !session.run(TABLES_BESIDE, &[own(session)]).await?.is_empty() {
+        // With them it shows which tables nobody follows.
+        tables::make(session).await?;
+    }
+    let there = session.run("SELECT to_regclass('_forebay.forebay_follower') IS NOT NULL", &[]).await?;
+    if there.values == [Value::Bool(true)] {
+        session.run("DELETE FROM _forebay.forebay_follower WHERE log = $1", &[log_text(log)]).await?;
+        remove_unlisted(session).await?;
+    }
+    Ok(())
+}
+
+/// Removes the triggers of tables that no follower follows any more, except where others hold a lock on the
+/// table all the time: the next start tries again.
+pub(super) async fn remove_unlisted(session: &mut Session) -> Result<(), Error> {
+    let unlisted = format!(
+        "{FUNCTIONS} AND pg_has_role(p.proowner, 'USAGE') GROUP BY 1 HAVING NOT EXISTS ( \
+           SELECT FROM _forebay.forebay_follower f CROSS JOIN jsonb_array_elements_text(f.tables) listed (oid) \
+           WHERE listed.oid::oid = ANY (array_agg(t.tgrelid)))"
+    );
+    for function in session.run(&unlisted, &[own(session)]).await?.iter() {
+        unless_busy(session, &format!("DROP FUNCTION IF EXISTS {}() CASCADE", text(&function[0]))).await?;
+    }
+    let functions = format!("SELECT EXISTS ({FUNCTIONS} AND n.nspname <> $1 GROUP BY 1)");
+    if session.run(&functions, &[own(session)]).await?.values == [Value::Bool(false)] {
+        for table in session.run(TABLES_BESIDE, &[own(session)]).await?.iter() {
+            unless_busy(session, &format!("DROP TABLE IF EXISTS {}", text(&table[0]))).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The tables of following where an earlier version had them, if this role may drop them.
+const TABLES_BESIDE: &str = "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     WHERE n.nspname = current_schema() AND n.nspname <> $1 AND c.relname IN ('forebay_change', 'forebay_follower') \
+       AND c.relkind = 'r' AND pg_has_role(c.relowner, 'USAGE') ORDER BY 1";
+
+fn own(session: &Session) -> Value {
+    Value::Text((&*session.own).into())
+}
+
+async fn unless_busy(session: &mut Session, sql: &str) -> Result<(), Error> {
+    match making::make(session, sql).await {
+        Err(error) if *error.kind() != Kind::Busy => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Removes all objects of following; returns their names.
 pub(in crate::postgres) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
-    let functions = "SELECT format('%I.%I', n.nspname, p.proname), coalesce(string_agg(t.tgrelid::regclass::text, ', ' ORDER BY t.tgname) \
-         FILTER (WHERE t.tgname = 'forebay_insert'), '') \
-         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace LEFT JOIN pg_trigger t ON t.tgfoid = p.oid \
-         WHERE p.proname LIKE 'forebay\\_tell\\_%' GROUP BY 1 ORDER BY 1";
-    for function in session.run(functions, &[]).await?.iter() {
+    let functions = format!("{FUNCTIONS} GROUP BY 1 ORDER BY 1");
+    for function in session.run(&functions, &[own(session)]).await?.iter() {
         let (name, tables) = (text(&function[0]), text(&function[1]));
-        drain_tables::make(session, &format!("DROP FUNCTION IF EXISTS {name}() CASCADE")).await?;
+        making::make(session, &format!("DROP FUNCTION IF EXISTS {name}() CASCADE")).await?;
         removed.push(format!("the triggers of table {tables}, and their function {name}"));
     }
+    let mut tables: Vec<String> = Vec::new();
     for table in ["forebay_change", "forebay_follower"] {
-        let there = session.run("SELECT to_regclass($1) IS NOT NULL", &[Value::Text(table.into())]).await?;
-        if there.values == [Value::Bool(true)] {
-            drain_tables::make(session, &format!("DROP TABLE IF EXISTS {table}")).await?;
-            removed.push(format!("table {table}"));
+        let there = format!("SELECT to_regclass('_forebay.{table}') IS NOT NULL");
+        if session.run(&there, &[]).await?.values == [Value::Bool(true)] {
+            tables.push(format!("{}.{table}", session.own));
         }
+    }
+    let beside = session.run(TABLES_BESIDE, &[own(session)]).await?;
+    tables.extend(beside.values.iter().map(|table| text(table).to_owned()));
+    for table in tables {
+        making::make(session, &format!("DROP TABLE IF EXISTS {table}")).await?;
+        removed.push(format!("table {table}"));
     }
     Ok(removed)
 }

@@ -24,7 +24,7 @@ mod triggers;
 use super::Sqlite;
 use super::errors::map;
 use super::open::{Deadline, Identity, Role, connect};
-use super::positions::log_text;
+use super::positions::{self, log_text};
 use super::writer::Session;
 use crate::limits::{
     BULK_ANSWER_MS, FOLLOW_DELETE_ROWS, FOLLOW_IDLE_NOTE_MS, FOLLOW_LOCK_TRIES, FOLLOW_NOTE_MS,
@@ -80,11 +80,7 @@ impl Sqlite {
         let follows: Arc<[Follow]> = follows.into();
         // A place of another database or another version is ignored.
         let place = place.and_then(|place| FollowPlace::parse(place).ok());
-        let (cursor, goes_on) = self.begin_to_follow(log, follows.clone(), place).await?;
-        // Memory has nothing of such a table.
-        if let Some(trouble) = troubles(&cursor.tables).iter().find(|trouble| !goes_on[trouble.table]) {
-            return Err(Error::new(Kind::Schema, &*trouble.why));
-        }
+        let (cursor, goes_on) = self.begin_to_follow(log, follows.clone(), place, true).await?;
         let is_anew = !goes_on.contains(&true);
         let follower = Follower {
             sqlite: self.clone(),
@@ -117,6 +113,22 @@ impl Sqlite {
         self.writer.urgent(remove).await
     }
 
+    pub(crate) async fn remove_all(&self) -> Result<Vec<String>, Error> {
+        let remove = |session: &mut Session| {
+            session.transaction(|session| {
+                let mut removed = triggers::remove(&session.connection)?;
+                removed.extend(positions::remove(&session.connection)?);
+                Ok(removed)
+            })
+        };
+        self.writer.urgent(remove).await
+    }
+
+    /// Removes triggers that fail every statement of others, because somebody has dropped our tables.
+    pub(super) fn leave_dropped(connection: &Connection) -> Result<(), Error> {
+        triggers::leave_dropped(connection)
+    }
+
     /// Creates what following needs, and starts from `place`, or after the last change; returns, for each
     /// table, whether it continues from the place. One transaction, so that no other connection writes
     /// meanwhile.
@@ -125,6 +137,7 @@ impl Sqlite {
         log: u128,
         follows: Arc<[Follow]>,
         place: Option<FollowPlace>,
+        is_start: bool,
     ) -> Result<(Cursor, Vec<bool>), Error> {
         let begin = move |session: &mut Session| {
             session.transaction(|session| {
@@ -139,6 +152,13 @@ impl Sqlite {
                     goes_on.push(place.is_some_and(|place| place.continues(follow, &before, &tracked)));
                     tables.push(tracked);
                 }
+                // Memory has nothing of such a table. Nothing of the transaction stays.
+                if let Some(trouble) = troubles(&tables).iter().find(|trouble| !goes_on[trouble.table])
+                    && is_start
+                {
+                    return Err(Error::new(Kind::Schema, &*trouble.why));
+                }
+                triggers::leave_unlisted(connection, log, &follows)?;
                 let seq = match place {
                     Some(place) => place::join_again(connection, log).map(|()| place.seq)?,
                     None => place::join(connection, log)?,
@@ -171,7 +191,8 @@ impl Follower {
                     return Ok(found);
                 }
                 Read::Lost => {
-                    (cursor, _) = self.sqlite.begin_to_follow(self.log, self.follows.clone(), None).await?;
+                    (cursor, _) =
+                        self.sqlite.begin_to_follow(self.log, self.follows.clone(), None, false).await?;
                     anew = true;
                     reload.extend(0..self.follows.len());
                 }

@@ -1,6 +1,6 @@
 //! One page of changes and their present rows, in one read transaction.
 
-use super::shape::Shape;
+use super::shape::{Shape, TABLES};
 use crate::limits::{FOLLOW_COUNT_MS, FOLLOW_PAGE};
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::{has_table, log_text, note, position};
@@ -8,7 +8,7 @@ use crate::sqlite::scan::row_of;
 use crate::sqlite::schema::quoted;
 use crate::sqlite::types;
 use crate::{Error, Follow, Followed, FollowedRow, Kind, TableTrouble};
-use forebay_value::Value;
+use forebay_value::{Need, Value};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,8 +40,8 @@ pub(super) struct Cursor {
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
     pub(super) why: Arc<str>,
-    /// The columns that nothing needed then.
-    pub(super) spares: Vec<bool>,
+    /// What needed each column then.
+    pub(super) needs: Vec<Need>,
 }
 
 /// A table that is to be followed, as far as it is.
@@ -63,7 +63,7 @@ pub(super) fn troubles(tables: &[Tracked]) -> Vec<TableTrouble> {
 
 /// Whether a table that could not be followed is to be looked at again, because other columns are needed now.
 fn is_retried(follow: &Follow, tracked: &Tracked) -> bool {
-    tracked.trouble.as_ref().is_some_and(|trouble| trouble.spares != follow.schema.presence.spares())
+    tracked.trouble.as_ref().is_some_and(|trouble| trouble.needs != follow.schema.presence.needs())
 }
 
 /// The result of reading a page.
@@ -192,7 +192,7 @@ impl Cursor {
 /// Whether the follower has reported within half an hour: then the triggers have reported everything to it
 /// since.
 pub(super) fn is_known(connection: &Connection, log: u128) -> Result<bool, Error> {
-    for table in ["forebay_change", "forebay_follower"] {
+    for table in TABLES {
         if !has_table(connection, table).map_err(map)? {
             return Ok(false);
         }

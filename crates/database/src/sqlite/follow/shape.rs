@@ -13,6 +13,9 @@ use crate::fingerprint::fnv;
 use crate::sqlite::errors::map;
 use rusqlite::Connection;
 
+/// The tables that the triggers write to and read.
+pub(super) const TABLES: [&str; 2] = ["forebay_change", "forebay_follower"];
+
 /// The prefixes of the triggers' names; the table's name follows. Earlier versions made the last two.
 pub(super) const PREFIXES: [&str; 5] =
     ["forebay_insert_", "forebay_update_", "forebay_delete_", "forebay_replace_", "forebay_displace_"];

@@ -5,13 +5,13 @@
 //! for an hour the triggers write nothing.
 
 use super::page::{Tracked, Trouble};
-use super::shape::{PREFIXES, Shape, is_own};
+use super::shape::{PREFIXES, Shape, TABLES, is_own};
 use crate::sqlite::errors::map;
 use crate::sqlite::positions::has_table;
 use crate::sqlite::schema::{RawColumn, quoted, raw_columns};
 use crate::sqlite::types;
 use crate::{Error, Follow, Kind};
-use forebay_value::Schema;
+use forebay_value::{Need, Schema};
 use rusqlite::Connection;
 
 /// One row for each key that changed, in the order of commits; with previous values one row for each value,
@@ -43,8 +43,8 @@ pub(super) fn look_at(connection: &Connection, follow: &Follow) -> Result<Tracke
     if let Err(refused) = check(connection, &follow.schema) {
         return match refused.kind() {
             Kind::Schema => {
-                let spares = follow.schema.presence.spares();
-                let trouble = Trouble { why: refused.message().into(), spares };
+                let needs = follow.schema.presence.needs();
+                let trouble = Trouble { why: refused.message().into(), needs };
                 Ok(Tracked { shape, trouble: Some(trouble), is_counted: false })
             }
             _ => Err(refused),
@@ -114,10 +114,33 @@ pub(super) fn leave_modules(connection: &Connection) -> Result<(), Error> {
     drop_triggers(connection, of_modules).map(drop)
 }
 
+/// Removes the triggers of tables that are followed no more, unless another server follows.
+pub(super) fn leave_unlisted(connection: &Connection, log: u128, follows: &[Follow]) -> Result<(), Error> {
+    let others = "SELECT EXISTS (SELECT 1 FROM forebay_follower WHERE log <> ?1 AND updated_at > strftime('%s', 'now') - 3600)";
+    let log = format!("{log:032x}");
+    if connection.query_row(others, [log], |row| row.get(0)).map_err(map)? {
+        return Ok(());
+    }
+    let listed = follows.iter().map(|follow| format!("'{}'", follow.schema.name.replace('\'', "''")));
+    let unlisted = format!("AND tbl_name COLLATE NOCASE NOT IN ({})", listed.collect::<Vec<_>>().join(", "));
+    drop_triggers(connection, &unlisted).map(drop)
+}
+
+/// Removes the triggers when a table that they write to was dropped: each statement that fires one would
+/// fail.
+pub(super) fn leave_dropped(connection: &Connection) -> Result<(), Error> {
+    for table in TABLES {
+        if !has_table(connection, table).map_err(map)? {
+            return drop_triggers(connection, "").map(drop);
+        }
+    }
+    Ok(())
+}
+
 /// Removes all objects of following; returns their names.
 pub(super) fn remove(connection: &Connection) -> Result<Vec<String>, Error> {
     let mut removed = drop_triggers(connection, "")?;
-    for table in ["forebay_change", "forebay_follower"] {
+    for table in TABLES {
         if has_table(connection, table).map_err(map)? {
             connection.execute_batch(&format!("DROP TABLE {table}")).map_err(map)?;
             removed.push(format!("table {table}"));
@@ -142,8 +165,8 @@ fn drop_triggers(connection: &Connection, condition: &str) -> Result<Vec<String>
     Ok(removed)
 }
 
-/// Checks that a table's key and columns are as in the schema. A column that nothing needs may be gone, or
-/// have another type: the table is followed without it.
+/// Checks that a table's key and columns are as in the schema. The table is followed without a column that it
+/// does not need and that is gone, or that nothing needs and that has another type.
 ///
 /// # Errors
 /// [`Kind::Schema`]: why it cannot be followed.
@@ -162,12 +185,13 @@ pub(super) fn check(connection: &Connection, schema: &Schema) -> Result<(), Erro
     let mut gone = Vec::new();
     for (index, column) in schema.columns.iter().enumerate() {
         let found = columns.iter().find(|found| found.name.eq_ignore_ascii_case(&column.name));
-        let is_spare = schema.presence.is_spare(index);
+        let need = schema.presence.need(index);
         let is_same =
             |found: &RawColumn| types::declared(&found.declaration).unbounded() == column.ty.unbounded();
         match found {
             Some(found) if is_same(found) => {}
-            _ if is_spare => gone.push(index),
+            _ if need == Need::Nothing => gone.push(index),
+            None if need == Need::Endpoints => gone.push(index),
             None => return refused(format!("has no column {}", column.name)),
             Some(found) => {
                 return refused(format!(
@@ -186,6 +210,9 @@ pub(super) fn check(connection: &Connection, schema: &Schema) -> Result<(), Erro
     if !has_key && !columns.iter().any(|column| is_key(column) && column.not_null && is_unique) {
         return refused(format!("has no PRIMARY KEY on {key} alone, and no UNIQUE and NOT NULL on it"));
     }
+    let is_known =
+        |found: &RawColumn| schema.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&found.name));
+    schema.presence.set_has_others(!columns.iter().all(is_known));
     for index in 0..schema.columns.len() {
         schema.presence.set_gone(index, gone.contains(&index));
     }

@@ -18,13 +18,13 @@ on_both!(
     a_first_change_that_is_refused_at_the_commit_is_a_letter,
 );
 
-pub(super) const LOG: u128 = 0xfeed;
+pub(crate) const LOG: u128 = 0xfeed;
 
-pub(super) fn row(id: i64, code: &str) -> Row {
+pub(crate) fn row(id: i64, code: &str) -> Row {
     Row::from_values(&codes(), &[Value::Bigint(id), text(code), Value::Timestamp(Timestamp(0))])
 }
 
-pub(super) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
+pub(crate) fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
     let changes = ops.into_iter().map(|op| Change { table: 0, position: to, is_intent: false, op }).collect();
     let schemas = vec![codes()];
     Batch {

@@ -1,6 +1,6 @@
 //! What each engine must do: every test here runs on both.
 
-mod applying;
+pub(crate) mod applying;
 mod cascades;
 mod concurrency;
 mod dead_letters;

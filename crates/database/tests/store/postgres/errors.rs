@@ -149,7 +149,7 @@ async fn a_policy_refuses_a_row_and_a_missing_permission_the_table() {
     let role = format!("{}_role", scratch.database);
     scratch
         .execute(&format!(
-            "CREATE ROLE {role}; GRANT CREATE, USAGE ON SCHEMA public TO {role}; GRANT SELECT, INSERT, UPDATE ON codes TO {role}; \
+            "CREATE ROLE {role}; CREATE SCHEMA _forebay AUTHORIZATION {role}; GRANT SELECT, INSERT, UPDATE ON codes TO {role}; \
              ALTER TABLE codes ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON codes USING (true) WITH CHECK (code <> 'bad')"
         ))
         .await;

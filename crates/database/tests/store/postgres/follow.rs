@@ -393,7 +393,7 @@ async fn tables_of_another_schema_in_the_search_path(way: &str) {
     plain_scratch.execute("INSERT INTO shop.items VALUES (1, 'a', 1)").await;
     assert_eq!(told(&mut follower, &schema).await, "0/1: a 1");
     if way == TRIGGERS {
-        assert_eq!(plain_scratch.text("SELECT count(*) FROM public.forebay_change").await, "1");
+        assert_eq!(plain_scratch.text("SELECT count(*) FROM _forebay.forebay_change").await, "1");
     }
 }
 

@@ -2,9 +2,11 @@
 //! blocking no writer, and gone after `unfollow`.
 
 use super::follow::{TRIGGERS, follow, follow_all, followed};
-use super::{client, url_of};
+use super::{Scratch, client, url_of};
 use crate::following::{LOG, items, plain, told};
 use forebay_database::{Follow, Options, Store};
+use forebay_value::{KeyKind, Schema, Type};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,7 +24,7 @@ async fn a_follower_that_was_forgotten_reads_everything_again() {
     for sql in [
         "DELETE FROM forebay_follower",
         "DROP TABLE forebay_follower",
-        "DROP TABLE forebay_change, forebay_follower",
+        "DROP TABLE forebay_change, forebay_follower; INSERT INTO items VALUES (7, 'b', 1); DELETE FROM items WHERE id = 7",
     ] {
         scratch.execute(sql).await;
         assert_eq!(told(&mut follower, &schema).await, "0/: reload", "{sql}");
@@ -173,9 +175,12 @@ async fn another_role_writes_and_one_without_rights_is_told_the_statement() {
     assert_eq!(told(&mut follower, &schema).await, "0/1: theirs 1");
     drop(follower);
     scratch.store.unfollow().await.unwrap();
-    scratch.execute("DROP TABLE forebay_position, forebay_dead_letter").await;
+    scratch.store.remove_all().await.unwrap();
     let open = move || Store::open(&url, Options::default());
     let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    let error = store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
+    assert!(error.message().contains(&format!("CREATE SCHEMA _forebay AUTHORIZATION {role}")), "{error}");
+    scratch.execute(&format!("CREATE SCHEMA _forebay AUTHORIZATION {role}")).await;
     let error = store.follow(LOG, vec![plain(&schema)]).await.unwrap_err();
     assert!(
         error.message().contains(&format!("GRANT TRIGGER ON \"public\".\"items\" TO \"{role}\"")),
@@ -203,4 +208,83 @@ async fn unfollow_leaves_nothing() {
     assert_eq!(scratch.text(left).await, "0");
     scratch.execute("INSERT INTO items VALUES (1, 'a', 1)").await;
     assert_eq!(scratch.store.unfollow().await.unwrap(), Vec::<String>::new());
+    let removed = scratch.store.remove_all().await.unwrap();
+    assert_eq!(removed.last().map(String::as_str), Some("schema _forebay"), "{removed:?}");
+    let ours = "SELECT (SELECT count(*) FROM pg_class WHERE relname LIKE 'forebay%') + (SELECT count(*) FROM pg_namespace WHERE nspname = '_forebay') \
+         + (SELECT count(*) FROM pg_type WHERE typname LIKE '%forebay%') + (SELECT count(*) FROM pg_publication)";
+    assert_eq!(scratch.text(ours).await, "0");
+    assert_eq!(scratch.store.remove_all().await.unwrap(), Vec::<String>::new());
+}
+
+const TRIGGERS_OF: &str = "SELECT coalesce(string_agg(DISTINCT tgrelid::regclass::text, ' ' ORDER BY tgrelid::regclass::text), '') \
+     FROM pg_trigger WHERE tgname LIKE 'forebay%'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_no_server_follows_any_more_loses_its_triggers() {
+    let (scratch, tables) = three_tables().await;
+    let [one, two, three] = &tables[..] else { unreachable!() };
+    let follower = follow_all(&scratch.store, LOG, vec![plain(one), plain(two)]).await;
+    let other = follow_all(&scratch.store, LOG + 1, vec![plain(two), plain(three)]).await;
+    assert_eq!(scratch.text(TRIGGERS_OF).await, "one three two");
+    drop(follower);
+    let follower = follow_all(&scratch.store, LOG, vec![plain(three)]).await;
+    assert_eq!(scratch.text(TRIGGERS_OF).await, "three two", "the other server follows two");
+    drop(other);
+    let other = follow_all(&scratch.store, LOG + 1, vec![plain(one)]).await;
+    assert_eq!(scratch.text(TRIGGERS_OF).await, "one three");
+    drop((follower, other));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_fails_leaves_nothing_in_the_application_s_tables() {
+    let (scratch, tables) = three_tables().await;
+    let [one, two, three] = &tables[..] else { unreachable!() };
+    scratch.execute("ALTER TABLE two DROP COLUMN n").await;
+    let follows = || vec![plain(one), plain(two), plain(three)];
+    let error = scratch.store.follow(LOG, follows()).await.unwrap_err();
+    assert!(error.message().contains("table two has no column n"), "{error}");
+    let left = format!("SELECT ({TRIGGERS_OF}) || (SELECT count(*) FROM forebay_follower)");
+    assert_eq!(scratch.text(&left).await, "0");
+    scratch.execute("ALTER TABLE two ADD COLUMN n bigint").await;
+    let follower = follow_all(&scratch.store, LOG, follows()).await;
+    assert_eq!(scratch.text(TRIGGERS_OF).await, "one three two");
+    drop(follower);
+}
+
+async fn three_tables() -> (Scratch, Vec<Arc<Schema>>) {
+    let scratch = Scratch::with(Options::default(), TRIGGERS).await;
+    let mut tables = Vec::new();
+    for name in ["one", "two", "three"] {
+        let schema = crate::following::schema(name, Type::Bigint, KeyKind::Serial);
+        scratch.store.create_table(&schema).await.unwrap();
+        tables.push(schema);
+    }
+    (scratch, tables)
+}
+
+/// A version that had its tables beside the application's: positions and dead letters are moved, and its
+/// triggers report to the new tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_an_earlier_version_are_moved() {
+    let schema = items();
+    let scratch = Scratch::with(Options::default(), TRIGGERS).await;
+    scratch.store.create_table(&schema).await.unwrap();
+    scratch
+        .execute(
+            "CREATE TABLE public.forebay_position (log text PRIMARY KEY, position bigint NOT NULL, updated_at timestamptz NOT NULL, note text NOT NULL DEFAULT ''); \
+             INSERT INTO public.forebay_position VALUES (lpad('7', 32, '0'), 70, now()); \
+             CREATE TABLE public.forebay_dead_letter (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, log text NOT NULL, position bigint NOT NULL, \
+               table_name text NOT NULL, op text NOT NULL, row text NOT NULL, reason text NOT NULL, at timestamptz NOT NULL); \
+             INSERT INTO public.forebay_dead_letter (log, position, table_name, op, row, reason, at) VALUES (lpad('7', 32, '0'), 5, 'items', 'insert', '{}', 'r', now())",
+        )
+        .await;
+    let positions = scratch.store.positions().await.unwrap();
+    assert_eq!(positions.iter().map(|stored| (stored.log, stored.position)).collect::<Vec<_>>(), [(7, 70)]);
+    let follower = follow(&scratch.store, plain(&schema)).await;
+    let schemas = "SELECT string_agg(DISTINCT nspname, ' ') FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname LIKE 'forebay%'";
+    assert_eq!(scratch.text(schemas).await, "_forebay");
+    assert_eq!(scratch.text("SELECT count(*) FROM _forebay.forebay_dead_letter").await, "1");
+    let error = scratch.store.remove_all().await.unwrap_err();
+    assert!(error.message().contains("forebay_dead_letter is not empty"), "{error}");
+    drop(follower);
 }

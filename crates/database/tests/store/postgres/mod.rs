@@ -10,6 +10,7 @@ mod follow_objects;
 mod follow_rules;
 mod follow_slot;
 mod keys;
+mod own_schema;
 mod relay;
 mod statements;
 mod types;
@@ -50,6 +51,8 @@ async fn client(url: &str) -> tokio_postgres::Client {
     let (client, connection) =
         tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("a connection");
     tokio::spawn(connection);
+    // Our own tables are named as in SQLite.
+    client.batch_execute("SET search_path = \"$user\", public, _forebay").await.expect("a search path");
     client
 }
 

@@ -371,7 +371,7 @@ async fn every_edge_value_goes_back_as_the_same_value() {
         let copy = format!("{}_copy", edge.table);
         scratch.execute(&format!("CREATE TABLE {copy} (id int PRIMARY KEY, v {})", edge.ty)).await;
         let schema = Arc::new(scratch.store.describe(&copy).await.unwrap().unwrap());
-        let enforced = scratch.store.enforced(&schema).await.unwrap();
+        let enforced = scratch.store.enforced(&schema).await.unwrap().unwrap();
         let rows = scanned(&scratch.store, &edge.schema).await.rows;
         // As a client sends back what it was shown.
         let posted = rows.iter().map(|row| {
@@ -512,7 +512,9 @@ async fn a_unique_column_that_is_not_null_is_a_key() {
     assert_eq!(schema.key_column().name, "code");
     let pairs = scratch.store.describe("pairs").await.unwrap().unwrap();
     assert_eq!(pairs.key_column().name, "id");
-    assert_eq!(scratch.store.enforced(&pairs).await.unwrap().unique, [vec![0, 1]]);
+    assert_eq!(scratch.store.enforced(&pairs).await.unwrap().unwrap().unique, [vec![0, 1]]);
+    scratch.execute("ALTER TABLE pairs RENAME TO gone").await;
+    assert_eq!(scratch.store.enforced(&pairs).await.unwrap(), None, "nothing is known of a missing table");
     scratch.store.describe("late").await.unwrap_err();
     let follows = vec![Follow { schema: Arc::new(schema), old: vec![], own: false }];
     let mut follower = scratch.store.follow(7, follows).await.unwrap();
@@ -533,7 +535,7 @@ async fn a_clock_without_a_zone_shows_now_as_the_database_does() {
     let schema = scratch.store.describe("events").await.unwrap().unwrap();
     for zone in ["UTC", "America/New_York", "Asia/Kathmandu", "Europe/Berlin", "Pacific/Apia"] {
         scratch.execute(&format!("ALTER DATABASE {} SET TimeZone = '{zone}'", scratch.database)).await;
-        let rules = scratch.store.enforced(&schema).await.unwrap().rules;
+        let rules = scratch.store.enforced(&schema).await.unwrap().unwrap().rules;
         for at in [
             "2026-01-15T12:00:00Z",
             "2026-03-08T06:59:59Z",

@@ -211,3 +211,37 @@ async fn what_cannot_be_followed_is_refused_with_a_sentence() {
         assert!(error.message().contains(why), "{error}");
     }
 }
+
+const TRIGGERS_OF: &str = "SELECT coalesce(group_concat(DISTINCT tbl_name), '') FROM (SELECT tbl_name FROM sqlite_schema WHERE type = 'trigger' ORDER BY 1)";
+
+fn three_tables(scratch: &Scratch) -> Vec<Arc<Schema>> {
+    let made = |name: &str| {
+        scratch.execute(&format!("CREATE TABLE {name} (id INTEGER PRIMARY KEY, name TEXT, n INTEGER)"));
+        schema(name, Type::Bigint, KeyKind::Serial)
+    };
+    ["one", "two", "three"].map(made).into()
+}
+
+#[tokio::test]
+async fn a_table_that_no_server_follows_any_more_loses_its_triggers() {
+    let scratch = Scratch::new();
+    let tables = three_tables(&scratch);
+    let [one, two, three] = &tables[..] else { unreachable!() };
+    drop(scratch.store.follow(LOG, vec![plain(one), plain(two)]).await.unwrap());
+    assert_eq!(scratch.text(TRIGGERS_OF), "one,two");
+    drop(scratch.store.follow(LOG, vec![plain(three)]).await.unwrap());
+    assert_eq!(scratch.text(TRIGGERS_OF), "three");
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_no_trigger() {
+    let scratch = Scratch::new();
+    let tables = three_tables(&scratch);
+    scratch.execute("ALTER TABLE two DROP COLUMN n");
+    let follows = || tables.iter().map(plain).collect::<Vec<_>>();
+    scratch.store.follow(LOG, follows()).await.unwrap_err();
+    assert_eq!(scratch.text(TRIGGERS_OF), "");
+    scratch.execute("ALTER TABLE two ADD COLUMN n INTEGER");
+    drop(scratch.store.follow(LOG, follows()).await.unwrap());
+    assert_eq!(scratch.text(TRIGGERS_OF), "one,three,two");
+}

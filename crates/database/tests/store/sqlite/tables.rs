@@ -244,7 +244,9 @@ async fn a_unique_column_that_is_not_null_is_a_key() {
     assert_eq!(schema.key_column().name, "code");
     let pairs = scratch.store.describe("pairs").await.unwrap().unwrap();
     assert_eq!((&*pairs.key_column().name, pairs.columns[0].ty), ("id", Type::AsText));
-    assert_eq!(scratch.store.enforced(&pairs).await.unwrap().unique, [vec![0, 1]]);
+    assert_eq!(scratch.store.enforced(&pairs).await.unwrap().unwrap().unique, [vec![0, 1]]);
+    scratch.execute("ALTER TABLE pairs RENAME TO gone");
+    assert_eq!(scratch.store.enforced(&pairs).await.unwrap(), None, "nothing is known of a missing table");
     let follows = vec![Follow { schema, old: vec![], own: false }];
     let mut follower = scratch.store.follow(7, follows).await.unwrap();
     scratch.execute("INSERT INTO users VALUES ('a', 1); UPDATE users SET name = 'b'");

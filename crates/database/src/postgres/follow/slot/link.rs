@@ -4,7 +4,6 @@ use super::stream::{Own, Stream};
 use super::wire::Wire;
 use crate::Follow;
 use crate::postgres::follow::cursor::Tracked;
-use crate::postgres::follow::shape::Shape;
 use crate::postgres::session::Session;
 use tokio::sync::Mutex;
 
@@ -40,8 +39,8 @@ pub(super) struct Cursor {
     pub(super) lag_bytes_max: u64,
     /// Identifies the server: its identifier and its timeline.
     pub(super) server: String,
-    /// The shape of the table of the drain's positions.
-    pub(super) positions: Shape,
+    /// Identifies the table of the drain's positions.
+    pub(super) positions: String,
     /// The last snapshot whose shapes were those of `tables`, as text; empty: none.
     pub(super) checked: String,
     /// The `xmax` of the last snapshot.

@@ -27,8 +27,9 @@ mod wire;
 
 use super::cursor::{News, Tracked, continues, retry_due, troubles};
 use super::shape::UNCOMPILED;
+use super::triggers;
 use crate::limits::{FOLLOW_LOCK_TRIES, FOLLOW_LOOKS, FOLLOW_SERVER_MIN};
-use crate::postgres::positions::{integer, log_text};
+use crate::postgres::positions::integer;
 use crate::postgres::session::{Role, Session};
 use crate::postgres::table::{number, text};
 use crate::postgres::url::FollowBy;
@@ -41,7 +42,7 @@ use setup::{SlotRequirements, cannot};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stream::{Reported, Stream, Watched};
+use stream::{Own, Reported, Stream, Watched};
 use test_decoding::table_name;
 use tokio::sync::Mutex;
 use wire::{Fault, Wire, may_pass};
@@ -270,11 +271,11 @@ async fn begin(
         continues(tracked, &tracked.shape, place.and_then(|place| place.stored(&follow.schema.name)))
     };
     let goes_on = link.follows.iter().zip(&footing.tables).map(goes_on).collect();
-    forget_triggers(session, link).await?;
+    triggers::forget(session, link.log).await?;
     let head = look(session, link).await?;
     let SlotRequirements { tables, own, keeps, lag_bytes_max } = footing;
     let (server, xmax) = (head.server, head.snapshot.xmax);
-    let (positions, checked) = (head.positions.unwrap_or_default(), String::new());
+    let (positions, checked) = (head.positions, String::new());
     let triggers_to = if head.has_triggers { u64::MAX } else { 0 };
     let target = None;
     let cursor = Cursor {
@@ -303,7 +304,7 @@ async fn look_for(
     if number(&version, 0, 0) < FOLLOW_SERVER_MIN {
         return Ok(Err(cannot("needs PostgreSQL 13 or newer")));
     }
-    let footing = match setup::look_for(session, follows).await? {
+    let footing = match setup::look_for(session, follows, bulk.connector.settings.follow).await? {
         Ok(footing) => footing,
         Err(why) => return Ok(Err(why)),
     };
@@ -336,15 +337,6 @@ async fn waits(session: &mut Session) -> Result<Error, Error> {
     Ok(Error::new(Kind::Busy, message))
 }
 
-/// Stops the triggers of an earlier start from reporting to this follower.
-async fn forget_triggers(session: &mut Session, link: &Link) -> Result<(), Error> {
-    let there = session.run("SELECT to_regclass('forebay_follower') IS NOT NULL", &[]).await?;
-    if there.values == [Value::Bool(true)] {
-        session.run("DELETE FROM forebay_follower WHERE log = $1", &[log_text(link.log)]).await?;
-    }
-    Ok(())
-}
-
 async fn look(session: &mut Session, link: &Link) -> Result<page::SlotSnapshot, Error> {
     session.begin(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {UNCOMPILED}")).await?;
     let head = page::head(session, link, "").await;
@@ -368,7 +360,7 @@ async fn reported(session: &mut Session, link: &Link, cursor: &Cursor) -> Result
     let names = "SELECT c.oid::int8, n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE c.oid IN (SELECT jsonb_array_elements_text($1::text::jsonb)::oid)";
     let oids = cursor.tables.iter().filter_map(|tracked| Some(tracked.table.as_ref()?.oid));
-    let oids: Vec<i64> = oids.chain([cursor.positions.oid]).collect();
+    let oids: Vec<i64> = oids.collect();
     let oids = serde_json::to_string(&oids).expect("numbers are JSON");
     let found = session.run(names, &[Value::Text(oids.into())]).await?;
     let names: HashMap<i64, String> =
@@ -381,7 +373,7 @@ async fn reported(session: &mut Session, link: &Link, cursor: &Cursor) -> Result
         let watched = Watched { oid: u32::try_from(oid).ok()?, columns, own: *own };
         Some((names.get(&oid)?.clone(), watched))
     });
-    let positions = names.get(&cursor.positions.oid).cloned().unwrap_or_default();
+    let positions = table_name(&session.own, "forebay_position");
     Ok(Reported { watched: watched.collect(), positions, log: format!("{:032x}", link.log) })
 }
 
@@ -421,8 +413,12 @@ async fn poll(
                     looks[index] += 1;
                     if looks[index] > FOLLOW_LOOKS {
                         cursor.tables[index] = Tracked::held(shape, &link.follows[index].schema.name);
-                    } else if !look_again(&mut session, link, &mut cursor, index, &mut news).await? {
-                        return Ok(None);
+                    } else {
+                        let by = bulk.connector.settings.follow;
+                        let looked = setup::look_again(&mut session, &link.follows[index], by).await?;
+                        // Logical decoding is no longer possible.
+                        let Ok(looked) = looked else { return Ok(None) };
+                        take_look(&mut cursor, index, looked, &mut news);
                     }
                     news.redefined.insert(index);
                 }
@@ -438,24 +434,14 @@ async fn poll(
     Err(Error::new(Kind::Unavailable, "following by logical decoding: the stream ends again and again"))
 }
 
-/// Looks at a table again whose shape has changed, or which could not be followed; `false`: logical decoding
-/// is no longer possible.
-async fn look_again(
-    session: &mut Session,
-    link: &Link,
-    cursor: &mut Cursor,
-    index: usize,
-    news: &mut News,
-) -> Result<bool, Error> {
-    let looked = setup::look_again(session, &link.follows[index]).await?;
-    let Ok((tracked, own)) = looked else { return Ok(false) };
+/// Takes what a table is now whose shape has changed, or which could not be followed.
+fn take_look(cursor: &mut Cursor, index: usize, (tracked, own): (Tracked, Own), news: &mut News) {
     let before = std::mem::replace(&mut cursor.tables[index], tracked);
     cursor.own[index] = own;
     let now = &cursor.tables[index];
     if now.table.is_some() && (before.table.is_none() || !before.shape.means_the_same(&now.shape)) {
         news.reload.insert(index);
     }
-    Ok(true)
 }
 
 /// The stream, opened if necessary; `None`: the slot lacks what is needed, or lags too far.

@@ -36,10 +36,12 @@ pub(super) struct SlotSnapshot {
     pub(super) server: String,
     /// The shapes of the followed tables; `None`: those of the cursor.
     pub(super) shapes: Option<Vec<Shape>>,
-    /// The shape of the table of the drain's positions.
-    pub(super) positions: Option<Shape>,
+    /// Identifies the table of the drain's positions.
+    pub(super) positions: String,
     /// The end of WAL, once the snapshot existed.
     pub(super) end: u64,
+    /// Up to here the server can stream; the rest of a transaction that waits for a lock is not written yet.
+    flushed: u64,
     position: Option<u64>,
     note: String,
     pub(super) has_triggers: bool,
@@ -49,26 +51,30 @@ pub(super) struct SlotSnapshot {
 pub(super) async fn head(session: &mut Session, link: &Link, checked: &str) -> Result<SlotSnapshot, Error> {
     let sql = format!(
         "SELECT pg_current_snapshot()::text, p.position, coalesce(p.note, ''), \
-         (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, \
+         (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8, \
          EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'forebay\\_%' AND tgenabled <> 'D'), \
          (SELECT system_identifier::text FROM pg_control_system()) || ' ' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), \
+         (SELECT concat_ws(' ', c.oid, c.xmin) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+           WHERE n.nspname = '{}' AND c.relname = 'forebay_position'), \
          {} \
-         FROM (SELECT) one LEFT JOIN forebay_position p ON p.log = $1",
+         FROM (SELECT) one LEFT JOIN _forebay.forebay_position p ON p.log = $1",
+        session.own,
         shape::sql_unless(TOLD_BY_SLOT, "$2::text::jsonb", "$3")
     );
-    let names = shape::names(&link.follows, &["forebay_position"]);
+    let names = shape::names(&link.follows);
     let found = session.run(&sql, &[log_text(link.log), names, Value::Text(checked.into())]).await?;
-    let [snapshot, position, note, end, has_triggers, server, shapes] = &found.values[..] else {
+    let [snapshot, position, note, end, flushed, has_triggers, server, positions, shapes] = &found.values[..]
+    else {
         return Err(Error::new(Kind::Corrupt, "PostgreSQL gave no snapshot"));
     };
-    let mut shapes = (!shapes.is_null()).then(|| Shape::parse_all(text(shapes))).transpose()?;
-    let positions = shapes.as_mut().and_then(Vec::pop);
+    let shapes = (!shapes.is_null()).then(|| Shape::parse_all(text(shapes))).transpose()?;
     Ok(SlotSnapshot {
         snapshot: Snapshot::parse(text(snapshot))?,
         server: text(server).into(),
         shapes,
-        positions,
+        positions: text(positions).into(),
         end: integer(end).unsigned_abs(),
+        flushed: integer(flushed).unsigned_abs(),
         position: (!position.is_null()).then(|| integer(position).unsigned_abs()),
         note: text(note).into(),
         has_triggers: *has_triggers == Value::Bool(true),
@@ -146,9 +152,7 @@ async fn within(
     head: SlotSnapshot,
     fault: &mut Option<usize>,
 ) -> Result<Result<Within, Fault>, Error> {
-    if head.server != cursor.server
-        || head.snapshot.xmax < cursor.xmax
-        || head.positions.as_ref().is_some_and(|positions| !positions.is_told_as(&cursor.positions))
+    if head.server != cursor.server || head.snapshot.xmax < cursor.xmax || head.positions != cursor.positions
     {
         return Ok(Ok(Within::Lost));
     }
@@ -162,7 +166,7 @@ async fn within(
     let target = cursor.target.unwrap_or(head.end);
     let triggers_to = if head.has_triggers { u64::MAX } else { cursor.triggers_to.min(head.end) };
     stream.triggers_to = triggers_to;
-    if let Err(fault) = stream.read(target, confirmed).await {
+    if let Err(fault) = stream.read(target, head.flushed, &head.snapshot, confirmed).await {
         return Ok(Err(fault));
     }
     let mut page = Page::new(&link.follows, wanted);

@@ -10,16 +10,16 @@ use super::wire::{Fault, Wire};
 use crate::limits::{
     FOLLOW_LAG_BYTES, FOLLOW_LOCK_PAUSE_MS, FOLLOW_LOCK_TRIES, FOLLOW_STREAM_WAIT_MS, SLOT_WAIT_MS,
 };
-use crate::postgres::drain_tables;
 use crate::postgres::follow::cursor::{Patience, Table, Tracked};
 use crate::postgres::follow::fits::judge;
 use crate::postgres::follow::look::{old_types, undecodable};
 use crate::postgres::follow::shape::{self, Shape, TOLD_BY_SLOT};
 use crate::postgres::follow::snapshot::Snapshot;
+use crate::postgres::making;
 use crate::postgres::session::Session;
 use crate::postgres::sql::literal;
 use crate::postgres::table::{number, text};
-use crate::postgres::url::Pooler;
+use crate::postgres::url::{FollowBy, Pooler};
 use crate::{Error, Follow, Kind};
 use forebay_value::Value;
 use std::time::Duration;
@@ -50,6 +50,7 @@ pub(super) fn cannot(why: impl Into<String>) -> Error {
 pub(super) async fn look_for(
     session: &mut Session,
     follows: &[Follow],
+    by: FollowBy,
 ) -> Result<Result<SlotRequirements, Error>, Error> {
     let settings = "SELECT current_setting('wal_level'), pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size'), '-1'))";
     let settings = session.run(settings, &[]).await?;
@@ -67,7 +68,7 @@ pub(super) async fn look_for(
     let (tables, own) = (Vec::new(), Vec::new());
     let mut footing = SlotRequirements { tables, own, keeps, lag_bytes_max: FOLLOW_LAG_BYTES };
     for follow in follows {
-        let (shape, looked) = look_at(session, follow, Patience::START).await?;
+        let (shape, looked) = look_at(session, follow, by, Patience::START).await?;
         let fit = match looked {
             Ok(Ok(fit)) => fit,
             Ok(Err(why)) => return Ok(Err(why)),
@@ -85,7 +86,7 @@ pub(super) async fn look_for(
 }
 
 /// The outcome of a look at a table: what it permits; why logical decoding cannot report its changes, though
-/// triggers may; or why it cannot be followed.
+/// triggers may, if the URL permits them; or why it cannot be followed.
 type Looked = Result<Result<Fit, Error>, Error>;
 
 /// Looks at a table; returns also its shape before that.
@@ -95,13 +96,14 @@ type Looked = Result<Result<Fit, Error>, Error>;
 async fn look_at(
     session: &mut Session,
     follow: &Follow,
+    by: FollowBy,
     patience: Patience,
 ) -> Result<(Shape, Looked), Error> {
     let mut tries = 1;
     loop {
         session.begin(&patience.begin()).await?;
         let mut shape = Shape::default();
-        let looked = look_once(session, follow, &mut shape).await;
+        let looked = look_once(session, follow, by, &mut shape).await;
         match session.end(looked).await {
             Ok(looked) => return Ok((shape, Ok(looked))),
             Err(error) if *error.kind() == Kind::Busy && tries < patience.tries => tries += 1,
@@ -118,13 +120,17 @@ async fn look_at(
 async fn look_once(
     session: &mut Session,
     follow: &Follow,
+    by: FollowBy,
     shape: &mut Shape,
 ) -> Result<Result<Fit, Error>, Error> {
     // Before anything else is read: what changes meanwhile gives another shape at the next poll.
     *shape = shape::of(session, TOLD_BY_SLOT, follow).await?;
     let found = judge(session, follow).await?;
-    if let Some(why) = undecodable(&found, follow) {
-        return Ok(Err(cannot(why)));
+    match undecodable(&found, follow).map(cannot) {
+        // Its trouble alone: the others go on.
+        Some(why) if by == FollowBy::Logical => return Err(why),
+        Some(why) => return Ok(Err(why)),
+        None => {}
     }
     let own = match (follow.own || found.is("alters"), found.is("cascades")) {
         (true, _) => Own::Unknown,
@@ -147,8 +153,9 @@ async fn look_once(
 pub(super) async fn look_again(
     session: &mut Session,
     follow: &Follow,
+    by: FollowBy,
 ) -> Result<Result<(Tracked, Own), Error>, Error> {
-    let (shape, looked) = look_at(session, follow, Patience::POLL).await?;
+    let (shape, looked) = look_at(session, follow, by, Patience::POLL).await?;
     Ok(match looked {
         Ok(Ok(fit)) => Ok((Tracked::followed(shape, fit.table), fit.own)),
         Ok(Err(why)) => Err(why),
@@ -277,16 +284,33 @@ pub(super) async fn remove_publication(session: &mut Session) -> Result<bool, Er
     let there = format!("SELECT EXISTS ({OLD_PUBLICATION})");
     let there = session.run(&there, &[]).await?.values == [Value::Bool(true)];
     if there {
-        drain_tables::make(session, "DROP PUBLICATION IF EXISTS forebay").await?;
+        making::make(session, "DROP PUBLICATION IF EXISTS forebay").await?;
     }
     Ok(there)
 }
 
-/// Removes all slots, and the publication of earlier versions; returns their names.
+/// Whether another application in this database has tables of ours.
+const ARE_OTHERS: &str = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     WHERE c.relname = 'forebay_position' AND n.nspname NOT IN ($1, coalesce(current_schema(), '')))";
+
+/// Removes all slots, except those of other applications, and the publication of earlier versions; returns
+/// their names.
 pub(super) async fn remove(session: &mut Session) -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
-    let slots = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() AND NOT temporary ORDER BY 1";
-    for slot in session.run(slots, &[]).await?.values {
+    let mut slots = "SELECT slot_name::text FROM pg_replication_slots s WHERE slot_name LIKE 'forebay\\_%' AND database = current_database() \
+         AND NOT temporary".to_owned();
+    let own = Value::Text((&*session.own).into());
+    if session.run(ARE_OTHERS, &[own]).await?.values == [Value::Bool(true)] {
+        let there = "SELECT to_regclass('_forebay.forebay_position') IS NOT NULL";
+        slots += match session.run(there, &[]).await?.values == [Value::Bool(true)] {
+            true => {
+                " AND EXISTS (SELECT FROM _forebay.forebay_position p WHERE starts_with(s.slot_name, 'forebay_' || p.log || '_'))"
+            }
+            false => " AND false",
+        };
+    }
+    slots += " ORDER BY 1";
+    for slot in session.run(&slots, &[]).await?.values {
         if discard(session, text(&slot)).await? {
             removed.push(format!("slot {}", text(&slot)));
         }

@@ -6,6 +6,7 @@
 use super::test_decoding::{Column, Message, RowChange, TableName, parse};
 use super::wire::{Fault, Wire};
 use crate::limits::{FOLLOW_DEAF_MS, FOLLOW_PAGE, FOLLOW_STREAM_WAIT_MS};
+use crate::postgres::follow::snapshot::Snapshot;
 use bytes::Buf;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -93,9 +94,19 @@ impl Stream {
         }
     }
 
-    /// Reads until everything up to `target` is read, a page is full, or [`FOLLOW_STREAM_WAIT_MS`] have
-    /// passed. Confirms that what was committed up to `confirmed` is not needed again.
-    pub(super) async fn read(&mut self, target: u64, confirmed: u64) -> Result<(), Fault> {
+    /// Reads until everything up to `target` is read, a page is full, everything up to `flushed` is read and
+    /// there is a change to hand over, or [`FOLLOW_STREAM_WAIT_MS`] have passed. Confirms that what was
+    /// committed up to `confirmed` is not needed again.
+    pub(super) async fn read(
+        &mut self,
+        target: u64,
+        flushed: u64,
+        snapshot: &Snapshot,
+        confirmed: u64,
+    ) -> Result<(), Fault> {
+        // A change that is read now and not shown is shown by the next snapshot.
+        let is_shown = self.kept.iter().any(|change| snapshot.shows(change.xid));
+        let waiting = if is_shown { 0 } else { self.kept.len() };
         // The server answers with how far it has streamed, which an idle stream does not show.
         self.confirm(confirmed).await?;
         let until = Instant::now() + Duration::from_millis(FOLLOW_STREAM_WAIT_MS);
@@ -108,7 +119,8 @@ impl Stream {
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
-            if self.read_to >= target || self.kept.len() >= FOLLOW_PAGE || left.is_zero() {
+            let has_news = self.read_to >= flushed && self.kept.len() > waiting;
+            if self.read_to >= target || self.kept.len() >= FOLLOW_PAGE || has_news || left.is_zero() {
                 return Ok(());
             }
             match timeout(left, self.wire.fill()).await {
