@@ -275,6 +275,23 @@ fn unfollow_removes_what_following_made() {
     assert!(removed.status.success(), "{removed:?}");
     assert_eq!(shop.archive.number(made), 0);
     shop.archive.rows("UPDATE products SET name = 'after' WHERE id = 1");
+    let removed = shop.start.run("unfollow", &["--all"]);
+    assert!(removed.status.success(), "{removed:?}");
+    let ours = "SELECT (SELECT count(*) FROM pg_class WHERE relname LIKE '%forebay%') + (SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'forebay%')
+         + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'forebay%') + (SELECT count(*) FROM pg_namespace WHERE nspname LIKE '%forebay%')
+         + (SELECT count(*) FROM pg_replication_slots WHERE database = current_database())";
+    assert_eq!(shop.archive.number(ours), 0);
+}
+
+#[test]
+fn unfollow_all_leaves_nothing_of_ours_on_sqlite() {
+    let shop = Shop::on_sqlite();
+    shop.server.client().post("/products/1/view").expect(200);
+    drop(shop.server);
+    let removed = shop.start.run("unfollow", &["--all"]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert_eq!(shop.archive.number("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%forebay%'"), 0);
+    assert_eq!(shop.archive.number("SELECT views FROM products WHERE id = 1"), 1);
 }
 
 #[test]

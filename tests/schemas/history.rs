@@ -1,6 +1,7 @@
 //! The tables of a history, and random writes to them: each as a request to the server, and as the
 //! statement that means the same.
 
+use crate::site::Way;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
@@ -31,10 +32,17 @@ pub struct Table {
     pub columns: &'static [(&'static str, Kind)],
     /// Whether whole rows are written: not where a trigger sees an insert and an update as different.
     has_put: bool,
+    /// The column that only triggers write, or "*": the table is theirs. Rows of a table that is not
+    /// followed show it when they are read again.
+    of_triggers: &'static str,
 }
 
 const fn table(name: &'static str, columns: &'static [(&'static str, Kind)], has_put: bool) -> Table {
-    Table { name, columns, has_put }
+    Table { name, columns, has_put, of_triggers: "" }
+}
+
+const fn written(table: Table, of_triggers: &'static str) -> Table {
+    Table { of_triggers, ..table }
 }
 
 const CHILD: &[(&str, Kind)] = &[("parent_id", Kind::Parent), ("qty", Kind::Count), ("note", Kind::Note)];
@@ -48,16 +56,16 @@ pub const TABLES: [Table; 17] = [
     table("c_restrict", CHILD, true),
     table("c_deferred", &[("parent_id", Kind::Apart), ("qty", Kind::Count)], true),
     table("c_code", &[("code", Kind::Code), ("qty", Kind::Count)], true),
-    table("stock", &[("qty", Kind::Count), ("note", Kind::Note)], true),
+    written(table("stock", &[("qty", Kind::Count), ("note", Kind::Note)], true), "*"),
     table("sale", &[("stock_id", Kind::Other), ("qty", Kind::Few)], false),
-    table("stamped", &[("name", Kind::Note), ("slug", Kind::Note)], false),
+    written(table("stamped", &[("name", Kind::Note), ("slug", Kind::Note)], false), "slug"),
     table("skipping", &[("n", Kind::Few)], false),
     table("raising", &[("n", Kind::Few)], false),
     table("killer", &[("victim", Kind::Other)], false),
-    table("victim", &[("note", Kind::Note), ("n", Kind::Count)], true),
+    written(table("victim", &[("note", Kind::Note), ("n", Kind::Count)], true), "*"),
     table("pair", &[("a", Kind::Few), ("b", Kind::Few)], true),
     table("bounded", &[("low", Kind::Few), ("high", Kind::Few)], true),
-    table("added", &[("n", Kind::Few)], false),
+    written(table("added", &[("n", Kind::Few)], false), "*"),
 ];
 
 /// The tables of both databases; `{bigint}` is the type of a key.
@@ -157,25 +165,37 @@ pub const DDL_OF_SQLITE: [(&str, &str); 4] = [
 ];
 
 /// SQL that makes the tables.
-pub fn schema(is_postgres: bool) -> String {
+pub fn schema(way: Way) -> String {
+    let is_postgres = way.is_postgres();
     let key = if is_postgres { "bigint" } else { "INTEGER" };
     let triggers = if is_postgres { TRIGGERS_OF_POSTGRES } else { TRIGGERS_OF_SQLITE };
-    format!("{}{triggers}", COMMON.replace("{bigint}", key))
+    let sql = format!("{}{triggers}", COMMON.replace("{bigint}", key));
+    // The start refuses a key that is changed with what it refers to.
+    if way == Way::Redis {
+        sql.replace("(code) ON DELETE CASCADE ON UPDATE CASCADE", "(code) ON DELETE CASCADE")
+    } else {
+        sql
+    }
 }
 
-/// The config that serves them, with each write a second time, answered when it is committed.
-pub fn config() -> String {
+/// The config that serves them, with each write also answered when it is committed, and that with little
+/// time.
+pub fn config(way: Way) -> String {
     let mut config = String::new();
-    for Table { name, columns, .. } in TABLES {
+    for Table { name, columns, .. } in TABLES.iter().filter(|table| table.is_hot(way)) {
         let list = |form: &dyn Fn(&str) -> String| {
             columns.iter().map(|(column, _)| form(column)).collect::<Vec<_>>().join(", ")
         };
         let (values, optional) = (list(&|c| format!("{c} = \"${c}\"")), list(&|c| format!("{c} = \"?\"")));
+        let follow = if way == Way::Redis { "follow = false\n" } else { "" };
         let _ = write!(
             config,
-            "[table.{name}]\n[[endpoint]]\nroute = \"GET /{name}/{{id}}\"\nget = \"{name}\"\n"
+            "[table.{name}]\n{follow}[[endpoint]]\nroute = \"GET /{name}/{{id}}\"\nget = \"{name}\"\n"
         );
-        for (path, durability) in [("", ""), ("/strict", "durability = \"database\"\n")] {
+        let all: &[(&str, &str)] = &[("", ""), ("/strict", STRICT), ("/brief", BRIEF)];
+        const STRICT: &str = "durability = \"database\"\n";
+        const BRIEF: &str = "durability = \"database\"\ntimeout = \"60ms\"\n";
+        for (path, durability) in if way == Way::Redis { &all[..1] } else { all } {
             let mut put = |method: &str, rest: &str, action: &str, body: &str| {
                 let _ = write!(
                     config,
@@ -215,6 +235,18 @@ pub struct Write {
     pub sql: String,
 }
 
+impl Table {
+    /// Whether clients write to it. On Redis memory does not see what triggers write.
+    pub fn is_hot(&self, way: Way) -> bool {
+        way != Way::Redis || self.of_triggers != "*"
+    }
+
+    /// Whether memory shows a column as triggers have written it.
+    pub fn shows(&self, way: Way, column: &str) -> bool {
+        way != Way::Redis || self.of_triggers != column
+    }
+}
+
 impl Kind {
     fn value(self, base: i64, random: &mut StdRng) -> Value {
         match self {
@@ -241,7 +273,16 @@ fn literal(value: &Value) -> String {
 
 impl Write {
     /// A write to one of the rows `base + 1` to `base + 6`.
-    pub fn draw(base: i64, is_strict: bool, random: &mut StdRng) -> Write {
+    pub fn draw(way: Way, base: i64, is_strict: bool, random: &mut StdRng) -> Write {
+        loop {
+            let write = Write::draw_any(base, is_strict, random);
+            if TABLES[write.table].is_hot(way) {
+                return write;
+            }
+        }
+    }
+
+    fn draw_any(base: i64, is_strict: bool, random: &mut StdRng) -> Write {
         // The parents and what refers to them take half of all writes.
         let table = if random.random_bool(0.5) {
             random.random_range(0..7)
@@ -253,15 +294,16 @@ impl Write {
     }
 
     /// Inserts with which a history begins: parents, and some rows of the other tables.
-    pub fn first(base: i64, random: &mut StdRng) -> Vec<Write> {
+    pub fn first(way: Way, base: i64, random: &mut StdRng) -> Vec<Write> {
         let rows = (0..TABLES.len() - 1).flat_map(|table| [1, 2, 3].map(|id| (table, base + id)));
         let chosen: Vec<_> = rows.filter(|(table, _)| *table == 0 || random.random_bool(0.3)).collect();
-        chosen.into_iter().map(|(table, id)| Write::to(table, id, 0, base, false, random)).collect()
+        let all = chosen.into_iter().map(|(table, id)| Write::to(table, id, 0, base, false, random));
+        all.filter(|write| TABLES[write.table].is_hot(way)).collect()
     }
 
     /// A write to a row; `choice` says of which kind.
     fn to(table: usize, id: i64, choice: u32, base: i64, is_strict: bool, random: &mut StdRng) -> Write {
-        let Table { name, columns, has_put } = &TABLES[table];
+        let Table { name, columns, has_put, .. } = &TABLES[table];
         let prefix = if is_strict { "/strict" } else { "" };
         let row: Vec<(&str, Value)> =
             columns.iter().map(|(column, kind)| (*column, kind.value(base, random))).collect();
@@ -316,15 +358,36 @@ impl Write {
         self.table == 0 && self.body.as_deref().is_some_and(|body| body.contains("code"))
     }
 
+    /// Whether the database may change other rows with it, or refuse it, after the answer: of a parent.
+    pub fn acts(&self) -> bool {
+        self.table == 0 && self.method == "DELETE"
+    }
+
+    /// Whether the database judges it together with a write of another row: by the unique `(a, b)`, or by the
+    /// code that a child refers to. Of two such writes in different shards either may be refused.
+    pub fn may_exclude_another(&self) -> bool {
+        TABLES[self.table].name == "pair" || self.makes_a_parent() && self.method != "POST"
+    }
+
+    /// Whether it is answered when the database has committed it.
+    pub fn is_strict(&self) -> bool {
+        self.target.starts_with("/strict/") || self.target.starts_with("/brief/")
+    }
+
     /// Whether it makes a row, whatever was there.
     pub fn is_insert(&self) -> bool {
         self.sql.starts_with("INSERT")
     }
 }
 
-/// Statements of others between two writes: to any row.
-pub fn of_others(base: i64, random: &mut StdRng) -> String {
-    Write::draw(base, false, random).sql
+/// Statements of others between two writes: to any row, on Redis to those that no client writes.
+pub fn of_others(way: Way, base: i64, random: &mut StdRng) -> String {
+    loop {
+        let write = Write::draw_any(base, false, random);
+        if way != Way::Redis || !TABLES[write.table].is_hot(way) {
+            return write.sql;
+        }
+    }
 }
 
 /// Statements of others at any moment: they touch rows that no client touches, and refer to a parent

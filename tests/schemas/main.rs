@@ -6,11 +6,15 @@
 //! - `values`: every type and its edge values (`edges`), by every way that a value can take
 //! - `histories`: random writes, triggers, DDL, other writers and kills, compared with a shadow of the
 //!   tables
+//! - `apps`: applications from their registries write to, and migrate, their own databases
+//! - `canary`: no message, page or log line holds a value of a row
 //! - `poisoned`: one row that cannot be taken, beside nine healthy tables
 //!
 //! `site` starts servers, `judge` reads the database, `json` compares, and `report` collects all
 //! deviations, of which it knows some that stay.
 
+mod apps;
+mod canary;
 mod catalogue;
 mod edges;
 mod histories;
@@ -19,5 +23,7 @@ mod json;
 mod judge;
 mod poisoned;
 mod report;
+mod round;
 mod site;
+mod twin;
 mod values;

@@ -1,6 +1,7 @@
 //! A database with tables of a test, and servers beside it, by each way of following.
 
 use forebay_tests::{Answer, Archive, Client, Folder, Server, Start, Stores, binary};
+use forebay_topology::{Flavour, Local, Persistence, Spec, Topology};
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ pub enum Way {
     Logical,
     Triggers,
     Sqlite,
+    /// Rows in a Redis before PostgreSQL: others' changes are not followed.
+    Redis,
 }
 
 impl Way {
@@ -19,6 +22,7 @@ impl Way {
             Way::Logical => "logical",
             Way::Triggers => "triggers",
             Way::Sqlite => "sqlite",
+            Way::Redis => "redis",
         }
     }
 
@@ -30,12 +34,22 @@ impl Way {
 /// The longest time after which memory shows what the database has.
 pub const FRESH: Duration = Duration::from_secs(5);
 
+/// What the routes of tables with secrets ask for in a draft.
+const KEY: &str = "the key of a test";
+
+/// Sends a request as one who may use every route of a draft.
+pub fn ask(client: &mut Client, method: &str, target: &str, body: Option<&str>) -> Answer {
+    let answer = client.call(method, target, &[("X-Forebay-Key", KEY)], body);
+    answer.unwrap_or_else(|error| panic!("{method} {target}: no answer: {error}"))
+}
+
 /// A folder and a database.
 pub struct Site {
     pub way: Way,
     pub folder: Folder,
     stores: Stores,
     pub config: PathBuf,
+    redis: Option<Local>,
 }
 
 impl Site {
@@ -45,7 +59,11 @@ impl Site {
         let folder = Folder::new();
         let stores = if way.is_postgres() { Stores::postgres() } else { Stores::sqlite() };
         let config = folder.path().join("forebay.toml");
-        let site = Site { way, folder, stores, config };
+        let redis = (way == Way::Redis).then(|| {
+            let spec = Spec::new(Topology::Single).on(Flavour::Redis).keep(Persistence::Always);
+            Local::up(spec).unwrap_or_else(|error| panic!("{error}"))
+        });
+        let site = Site { way, folder, stores, config, redis };
         if !way.is_postgres() {
             // Opened by others as it is by default: in WAL mode, so that nobody waits for readers.
             site.sqlite().pragma_update(None, "journal_mode", "wal").expect("a file can be made");
@@ -63,7 +81,7 @@ impl Site {
     pub fn url_of_server(&self) -> String {
         let (url, way) = (self.url(), self.way.name());
         match self.way {
-            Way::Sqlite => url,
+            Way::Sqlite | Way::Redis => url,
             _ if url.contains('?') => format!("{url}&follow={way}"),
             _ => format!("{url}?follow={way}"),
         }
@@ -104,7 +122,26 @@ impl Site {
     /// How a server is started.
     pub fn start(&self) -> Start {
         let url = self.url_of_server();
-        Start::new(binary(), &self.folder, &self.config).environment("DATABASE_URL", &url).database(&url)
+        let start = Start::new(binary(), &self.folder, &self.config).database(&url);
+        let start = start.environment("DATABASE_URL", &url).environment("FOREBAY_KEY", KEY);
+        match &self.redis {
+            Some(redis) => start.memory(&redis.url()),
+            None => start,
+        }
+    }
+
+    /// Kills the Redis and starts it again on its data.
+    pub fn restart_redis(&self) {
+        self.without_redis(|| ());
+    }
+
+    /// As [`Site::restart_redis`], with what is done in between.
+    pub fn without_redis(&self, meanwhile: impl FnOnce()) {
+        let redis = self.redis.as_ref().expect("there is a Redis");
+        let node = &redis.nodes()[0].name;
+        redis.kill(node).unwrap_or_else(|error| panic!("{error}"));
+        meanwhile();
+        redis.start(node).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Runs a command of the program.
@@ -115,6 +152,12 @@ impl Site {
     /// Starts a server and waits until it is ready; what it printed when it ended.
     pub fn serve(&self) -> Result<Server, String> {
         let mut server = self.start().try_start().map_err(|ended| ended.output)?;
+        self.wait_ready(&mut server)?;
+        Ok(server)
+    }
+
+    /// Waits until a server is ready.
+    pub fn wait_ready(&self, server: &mut Server) -> Result<(), String> {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             if !server.is_running() {
@@ -123,7 +166,7 @@ impl Site {
             let ready =
                 Client::connect(server.admin).and_then(|mut admin| admin.call("GET", "/ready", &[], None));
             if ready.is_ok_and(|answer| answer.status == 200) {
-                return Ok(server);
+                return Ok(());
             }
             if Instant::now() > until {
                 return Err(format!("it does not become ready\n{}", server.output()));

@@ -24,7 +24,10 @@ impl Archive {
     /// Connects to an existing PostgreSQL database.
     #[track_caller]
     pub fn postgres(url: &str) -> Archive {
-        let client = postgres::Client::connect(url, NoTls).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let mut client =
+            postgres::Client::connect(url, NoTls).unwrap_or_else(|error| panic!("{url}: {error}"));
+        // Forebay's own tables are named as in SQLite.
+        client.batch_execute("SET search_path = \"$user\", public, _forebay").expect("a search path");
         Archive::Postgres(Box::new(RefCell::new(client)))
     }
 

@@ -11,6 +11,7 @@
 //! - [`SlowDisk`]: a disk whose syncs are held, or fail
 //! - [`Database`]: the SQLite file as another process sees it
 //! - [`fn@binary`]: the server, built once in the profile of the tests
+//! - [`Freshness`]: how long others' commits take until they are served
 //! - [`number`]: the size of a long test, from the environment
 //!
 //! Nothing here uses a crate of the server: tests check what it sends over the wire, what it prints and
@@ -26,6 +27,7 @@ mod clock;
 mod database;
 mod environment;
 mod folder;
+mod freshness;
 mod log_file;
 mod mounts;
 mod port;
@@ -46,6 +48,7 @@ pub use clock::{JumpingClock, clock};
 pub use database::Database;
 pub use environment::number;
 pub use folder::Folder;
+pub use freshness::Freshness;
 pub use log_file::{Group, Segment, last_segment, segments};
 pub use mounts::{Mount, am_root};
 pub use port::{Port, free_port};

@@ -8,6 +8,7 @@ pub struct Beside {
     pub folder: Folder,
     pub stores: Stores,
     config: PathBuf,
+    params: &'static str,
 }
 
 impl Beside {
@@ -22,7 +23,7 @@ impl Beside {
     pub fn on(stores: Stores, sql: &str, config: &str) -> Beside {
         let folder = Folder::new();
         let config = folder.write("beside.toml", config);
-        let beside = Beside { folder, stores, config };
+        let beside = Beside { folder, stores, config, params: "" };
         if beside.stores.is_postgres() {
             beside.sql(sql);
         } else {
@@ -32,9 +33,18 @@ impl Beside {
         beside
     }
 
+    /// With these parameters of the database's URL.
+    pub fn by(self, params: &'static str) -> Beside {
+        Beside { params, ..self }
+    }
+
     /// A server on this folder and database.
     pub fn start(&self) -> Start {
-        Start::new(binary(), &self.folder, &self.config).stores(&self.stores, &self.folder)
+        let start = Start::new(binary(), &self.folder, &self.config).stores(&self.stores, &self.folder);
+        match self.params {
+            "" => start,
+            params => start.database(&format!("{}{params}", self.stores.database_url(&self.folder))),
+        }
     }
 
     /// Runs SQL as another client; returns the rows.

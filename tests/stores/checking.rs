@@ -62,7 +62,7 @@ fn check(start: &Start, folder: &Folder, stores: &Stores) {
         archive.rows(&format!("UPDATE odd SET {set} WHERE id = 7"));
         let said = assert_different(&server, 1);
         let example = said["checks"][0]["examples"][0].as_str().unwrap_or_default();
-        assert!(example.starts_with(&format!("7: {column} is ")), "{said}");
+        assert!(example.starts_with(&format!("7: {column} has other values")), "{said}");
         let columns = "price, code, label, at, doc, sums";
         archive.rows(&format!(
             "UPDATE odd SET ({columns}) = (SELECT {columns} FROM odd WHERE id = 8) WHERE id = 7"

@@ -338,3 +338,74 @@ fn another_database_is_noticed_when_one_is_back() {
     });
     server.kill();
 }
+
+const FOLLOWED: &str = r#"
+[table.orders]
+
+[[endpoint]]
+route = "GET /orders/{id}"
+get = "orders"
+
+[[endpoint]]
+route = "POST /orders"
+insert = "orders"
+values = { id = "$id", code = "$code" }
+
+[[endpoint]]
+route = "POST /named"
+insert = "orders"
+values = { id = "$id", code = "$code", named = "$named" }
+"#;
+
+/// What a start knows of a followed table without its database: the columns that were dropped before.
+#[test]
+fn a_start_without_its_database_knows_which_columns_were_dropped() {
+    for follow in ["logical", "triggers"] {
+        let postgres = Postgres::start(&["wal_level=logical", "max_slot_wal_keep_size=1GB"]);
+        postgres.run("ALTER ROLE app REPLICATION");
+        let (folder, stores) = (Folder::new(), Stores::postgres_at(&postgres.server_url()));
+        let config = folder.write("followed.toml", FOLLOWED);
+        let archive = stores.archive(&folder);
+        archive.rows(
+            "CREATE TABLE orders (id int PRIMARY KEY, named int NOT NULL DEFAULT 3, code text, spare int NOT NULL DEFAULT 4); \
+             INSERT INTO orders VALUES (1, 2, 'one')",
+        );
+        let url = format!("{}?follow={follow}", stores.database_url(&folder));
+        let start = Start::new(binary(), &folder, &config).database(&url);
+        let server = start.start();
+        server.wait_healthy();
+        archive.rows("ALTER TABLE orders DROP named; ALTER TABLE orders DROP spare");
+        wait_for("the columns are gone, also for the next start", || {
+            let known = fs::read_to_string(folder.data().join("known.json")).expect("it is there");
+            let known: Value = serde_json::from_str(&known).expect("JSON");
+            (known["tables"]["orders"]["gone"] == serde_json::json!(["named", "spare"])).then_some(())
+        });
+        wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+        postgres.kill();
+        server.kill();
+
+        let server = start.start();
+        server.wait_healthy();
+        server.wait_for_output("the database is unreachable; loaded 1 rows");
+        let mut client = server.client();
+        assert_eq!(client.get("/orders/1").expect(200), serde_json::json!({"id": 1, "code": "one"}));
+        client.post_json("/orders", r#"{"id": 2, "code": "two"}"#).expect(201);
+        let refused = client.post_json("/named", r#"{"id": 3, "code": "x", "named": 1}"#);
+        assert!(refused.status == 503 && refused.text().contains("no column named"), "{}", refused.text());
+        postgres.restart();
+        let archive = stores.archive(&folder);
+        server.drain();
+        assert_eq!(archive.number("SELECT count(*) FROM orders"), 2);
+        let checks = server.admin("POST", "/verify").expect(200);
+        let check = &checks["checks"][0];
+        assert_eq!((&check["compared"], &check["different"]), (&2.into(), &0.into()), "{checks}");
+        assert!(check["failed"].as_str().is_some_and(|why| why.contains("no column named")), "{checks}");
+        archive.rows("ALTER TABLE orders ADD named int NOT NULL DEFAULT 5");
+        wait_for("the column is back", || {
+            (client.get("/orders/2").json().get("named") == Some(&Value::from(5))).then_some(())
+        });
+        client.post_json("/named", r#"{"id": 3, "code": "x", "named": 1}"#).expect(201);
+        server.drain();
+        verified(&server);
+    }
+}

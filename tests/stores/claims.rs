@@ -24,11 +24,13 @@ const REFUSED: &str = "another server writes to table notes";
 struct Fixture {
     folder: Folder,
     stores: Stores,
+    /// Whether the servers have different schemas for the tables of Forebay, as with other search paths.
+    apart: bool,
 }
 
 impl Fixture {
     fn on(stores: Stores) -> Fixture {
-        Fixture { folder: Folder::new(), stores }
+        Fixture { folder: Folder::new(), stores, apart: false }
     }
 
     fn start(&self, data: &str) -> Start {
@@ -37,8 +39,12 @@ impl Fixture {
 
     fn start_with(&self, data: &str, config: &str) -> Start {
         let config = self.folder.write(&format!("{data}.toml"), config);
-        let start =
-            Start::new(binary(), &self.folder, &config).database(&self.stores.database_url(&self.folder));
+        let mut url = self.stores.database_url(&self.folder);
+        if self.apart {
+            let join = if url.contains('?') { '&' } else { '?' };
+            url += &format!("{join}own_schema=_forebay_{data}");
+        }
+        let start = Start::new(binary(), &self.folder, &config).database(&url);
         start.data(self.folder.path().join(data))
     }
 
@@ -62,8 +68,10 @@ fn refused(start: &Start) {
 
 #[test]
 fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
-    for stores in [Stores::new, Stores::pgbouncer] {
-        let fixture = Fixture::on(stores());
+    for (stores, apart) in
+        [(Stores::new as fn() -> Stores, false), (Stores::pgbouncer, false), (Stores::postgres, true)]
+    {
+        let fixture = Fixture { apart, ..Fixture::on(stores()) };
         let first = fixture.start("first").start();
         put(&first, 1);
         first.drain();
@@ -93,7 +101,12 @@ fn a_second_folder_on_one_table_is_refused_while_the_first_lives() {
 
 #[test]
 fn a_server_that_stood_still_while_another_took_over_writes_nothing() {
-    let fixture = Fixture::on(Stores::postgres());
+    for apart in [false, true] {
+        still_while_another_takes_over(&Fixture { apart, ..Fixture::on(Stores::postgres()) });
+    }
+}
+
+fn still_while_another_takes_over(fixture: &Fixture) {
     let first = fixture.start("first").start();
     put(&first, 1);
     first.drain();

@@ -19,6 +19,8 @@ struct Migration {
 enum Meanwhile {
     /// As the database has it, without these columns, which nothing in the config names.
     Without(&'static [&'static str]),
+    /// As the database has it, without this column, and endpoints that name it not at all.
+    Lacking(&'static str),
     /// Not at all: what the answers and `/ready` say.
     Misfit(&'static str),
 }
@@ -31,11 +33,15 @@ const fn without(columns: &'static [&'static str], sql: &'static str, cure: &'st
     Migration { sql, meanwhile: Meanwhile::Without(columns), cure }
 }
 
+const fn lacking(column: &'static str, sql: &'static str, cure: &'static str) -> Migration {
+    Migration { sql, meanwhile: Meanwhile::Lacking(column), cure }
+}
+
 const fn misfit(sql: &'static str, says: &'static str, cure: &'static str) -> Migration {
     Migration { sql, meanwhile: Meanwhile::Misfit(says), cure }
 }
 
-const IN_POSTGRES: [Migration; 25] = [
+const IN_POSTGRES: [Migration; 27] = [
     without(&["n"], "ALTER TABLE {t} DROP n", "ALTER TABLE {t} ADD n integer NOT NULL DEFAULT 6"),
     without(
         &["b"],
@@ -81,12 +87,8 @@ const IN_POSTGRES: [Migration; 25] = [
     served(
         "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; ALTER TABLE {t} ADD PRIMARY KEY (id); UPDATE {t} SET z = 13",
     ),
-    misfit("ALTER TABLE {t} DROP z", "no column z", "ALTER TABLE {t} ADD z integer DEFAULT 7"),
-    misfit(
-        "ALTER TABLE {t} RENAME z TO y",
-        "no column z",
-        "UPDATE {t} SET y = 8; ALTER TABLE {t} RENAME y TO z",
-    ),
+    lacking("z", "ALTER TABLE {t} DROP z", "ALTER TABLE {t} ADD z integer DEFAULT 7"),
+    lacking("z", "ALTER TABLE {t} RENAME z TO y", "UPDATE {t} SET y = 8; ALTER TABLE {t} RENAME y TO z"),
     misfit(
         "ALTER TABLE {t} ALTER z TYPE text",
         "a column z of type text",
@@ -107,6 +109,32 @@ const IN_POSTGRES: [Migration; 25] = [
         "other tables inherit from it",
         "DROP TABLE {t}_child; UPDATE {t} SET z = 10",
     ),
+    // What logical decoding needs of a table: no statement of others fails without it.
+    misfit(
+        "ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; UPDATE {t} SET z = 16; DELETE FROM {t} WHERE id = 2",
+        "has no PRIMARY KEY",
+        "UPDATE {t} SET z = 17; ALTER TABLE {t} ADD PRIMARY KEY (id)",
+    ),
+    served(
+        "BEGIN; ALTER TABLE {t} DROP CONSTRAINT {t}_pkey; UPDATE {t} SET z = 18; DELETE FROM {t} WHERE id = 2; ALTER TABLE {t} ADD PRIMARY KEY (id); COMMIT",
+    ),
+];
+
+const NOT_IDENTIFIED: &str =
+    "ALTER TABLE {t} REPLICA IDENTITY NOTHING; UPDATE {t} SET z = 14; DELETE FROM {t} WHERE id = 2";
+const NOT_LOGGED: &str = "ALTER TABLE {t} SET UNLOGGED; UPDATE {t} SET z = 15; DELETE FROM {t} WHERE id = 2";
+
+const BY_TRIGGERS: [Migration; 2] = [served(NOT_IDENTIFIED), served(NOT_LOGGED)];
+
+/// Logical decoding cannot report the table. A URL that does not insist on it lets triggers do it
+/// (`statements_of_others_do_not_fail_because_of_us` of the crate `forebay-database`).
+const BY_LOGICAL: [Migration; 2] = [
+    misfit(
+        NOT_IDENTIFIED,
+        "needs id in what identifies a row",
+        "UPDATE {t} SET z = 19; ALTER TABLE {t} REPLICA IDENTITY DEFAULT; DELETE FROM {t} WHERE id = 3",
+    ),
+    misfit(NOT_LOGGED, "is not logged", "UPDATE {t} SET z = 20; ALTER TABLE {t} SET LOGGED"),
 ];
 
 const IN_SQLITE: [Migration; 15] = [
@@ -140,12 +168,8 @@ const IN_SQLITE: [Migration; 15] = [
     served(
         "CREATE UNIQUE INDEX {t}_late ON {t} (b); INSERT OR REPLACE INTO {t} (id, a, b, z) VALUES (3, 'three', 'b1', 4)",
     ),
-    misfit("ALTER TABLE {t} DROP COLUMN z", "no column z", "ALTER TABLE {t} ADD COLUMN z INTEGER DEFAULT 7"),
-    misfit(
-        "ALTER TABLE {t} RENAME z TO y",
-        "no column z",
-        "UPDATE {t} SET y = 8; ALTER TABLE {t} RENAME y TO z",
-    ),
+    lacking("z", "ALTER TABLE {t} DROP COLUMN z", "ALTER TABLE {t} ADD COLUMN z INTEGER DEFAULT 7"),
+    lacking("z", "ALTER TABLE {t} RENAME z TO y", "UPDATE {t} SET y = 8; ALTER TABLE {t} RENAME y TO z"),
     misfit(
         "ALTER TABLE {t} RENAME TO {t}_old",
         "not in the database",
@@ -162,7 +186,7 @@ struct Fixture {
     folder: Folder,
     stores: Stores,
     start: Start,
-    migrations: &'static [Migration],
+    migrations: Vec<&'static Migration>,
 }
 
 fn table(index: usize) -> String {
@@ -172,7 +196,11 @@ fn table(index: usize) -> String {
 impl Fixture {
     fn new(way: &str) -> Fixture {
         let stores = if way.is_empty() { Stores::sqlite() } else { Stores::postgres() };
-        let migrations: &[Migration] = if way.is_empty() { &IN_SQLITE } else { &IN_POSTGRES };
+        let migrations: Vec<&Migration> = match way {
+            "" => IN_SQLITE.iter().collect(),
+            "?follow=logical" => IN_POSTGRES.iter().chain(&BY_LOGICAL).collect(),
+            _ => IN_POSTGRES.iter().chain(&BY_TRIGGERS).collect(),
+        };
         let (mut sql, mut config) = (String::new(), String::new());
         for index in 0..migrations.len() {
             let t = table(index);
@@ -219,10 +247,11 @@ impl Fixture {
         server
     }
 
-    /// Changes the database as another client, each statement by itself.
+    /// Changes the database as another client, each statement or transaction by itself.
     #[track_caller]
     fn change(&self, sql: &str) {
-        for sql in sql.split(';').filter(|sql| !sql.trim().is_empty()) {
+        let pattern = if sql.starts_with("BEGIN") { "\0" } else { ";" };
+        for sql in sql.split(pattern).filter(|sql| !sql.trim().is_empty()) {
             match self.stores.archive(&self.folder) {
                 Archive::Sqlite(database) => database.change(sql),
                 archive @ Archive::Postgres(_) => drop(archive.rows(sql)),
@@ -311,13 +340,28 @@ impl Fixture {
             (answer.status == 503 && answer.text().contains(says) && answer.text().contains(&name))
                 .then_some(())
         });
-        let ready = server.admin("GET", "/ready").expect(200);
-        let conditions = ready["conditions"].as_array().expect("conditions");
-        let is_named = |condition: &Value| {
-            condition["table"] == name.as_str()
-                && condition["why"].as_str().is_some_and(|why| why.contains(says))
-        };
-        assert!(conditions.iter().any(is_named), "{says}: {ready}");
+        self.wait_told(server, &name, says);
+    }
+
+    /// Waits until `/ready` says this of a table.
+    #[track_caller]
+    fn wait_told(&self, server: &Server, table: &str, says: &str) {
+        wait_for(&format!("/ready says of {table}: {says}"), || {
+            let ready = server.admin("GET", "/ready").expect(200);
+            let is_told = |condition: &Value| {
+                condition["table"] == table && condition["why"].as_str().is_some_and(|why| why.contains(says))
+            };
+            ready["conditions"].as_array().expect("conditions").iter().any(is_told).then_some(())
+        });
+    }
+
+    /// What names the column is refused.
+    #[track_caller]
+    fn check_lacking(&self, server: &Server, index: usize, column: &str) {
+        let (table, says) = (table(index), format!("no column {column} any more"));
+        let answer = server.client().post_json(&format!("/{table}"), "{\"id\":10,\"z\":50}");
+        assert!(answer.status == 503 && answer.text().contains(&says), "{}", answer.text());
+        self.wait_told(server, &table, &says);
     }
 }
 
@@ -347,6 +391,11 @@ fn while_it_runs(way: &str) {
                 fixture.wait_same(&server, index, lacks, sql);
                 fixture.write(&server, index, 10, sql);
                 fixture.wait_same(&server, index, lacks, sql);
+            }
+            Meanwhile::Lacking(column) => {
+                fixture.wait_same(&server, index, &[column], sql);
+                fixture.check_lacking(&server, index, column);
+                server.admin("POST", "/reload").expect(200);
             }
             Meanwhile::Misfit(says) => {
                 fixture.wait_misfit(&server, index, says);
@@ -382,6 +431,12 @@ fn while_it_is_down(way: &str) {
             // A start takes the type that a column has then.
             Meanwhile::Misfit(says) if !says.contains("of type") => {
                 fixture.wait_misfit(&server, index, says);
+                fixture.change(&sql(index, cure));
+                fixture.wait_same(&server, index, &[], changed);
+            }
+            Meanwhile::Lacking(column) => {
+                fixture.wait_shown(&server, index, |_| true, changed);
+                fixture.check_lacking(&server, index, column);
                 fixture.change(&sql(index, cure));
                 fixture.wait_same(&server, index, &[], changed);
             }

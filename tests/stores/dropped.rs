@@ -1,6 +1,6 @@
 //! A column that others drop, and that nothing in the config names, while acknowledged writes have it: they
 //! are drained without it, whenever the drop comes, and nothing becomes a dead letter. And what a config that
-//! does name such a column gets.
+//! does name such a column gets: the endpoints that name it answer 503, and what they have set waits.
 
 use super::beside::Beside;
 use super::follow::{assert_verified, wait_following, wait_shown, wait_status};
@@ -92,6 +92,37 @@ fn post(server: &Server, route: &str, id: i64) {
     assert_eq!(answer.json()["z"], id, "{}", answer.text());
 }
 
+/// A start without a checkpoint knows no columns of before.
+#[track_caller]
+fn checkpoint(server: &Server) {
+    wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+}
+
+/// What remains is `known.json`.
+fn forget_checkpoint(beside: &Beside) {
+    let path = beside.folder.data().join("checkpoint");
+    if path.exists() {
+        std::fs::remove_file(path).expect("it can be removed");
+    }
+}
+
+/// A column that no start has known is a mistake, with a checkpoint or without one.
+#[test]
+fn a_config_that_names_a_column_that_never_was_is_refused() {
+    for way in FOLLOWED {
+        let beside = way.beside(CONFIG);
+        for has_known in [false, true] {
+            if has_known {
+                way.started(&beside).kill();
+            }
+            beside.folder.write("beside.toml", &CONFIG.replace("z = \"$z\" }", "zz = \"$z\" }"));
+            let refused = way.start(&beside).try_start().err().expect("it is refused");
+            assert!(refused.output.contains("table t has no column `zz`"), "{}", refused.output);
+            beside.folder.write("beside.toml", CONFIG);
+        }
+    }
+}
+
 /// Each row of the database is shown, and no column that it lacks.
 #[track_caller]
 fn assert_shown(beside: &Beside, server: &Server, way: Way) {
@@ -162,9 +193,7 @@ fn writes_are_drained_without_the_column_after_a_kill() {
             let beside = way.beside(CONFIG);
             let server = way.started(&beside);
             if has_checkpoint {
-                wait_for("a checkpoint", || {
-                    (server.admin("POST", "/checkpoint").status == 200).then_some(())
-                });
+                checkpoint(&server);
             }
             server.pause_drain(true);
             post(&server, "/t", 10);
@@ -273,11 +302,134 @@ fn a_reload_knows_which_columns_are_needed() {
         wait_shown(&server, "/t/1", "/n", &6.into());
         server.admin("POST", "/reload").expect(200);
         beside.sql(DROP);
-        wait_status(&server, "/t/1", 503);
+        wait_lacking(&server);
+        // Another reload that names it as before changes nothing.
+        server.admin("POST", "/reload").expect(200);
+        wait_lacking(&server);
         beside.folder.write("beside.toml", CONFIG);
         server.admin("POST", "/reload").expect(200);
-        wait_status(&server, "/t/1", 200);
+        server.client().ask("PATCH", "/t/1", Some("{\"z\":3}")).expect(200);
+        server.drain();
         assert_shown(&beside, &server, way);
+        assert_verified(&server);
+    }
+}
+
+/// The config whose PATCH names `n`.
+fn named() -> String {
+    CONFIG.replace("values = { z = \"$z\" }", "values = { z = \"$z\", n = \"$n\" }")
+}
+
+/// PATCH, which names `n`, answers 503; what does not name it is served.
+#[track_caller]
+fn wait_lacking(server: &Server) {
+    let mut client = server.client();
+    wait_for("the column is not shown", || client.get("/t/1").expect(200).get("n").is_none().then_some(()));
+    let answer = client.ask("PATCH", "/t/1", Some("{\"z\":1,\"n\":7}"));
+    assert!(
+        answer.status == 503 && answer.text().contains("table t has no column n any more"),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(client.get("/t").expect(200)[0].get("n"), None);
+    wait_for("/ready says so", || {
+        let ready = server.admin("GET", "/ready").expect(200);
+        ready["conditions"].to_string().contains("it has no column n any more").then_some(())
+    });
+}
+
+/// While the server runs, and over a restart.
+#[test]
+fn only_what_names_a_column_that_is_gone_is_not_served() {
+    for way in FOLLOWED {
+        let changes = [DROP, "ALTER TABLE t RENAME COLUMN n TO m"];
+        for (change, has_checkpoint) in
+            changes.into_iter().flat_map(|change| [(change, true), (change, false)])
+        {
+            let beside = way.beside(&named());
+            let server = way.started(&beside);
+            if has_checkpoint {
+                checkpoint(&server);
+            }
+            post(&server, "/t", 10);
+            if change != DROP {
+                // Its default for `n` would wait for the old name.
+                server.drain();
+            }
+            beside.sql(change);
+            wait_lacking(&server);
+            post(&server, "/t", 11);
+            post(&server, "/strict/t", 12);
+            server.drain();
+            assert_eq!(beside.text("SELECT count(*) FROM t WHERE id IN (10, 11, 12) AND z = id"), "3");
+            let server = [false, true].into_iter().fold(server, |server, is_clean| {
+                match is_clean {
+                    true => drop(server),
+                    false => server.kill(),
+                };
+                if !has_checkpoint {
+                    forget_checkpoint(&beside);
+                }
+                let server = way.started(&beside);
+                wait_lacking(&server);
+                server
+            });
+            post(&server, "/t", 13);
+            server.drain();
+            // A restart has read the new name.
+            if change != DROP {
+                wait_shown(&server, "/t/1", "/m", &7.into());
+            } else {
+                assert_shown(&beside, &server, way);
+            }
+            beside.sql(if change == DROP { ADD } else { "ALTER TABLE t RENAME COLUMN m TO n" });
+            wait_shown(&server, "/t/1", "/n", &if change == DROP { 6 } else { 7 }.into());
+            server.client().ask("PATCH", "/t/1", Some("{\"z\":2,\"n\":8}")).expect(200);
+            server.drain();
+            assert_shown(&beside, &server, way);
+            assert_eq!(beside.text("SELECT n FROM t WHERE id = 1"), "8");
+            assert_eq!(beside.dead_letters(), 0);
+            assert_verified(&server);
+        }
+    }
+}
+
+/// What a client has set waits until the column has its name again, also over a kill; other tables go on.
+#[test]
+fn a_value_for_a_renamed_column_is_not_lost() {
+    for way in FOLLOWED {
+        for (is_killed, has_checkpoint) in [(false, true), (true, true), (true, false)] {
+            let beside = way.beside(&named());
+            let mut server = way.started(&beside);
+            if has_checkpoint {
+                checkpoint(&server);
+            }
+            post(&server, "/t", 5);
+            server.drain();
+            server.pause_drain(true);
+            server.client().ask("PATCH", "/t/1", Some("{\"z\":2,\"n\":9}")).expect(200);
+            beside.sql("ALTER TABLE t RENAME COLUMN n TO m");
+            if is_killed {
+                server.kill();
+                server = way.started(&beside);
+                // The database has no row 1 as memory would show it.
+                assert_eq!(server.client().get("/t/1").status, 503);
+                assert_eq!(server.client().get("/t/5").expect(200).get("n"), None);
+            } else {
+                server.pause_drain(false);
+                wait_lacking(&server);
+            }
+            wait_for("the table is stopped", || {
+                server.admin("GET", "/ready").text().contains("table stopped").then_some(())
+            });
+            post(&server, "/t", 10);
+            beside.sql("ALTER TABLE t RENAME COLUMN m TO n");
+            beside.wait_for_text(&server, "SELECT count(*) FROM t WHERE (id, n, z) = (1, 9, 2)", "1");
+            beside.wait_for_text(&server, "SELECT count(*) FROM t WHERE (id, z) = (10, 10)", "1");
+            assert_shown(&beside, &server, way);
+            assert_eq!(beside.dead_letters(), 0);
+            assert_verified(&server);
+        }
     }
 }
 
@@ -304,5 +456,28 @@ fn a_table_without_a_primary_key_is_served_again_when_it_is_made_again() {
         post(&server, "/strict/t", 10);
         assert_shown(&beside, &server, way);
         assert_verified(&server);
+    }
+}
+
+/// What the application has dropped keeps nothing of ours in its database.
+#[test]
+fn a_dropped_table_lets_us_leave() {
+    for way in FOLLOWED {
+        let beside = way.beside(CONFIG);
+        let server = way.started(&beside);
+        post(&server, "/t", 2);
+        server.drain();
+        beside.sql("DROP TABLE t");
+        assert!(server.stop().status.success());
+        let ended = way.start(&beside).run("unfollow", &["--all"]);
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        let left = match way {
+            Way::Sqlite => "SELECT name FROM sqlite_schema WHERE name LIKE '%forebay%'",
+            _ => {
+                "SELECT nspname FROM pg_namespace WHERE nspname LIKE '%forebay%' \
+                 UNION SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+            }
+        };
+        assert_eq!(beside.sql(left), Vec::<Vec<_>>::new());
     }
 }

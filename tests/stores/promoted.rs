@@ -97,7 +97,7 @@ fn promoted(told_by: &str, settings: &[&str]) {
     }
     // Each of the 55 views counts once.
     assert_eq!(text("SELECT sum(views)::text FROM products").as_deref(), Some("55"));
-    assert_eq!(text("SELECT count(*)::text FROM forebay_dead_letter").as_deref(), Some("0"));
+    assert_eq!(text("SELECT count(*)::text FROM _forebay.forebay_dead_letter").as_deref(), Some("0"));
     assert_eq!(server.client().get("/tokens").expect(200)["tokens"], 55);
     // Another client's write that the standby never received is gone from memory too.
     wait_shown(&server, "/products/40", "/name", &"product".into());

@@ -223,7 +223,7 @@ fn nobody_sees_what_is_not_committed() {
     let mut lock = other.transaction().expect("a transaction");
     lock.execute("SELECT id FROM things WHERE id = 1 FOR UPDATE", &[]).expect("locked");
     let late = client.ask("PATCH", "/impatient/1", Some(r#"{"stock":50}"#));
-    late.expect_problem(503, "unknown");
+    late.expect_problem(503, "outcome unknown");
     assert_eq!(client.get("/things/1").expect(200)["stock"], 5);
     let before = durable(&server);
     let mut inserted = sent(&server, "POST", "/strict", &thing(40, &[]));
