@@ -48,6 +48,7 @@ mod query_plans;
 mod ready;
 mod refusals;
 mod refused;
+mod renamed;
 mod repair;
 mod sequences;
 mod servers;

@@ -5,6 +5,9 @@
 //! and sorted. The facts are read from the catalogue when a batch is prepared, and compared in the batch's
 //! transaction, where they can no longer change ([`Kind::Altered`](crate::Kind::Altered)). Following's own
 //! triggers act on no row of a hot table, and do not count.
+//!
+//! The names of the tables' columns are read and compared with these facts: a batch that names a column names
+//! the one that its changes mean.
 
 use forebay_value::Schema;
 use std::collections::BTreeMap;
@@ -23,8 +26,11 @@ pub(crate) struct TableActing {
     pub inserts: bool,
     pub updates: bool,
     pub deletes: bool,
-    /// The indexes of the columns whose change is passed on to rows that refer to them.
+    /// The columns whose change is passed on to rows that refer to them: their names, and their indexes.
+    pub column_names: Vec<String>,
     pub columns: Vec<usize>,
+    /// The table's columns now; `None`: they are not known by numbers.
+    pub now: Option<Arc<ColumnsNow>>,
     /// Whether acting changes run code of the database's owner: triggers or rules, directly or of a table
     /// that a foreign key reaches.
     pub runs_code: bool,
@@ -34,6 +40,15 @@ pub(crate) struct TableActing {
     pub may_skip: bool,
     /// Whether it has partitions, or other tables inherit from it.
     pub has_descendants: bool,
+}
+
+/// The columns of a table, by the numbers of [`forebay_value::Numbers`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ColumnsNow {
+    /// The table's number.
+    pub table: i64,
+    /// The columns' names.
+    pub names: BTreeMap<i32, String>,
 }
 
 /// Identifies what the facts were read from.
@@ -76,10 +91,25 @@ impl Acting {
     pub(crate) fn of(&self, table: usize) -> &TableActing {
         &self.tables[table]
     }
+
+    /// The columns that a table has now; `None`: they are not known by numbers.
+    pub fn columns_now(&self, table: usize) -> Option<&Arc<ColumnsNow>> {
+        self.tables.get(table)?.now.as_ref()
+    }
+
+    /// Adds a table of the database once more, in a form with other columns than it has at `table`.
+    pub fn push_form(&mut self, table: usize, form: &Schema) {
+        let facts = self.tables[table].clone();
+        let columns = column_indexes(form, facts.column_names.iter().map(String::as_str));
+        self.tables.push(TableActing { columns, ..facts });
+        if let Stamp::Catalogue { tables, .. } = &mut self.stamp {
+            tables.push(tables[table].clone());
+        }
+    }
 }
 
 /// The indexes of columns by their names, without the key, which no change sets.
-pub(crate) fn column_indexes<'a>(schema: &Arc<Schema>, names: impl Iterator<Item = &'a str>) -> Vec<usize> {
+pub(crate) fn column_indexes<'a>(schema: &Schema, names: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let mut columns: Vec<usize> = names
         .filter_map(|name| schema.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name)))
         .filter(|column| *column != schema.key)

@@ -50,7 +50,7 @@ mod statement;
 mod store;
 mod unwritten_dead_letters;
 
-pub use acting::Acting;
+pub use acting::{Acting, ColumnsNow};
 pub use batch::{
     Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Patience, Priority, Refused,
 };

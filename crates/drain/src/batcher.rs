@@ -4,7 +4,7 @@
 //! locate ─▶ prepare ─▶ coalesce ─▶ apply ─▶ committed ─▶ release
 //!    ▲         ▲                     │
 //!    │         ├── gave way ◀────────┤   smaller batches
-//!    │         ├── altered ◀─────────┤   by the triggers, rules and foreign keys that there are now
+//!    │         ├── altered ◀─────────┤   by the triggers, rules, foreign keys and columns that there are now
 //!    │         ├── misfit, stuck ◀───┤   without the table that is at fault and its children (`stopped`)
 //!    │         ├── refused ◀─────────┤   the same records uncoalesced; refused ones: dead letters, or held
 //!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
@@ -289,7 +289,8 @@ impl<Q: Queue> Batcher<Q> {
         }
         let rows = changes.len();
         let is_passing = of.is_none() && rows < read;
-        self.schemas.leave_out(&mut changes);
+        self.schemas.acting(&self.database).await?;
+        self.schemas.fit(&mut changes);
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let acting = self.schemas.acting(&self.database).await?;
         let (changes, on_error) = match uncoalesced {

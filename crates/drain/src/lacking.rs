@@ -1,29 +1,63 @@
-//! Columns that the database lacks: left out of the changes that are to be applied.
+//! Changes in the form that their table has now: without the columns that the database lacks, and with the
+//! present names of the others.
 //!
-//! A column may be dropped while changes wait in the queue that have it. They are applied without it, as the
-//! database would have dropped the value afterwards. When the column is back, a row that was written without
-//! it gets the default that the database has for it. A value that a client may have set waits while the
-//! column may have been renamed ([`forebay_value::Presence::is_lost`]).
+//! A column may be dropped or renamed while changes wait in the queue that have it. A change means the column
+//! with the number that it had when the change was written ([`forebay_value::Numbers`]): it is written under
+//! its present name, or left out when it is gone, as the database would have dropped the value afterwards.
+//! Where no numbers are known, names count, and a value that a client may have set waits while the column may
+//! have been renamed ([`forebay_value::Presence::is_lost`]). When a column is back, a row that was written
+//! without it gets the default that the database has for it.
 
 use crate::Error;
 use crate::queue::{RowKey, Schemas};
-use forebay_database::{Change, Op, Store};
+use forebay_database::{Change, ColumnsNow, Op, Store};
 use forebay_terminal::say;
 use forebay_value::{Need, Row, Schema, Value, ValueRef};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// How a table's present columns differ from those that a change was written with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Form {
+    left_out: Vec<usize>,
+    renamed: BTreeMap<usize, String>,
+}
+
+/// What the database has of a column that a change was written with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// Whatever has its name.
+    Name,
+    /// The column, under this name.
+    Renamed(String),
+    Dropped,
+}
+
 impl Schemas {
-    /// Leaves out what the database lacks. A change that sets nothing else goes.
-    pub fn leave_out(&mut self, changes: &mut Vec<Change>) {
+    /// Gives changes the form of their table. A change that sets nothing else than what is left out goes.
+    pub fn fit(&mut self, changes: &mut Vec<Change>) {
+        let mut places: HashMap<usize, Option<Vec<Place>>> = HashMap::new();
         changes.retain_mut(|change| {
             let base = &self.list[change.table];
-            let left_out = left_out(base, &change.op);
-            if left_out.is_empty() {
+            let of_table = places.entry(change.table).or_insert_with(|| {
+                let now = self.acting.as_ref().and_then(|acting| acting.columns_now(change.table));
+                now.and_then(|now| moved(base, now))
+            });
+            let left_out = left_out(base, &change.op, of_table.as_deref());
+            if left_out.is_empty() && of_table.is_none() {
                 return true;
             }
-            let place = self.without(change.table, left_out);
-            let (base, left_out) = (&self.list[change.table], &self.reduced[&place].1);
-            let is_set = reduce(&mut change.op, base, &self.list[place], left_out);
+            let renamed = of_table.iter().flatten().enumerate().filter_map(|(column, place)| match place {
+                Place::Renamed(name) if !left_out.contains(&column) => Some((column, name.clone())),
+                _ => None,
+            });
+            let form = Form { renamed: renamed.collect(), left_out };
+            if form == Form::default() {
+                return true;
+            }
+            let place = self.place_of(change.table, form);
+            let (base, form) = (&self.list[change.table], &self.forms[&place].1);
+            let is_set = reduce(&mut change.op, base, &self.list[place], &form.left_out);
             change.table = place;
             is_set
         });
@@ -31,10 +65,10 @@ impl Schemas {
 
     /// The rows of these changes that were written without columns: the tables' places, the keys.
     pub fn shortened(&self, changes: &[Change]) -> Vec<(usize, Value)> {
-        if self.reduced.is_empty() {
+        if self.forms.is_empty() {
             return Vec::new();
         }
-        let reduced = changes.iter().filter(|change| self.reduced.contains_key(&change.table));
+        let reduced = changes.iter().filter(|change| self.forms.contains_key(&change.table));
         reduced.map(|change| (change.table, change.op.key(&self.list[change.table]).to_owned())).collect()
     }
 
@@ -42,13 +76,21 @@ impl Schemas {
     /// memory lacks.
     pub fn back(&self, rows: Vec<(usize, Value)>) -> Vec<RowKey> {
         let is_back = |(place, _): &(usize, Value)| {
-            self.reduced.get(place).is_some_and(|(base, left_out)| {
+            self.forms.get(place).is_some_and(|(base, form)| {
                 let presence = &self.list[*base].presence;
-                left_out.iter().any(|column| !presence.is_gone(*column))
+                form.left_out.iter().any(|column| !presence.is_gone(*column))
             })
         };
         let back = rows.into_iter().filter(is_back);
         back.map(|(place, key)| (self.list[place].clone(), key)).collect()
+    }
+
+    /// Reads the tables' columns again, after the database refused changes of these tables: whether they are
+    /// others than the changes were prepared for.
+    pub async fn have_moved(&mut self, tables: &[usize], database: &Store) -> Result<bool, Error> {
+        let Some(before) = self.acting.take() else { return Ok(false) };
+        let now = self.acting(database).await?;
+        Ok(tables.iter().any(|table| before.columns_now(*table) != now.columns_now(*table)))
     }
 
     /// Finds columns that these tables lack, after the database refused changes of them: whether the changes
@@ -56,7 +98,7 @@ impl Schemas {
     pub async fn find_lacking(&self, tables: &[usize], database: &Store) -> Result<bool, Error> {
         let mut is_new = false;
         for table in tables {
-            let schema = &self.list[self.reduced.get(table).map_or(*table, |(base, _)| *base)];
+            let schema = &self.list[self.forms.get(table).map_or(*table, |(base, _)| *base)];
             for column in database.find_lacking(schema).await? {
                 is_new = true;
                 if schema.position(&column).is_some_and(|column| schema.presence.is_lost(column)) {
@@ -70,48 +112,98 @@ impl Schemas {
     /// Whether changes of this form name a column that is gone: it may have been found, by whoever looks at
     /// the catalogue, after they were prepared.
     fn names_lacking(&self, table: usize) -> bool {
-        let (base, left_out) =
-            self.reduced.get(&table).map_or((table, &[][..]), |(base, columns)| (*base, columns.as_slice()));
-        let presence = &self.list[base].presence;
-        presence.gone().any(|column| presence.is_lost(column) && !left_out.contains(&column))
+        let whole = (table, Form::default());
+        let (base, form) = self.forms.get(&table).unwrap_or(&whole);
+        let presence = &self.list[*base].presence;
+        let is_named = |column: &usize| !form.left_out.contains(column) && !form.renamed.contains_key(column);
+        presence.gone().any(|column| presence.is_lost(column) && is_named(&column))
     }
 
-    /// The place of a schema without these columns.
-    fn without(&mut self, base: usize, left_out: Vec<usize>) -> usize {
-        let known = self.reduced.iter().find(|(_, (of, columns))| *of == base && *columns == left_out);
+    /// The place of a table in another form.
+    fn place_of(&mut self, base: usize, form: Form) -> usize {
+        let known = self.forms.iter().find(|(_, (of, known))| *of == base && *known == form);
         if let Some((place, _)) = known {
             return *place;
         }
-        self.list.push(Arc::new(self.list[base].without(&left_out)));
+        let whole = &self.list[base];
+        let mut schema = whole.without(&form.left_out);
+        for (column, name) in &form.renamed {
+            let before = &whole.columns[*column].name;
+            say!("table {}: what was written to {before} goes to {name}, its name now", whole.name);
+            schema.columns[place_without(*column, &form.left_out)].name.clone_from(name);
+        }
+        if let Some(acting) = &mut self.acting {
+            Arc::make_mut(acting).push_form(base, &schema);
+        }
+        self.list.push(Arc::new(schema));
         self.is_shared.push(self.is_shared[base]);
         let place = self.list.len() - 1;
-        self.reduced.insert(place, (base, left_out));
+        self.forms.insert(place, (base, form));
         place
     }
 }
 
+/// Where a table's columns are now; `None`: where their names say.
+fn moved(schema: &Schema, now: &ColumnsNow) -> Option<Vec<Place>> {
+    let numbers = schema.numbers.logged().filter(|numbers| numbers.table == now.table)?;
+    let named = |column: usize| now.names.get(&numbers.columns[column]);
+    // A name that another column of the schema has now means that one.
+    let is_taken = |column: usize| {
+        let mut others = (0..schema.columns.len()).filter(|other| *other != column);
+        others.any(|other| named(other) == Some(&schema.columns[column].name))
+    };
+    let place = |column: usize| match named(column) {
+        Some(name) if *name == schema.columns[column].name => Place::Name,
+        Some(name) => Place::Renamed(name.clone()),
+        None if column == schema.key => Place::Name,
+        // It has no number that could be gone, or the table waits until it has a column of this name.
+        None if numbers.columns[column] == 0 || schema.presence.need(column) == Need::Table => {
+            if is_taken(column) { Place::Dropped } else { Place::Name }
+        }
+        None => Place::Dropped,
+    };
+    let places: Vec<Place> = (0..schema.columns.len()).map(place).collect();
+    places.iter().any(|place| *place != Place::Name).then_some(places)
+}
+
 /// The columns that a change must not name: those that the database lacks, and those that it lacked when the
-/// row was written.
-fn left_out(schema: &Schema, op: &Op) -> Vec<usize> {
+/// row was written. `places`: where the columns are now.
+fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Vec<usize> {
     let presence = &schema.presence;
+    let place = |column: usize| places.map_or(&Place::Name, |places| &places[column]);
+    let is_lost = |column: usize| match place(column) {
+        Place::Name => presence.is_lost(column),
+        Place::Renamed(_) => false,
+        Place::Dropped => true,
+    };
+    let all = 0..schema.columns.len();
     let (Op::Insert(row) | Op::Put(row)) = op else {
-        return presence.gone().filter(|column| presence.is_lost(*column)).collect();
+        return match places {
+            None => presence.gone().filter(|column| is_lost(*column)).collect(),
+            Some(_) => all.filter(|column| is_lost(*column)).collect(),
+        };
     };
     let is_left_out = |column: &usize| {
         let is_null = row.as_ref().is_null(*column);
         match presence.need(*column) {
+            _ if *place(*column) == Place::Dropped => true,
             Need::Table => false,
-            _ if presence.is_gone(*column) => is_null || presence.is_lost(*column),
+            _ if presence.is_gone(*column) => is_null || is_lost(*column),
             Need::Endpoints => is_null && !schema.columns[*column].nullable,
             Need::Nothing => is_null && (!schema.columns[*column].nullable || presence.was_gone(*column)),
         }
     };
-    (0..schema.columns.len()).filter(is_left_out).collect()
+    all.filter(is_left_out).collect()
+}
+
+/// The place of a column among those that are not left out.
+fn place_without(column: usize, left_out: &[usize]) -> usize {
+    column - left_out.iter().filter(|other| **other < column).count()
 }
 
 /// Makes a change one of the reduced schema; false: it sets nothing.
 fn reduce(op: &mut Op, base: &Schema, reduced: &Schema, left_out: &[usize]) -> bool {
-    let place = |column: usize| column - left_out.iter().filter(|other| **other < column).count();
+    let place = |column: usize| place_without(column, left_out);
     match op {
         Op::Insert(row) | Op::Put(row) => {
             let values = row.as_ref().values(base).enumerate();
@@ -163,7 +255,7 @@ mod tests {
 
     fn fitted(schemas: &mut Schemas, op: Op) -> Option<(Vec<String>, Op)> {
         let mut changes = vec![Change { table: 0, position: 9, is_intent: false, op }];
-        schemas.leave_out(&mut changes);
+        schemas.fit(&mut changes);
         let change = changes.pop()?;
         let names = schemas.list[change.table].columns.iter().map(|column| column.name.clone());
         Some((names.collect(), change.op))
@@ -216,17 +308,17 @@ mod tests {
         base.presence.set_need(0, Need::Endpoints);
         base.presence.set_need(2, Need::Endpoints);
         let insert = |a, b| Op::Insert(row([a, Some(2), b, None]));
-        assert!(left_out(&base, &insert(Some(1), None)).is_empty());
+        assert!(left_out(&base, &insert(Some(1), None), None).is_empty());
         [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, true)));
-        assert_eq!(left_out(&base, &insert(Some(1), Some(3))), [0, 2]);
+        assert_eq!(left_out(&base, &insert(Some(1), Some(3)), None), [0, 2]);
         // One may have been renamed.
         base.presence.set_has_others(true);
-        assert!(left_out(&base, &insert(Some(1), Some(3))).is_empty());
-        assert_eq!(left_out(&base, &insert(None, Some(3))), [0]);
+        assert!(left_out(&base, &insert(Some(1), Some(3)), None).is_empty());
+        assert_eq!(left_out(&base, &insert(None, Some(3)), None), [0]);
         let update = Op::Update { key: Value::Bigint(2), columns: vec![(2, Value::Bigint(7))] };
-        assert!(left_out(&base, &update).is_empty());
+        assert!(left_out(&base, &update, None).is_empty());
         // Both are back: no client can have set NULL where that is not permitted.
         [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, false)));
-        assert_eq!(left_out(&base, &insert(None, None)), [0]);
+        assert_eq!(left_out(&base, &insert(None, None), None), [0]);
     }
 }

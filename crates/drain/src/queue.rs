@@ -5,6 +5,7 @@
 //! has reached. The batcher does the rest (coalescing, sizing, retries, dead letters), in the same way for
 //! both.
 
+use crate::lacking::Form;
 use crate::reached::Reached;
 use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
@@ -159,9 +160,8 @@ pub(crate) struct Schemas {
     pub is_shared: Vec<bool>,
     /// Which changes of the tables act; `None`: to be read from the database.
     pub acting: Option<Arc<Acting>>,
-    /// Those without columns that the database lacks: by place, the place of the whole one, and what it
-    /// lacks.
-    pub reduced: BTreeMap<usize, (usize, Vec<usize>)>,
+    /// Those in another form than they were written with: by place, the place of that one, and the form.
+    pub forms: BTreeMap<usize, (usize, Form)>,
     /// By table id.
     places: Vec<Option<usize>>,
     /// The names of the tables that only Forebay writes to.
@@ -172,7 +172,7 @@ impl Schemas {
     /// `own` are the names of the tables that only Forebay writes to.
     pub(crate) fn new(own: Arc<HashSet<String>>) -> Schemas {
         let (list, is_shared, places) = (Vec::new(), Vec::new(), Vec::new());
-        Schemas { list, is_shared, acting: None, reduced: BTreeMap::new(), places, own }
+        Schemas { list, is_shared, acting: None, forms: BTreeMap::new(), places, own }
     }
 
     /// Which changes of the tables act: as last read, unless there are more tables since.

@@ -6,14 +6,15 @@
 //!     "columns": [ { "name": "id", "type": "bigint", "nullable": false }, … ] }, … ] }
 //! ```
 //! It contains what is needed to read a row, for every id that was ever used; ids are never reused for other
-//! columns. It is replaced as a whole (written beside, synced, renamed, folder synced) before a new id is
-//! used. A table whose columns change, in name, type (the limit of a text aside), order or key, gets a new
-//! id; one that goes back to old columns gets its old id back. Valid: version 1, ids and columns without
+//! columns. `numbers`, where they are known, are those of the table and its columns in the database
+//! ([`Numbers`]): changes in the log mean these columns, whatever their names are now. The file is replaced as a whole (written beside, synced, renamed, folder synced) before a new id is
+//! used. A table whose columns change, in name, number, type (the limit of a text aside), order or key, gets a
+//! new id; one that goes back to old columns gets its old id back. Valid: version 1, ids and columns without
 //! duplicates, types and key kinds known, the key among the columns and of its kind.
 
 use crate::error::{Error, Kind};
 use crate::record::TableId;
-use forebay_value::{Column, KeyKind, Need, Schema, Type};
+use forebay_value::{Column, KeyKind, Need, Numbering, Numbers, Schema, Type};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -39,6 +40,8 @@ struct StoredTable {
     key: String,
     key_kind: String,
     columns: Vec<StoredColumn>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    numbers: Option<StoredNumbers>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,6 +51,13 @@ struct StoredColumn {
     #[serde(rename = "type")]
     ty: String,
     nullable: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredNumbers {
+    table: i64,
+    columns: Vec<i32>,
 }
 
 /// The table and the columns that each table id in the log means.
@@ -66,6 +76,12 @@ impl Catalogue {
     /// All ids, also of tables and columns that are no longer configured.
     pub fn tables(&self) -> impl Iterator<Item = (TableId, &Arc<Schema>)> {
         self.tables.iter().map(|(id, schema)| (*id, schema))
+    }
+
+    /// The numbers of tables, and of those whose columns' numbers are known: both only rise.
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        let numbered = self.tables.values().filter(|schema| schema.numbers.logged().is_some()).count();
+        (self.tables.len(), numbered)
     }
 
     /// Reads the file of a data folder; `None` when there is none.
@@ -130,7 +146,13 @@ impl Catalogue {
 
     /// The id of a table with these columns: an existing one, or a new one.
     pub(crate) fn assign(&mut self, schema: &Schema) -> Result<TableId, Error> {
-        if let Some((id, _)) = self.tables().find(|(_, known)| is_same(known, schema)) {
+        // Numbers that are not used any more are those of lower ids.
+        let known = self.tables.iter().rev().find(|(_, known)| is_same(known, schema));
+        if let Some((&id, known)) = known {
+            match schema.numbers.logged() {
+                None => schema.numbers.set_logged(known.numbers.logged()),
+                numbers => known.numbers.set_logged(numbers),
+            }
             return Ok(id);
         }
         let next = self.tables.last_key_value().map_or(1, |(last, _)| u32::from(last.0) + 1);
@@ -184,6 +206,11 @@ fn is_same(one: &Schema, other: &Schema) -> bool {
             .iter()
             .zip(&other.columns)
             .all(|(one, other)| one.name == other.name && same_type(one.ty, other.ty))
+        && match (one.numbers.logged(), other.numbers.logged()) {
+            (Some(one), Some(other)) => one == other,
+            // An earlier version, or a start without the database, knows none.
+            _ => true,
+        }
 }
 
 const KEY_KINDS: [(KeyKind, &str); 4] = [
@@ -201,12 +228,16 @@ impl StoredTable {
             ty: column.ty.to_string(),
             nullable: column.nullable,
         };
+        let numbers = schema.numbers.logged();
+        let numbers =
+            numbers.map(|known| StoredNumbers { table: known.table, columns: known.columns.clone() });
         StoredTable {
             id: id.0,
             name: schema.name.clone(),
             key: schema.key_column().name.clone(),
             key_kind: kind.expect("every kind has a name").1.to_owned(),
             columns: schema.columns.iter().map(column).collect(),
+            numbers,
         }
     }
 
@@ -230,6 +261,12 @@ impl StoredTable {
                 fill: None,
             });
         }
-        Schema::new(name, columns, key, *kind).map_err(|error| error.to_string())
+        let mut schema = Schema::new(name, columns, key, *kind).map_err(|error| error.to_string())?;
+        let numbers = self.numbers.map(|StoredNumbers { table, columns }| Numbering { table, columns });
+        if numbers.as_ref().is_some_and(|numbers| numbers.columns.len() != schema.columns.len()) {
+            return Err(format!("table {} has another number of columns than of their numbers", schema.name));
+        }
+        schema.numbers = Numbers::new(numbers);
+        Ok(schema)
     }
 }

@@ -1,6 +1,6 @@
 //! Table schemas: columns, key, unique columns, columns whose rows are counted by value.
 
-use crate::{Fill, Need, Presence, Type};
+use crate::{Fill, Need, Numbering, Numbers, Presence, Type};
 use std::fmt;
 
 /// A column as the configuration or the database defines it.
@@ -49,6 +49,8 @@ pub struct Schema {
     pub unique_sets: Vec<Vec<usize>>,
     /// Which of the columns the database lacks at present.
     pub presence: Presence,
+    /// By which numbers the database knows the columns.
+    pub numbers: Numbers,
 }
 
 impl Schema {
@@ -85,7 +87,8 @@ impl Schema {
             }
         }
         let presence = Presence::new(columns.len());
-        Ok(Schema { name, columns, key, key_kind, unique_sets: Vec::new(), presence })
+        let numbers = Numbers::default();
+        Ok(Schema { name, columns, key, key_kind, unique_sets: Vec::new(), presence, numbers })
     }
 
     /// The index of the column with this name.
@@ -115,6 +118,7 @@ impl Schema {
         Schema {
             name: self.name.clone(),
             presence: Presence::new(columns.len()),
+            numbers: Numbers::default(),
             columns,
             key: place(self.key).expect("it stays"),
             key_kind: self.key_kind,
@@ -125,14 +129,17 @@ impl Schema {
     /// With columns that the database lacks and only endpoints need, each at its place or at the end.
     pub fn with_gone(mut self, gone: Vec<(usize, Column)>) -> Schema {
         let mut places = Vec::with_capacity(gone.len());
+        let mut numbers = self.numbers.logged().map(|numbers| Numbering::clone(&numbers));
         for (place, column) in gone {
             let place = place.min(self.columns.len());
             let unique = self.unique_sets.iter_mut().flatten().chain([&mut self.key]);
             unique.filter(|other| **other >= place).for_each(|other| *other += 1);
             self.columns.insert(place, column);
+            numbers.iter_mut().for_each(|numbers| numbers.columns.insert(place, 0));
             places.push(place);
         }
         self.presence = Presence::new(self.columns.len());
+        self.numbers = Numbers::new(numbers);
         for place in places {
             self.presence.set_need(place, Need::Endpoints);
             self.presence.set_gone(place, true);

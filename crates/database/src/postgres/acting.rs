@@ -9,23 +9,25 @@ use super::positions::integer;
 use super::session::{Prepared, Session};
 use super::sql::quoted;
 use super::table::text;
-use crate::acting::{Acting, Stamp, TableActing, column_indexes};
+use crate::acting::{Acting, ColumnsNow, Stamp, TableActing, column_indexes};
 use crate::{Batch, Error, Kind};
 use forebay_value::{Schema, Value, ValueRef};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Identifies the triggers, rules and descendants of a table `of`: each by its number, and by the transaction
-/// that wrote its entry.
+/// Identifies the triggers, rules and descendants of a table `of`, each by its number and by the transaction
+/// that wrote its entry, and its columns.
 const ENTRY: &str = "concat_ws('/', of.of::text,
     (SELECT string_agg(t.oid::text || ':' || t.xmin::text, ',' ORDER BY t.oid) FROM pg_trigger t WHERE t.tgrelid = of.of),
     (SELECT 'r' || string_agg(w.oid::text || ':' || w.xmin::text, ',' ORDER BY w.oid) FROM pg_rewrite w WHERE w.ev_class = of.of),
-    (SELECT 'p' || string_agg(i.inhrelid::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i WHERE i.inhparent = of.of))";
+    (SELECT 'p' || string_agg(i.inhrelid::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i WHERE i.inhparent = of.of),
+    (SELECT 'c' || string_agg(a.attnum::text || ':' || a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = of.of AND a.attnum > 0 AND NOT a.attisdropped))";
 
 /// Returns for each of the tables with the names `$1`, and for each table that it reaches through its
-/// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules and its triggers
-/// that act. The functions of foreign keys have fixed numbers: `RI_FKey_cascade_del` and `_upd`,
+/// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules, its triggers
+/// that act, and, of a table that is named, the names of its columns by their numbers. The functions of foreign keys have fixed numbers: `RI_FKey_cascade_del` and `_upd`,
 /// `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; of the server's other trigger functions none acts on other
 /// rows.
 const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
@@ -45,7 +47,8 @@ const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
       FROM pg_trigger t WHERE t.tgrelid = of.of
         AND t.tgenabled::text IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END)
         AND (t.tgfoid IN (1646, 1647, 1650, 1651, 1652, 1653) OR t.tgfoid >= 16384 AND NOT (t.tgname LIKE 'forebay\\_%'
-          AND EXISTS (SELECT FROM pg_proc p WHERE p.oid = t.tgfoid AND p.proname LIKE 'forebay\\_tell\\_%'))))
+          AND EXISTS (SELECT FROM pg_proc p WHERE p.oid = t.tgfoid AND p.proname LIKE 'forebay\\_tell\\_%')))),
+    (SELECT json_object_agg(a.attnum, a.attname)::text FROM pg_attribute a WHERE of.of = of.root AND a.attrelid = of.of AND a.attnum > 0 AND NOT a.attisdropped)
   FROM reached of ORDER BY of.place";
 
 /// Returns the numbers of the tables with the names `$1`, and the entries of the tables with the numbers
@@ -88,17 +91,23 @@ pub(super) async fn read(
         roots[place].0 = root;
         roots[place].1.push(of);
         entries.insert(of, text(&row[4]).to_owned());
-        let facts = Facts { kind: text(&row[5]), rules: text(&row[6]), triggers: triggers(&row[7])? };
+        let facts =
+            Facts { kind: text(&row[5]), rules: text(&row[6]), triggers: json(&row[7])?.unwrap_or_default() };
         facts.note(&mut tables[place], &schemas[place], is_own, of == root);
+        if of == root {
+            let names = json(&row[8])?.unwrap_or_default();
+            tables[place].now = Some(Arc::new(ColumnsNow { table: of, names }));
+        }
     }
     tables.iter_mut().for_each(TableActing::complete);
     Ok(Acting::new(tables, Stamp::Catalogue { tables: roots, entries }))
 }
 
-fn triggers(told: &Value) -> Result<Vec<Trigger>, Error> {
+/// `None`: it is NULL.
+fn json<T: DeserializeOwned>(told: &Value) -> Result<Option<T>, Error> {
     let told = text(told);
-    let triggers = if told.is_empty() { Ok(Vec::new()) } else { serde_json::from_str(told) };
-    triggers.map_err(|source| {
+    let read = (!told.is_empty()).then(|| serde_json::from_str(told)).transpose();
+    read.map_err(|source| {
         Error::new(Kind::Corrupt, "the catalogue is told otherwise than asked").with_source(source)
     })
 }
@@ -134,6 +143,7 @@ impl Facts<'_> {
             on |= key.bits & DELETE;
             if key.bits & UPDATE != 0 {
                 table.columns.extend(column_indexes(schema, key.columns.iter().map(String::as_str)));
+                table.column_names.extend(key.columns.iter().cloned());
             }
         }
         table.inserts |= on & INSERT != 0;
@@ -172,7 +182,8 @@ impl Expected {
         if found.values.first().map_or("", text) == self.told {
             return Ok(());
         }
-        let message = "a table has other triggers, rules or foreign keys than when the batch was prepared";
+        let message =
+            "a table has other triggers, rules, foreign keys or columns than when the batch was prepared";
         Err(Error::new(Kind::Altered, message))
     }
 

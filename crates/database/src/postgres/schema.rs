@@ -10,7 +10,7 @@ use super::sql::{literal, quoted};
 use super::table::{number, text};
 use super::{defaults, errors};
 use crate::{Error, Kind, Rows};
-use forebay_value::{Column, Fill, KeyKind, Schema, Type, Value};
+use forebay_value::{Column, Fill, KeyKind, Numbering, Numbers, Schema, Type, Value};
 use std::fmt::Write;
 
 /// The default of `uuid7()`: starts with the milliseconds since the epoch, version 7 (RFC 9562 section 5.7);
@@ -209,7 +209,12 @@ pub(super) async fn describe(session: &mut Session, table: &str) -> Result<Optio
         columns[key].fill = None;
     }
     match Schema::new(table, columns, key, key_kind) {
-        Ok(schema) => Ok(Some(schema)),
+        Ok(mut schema) => {
+            // An attnum is a smallint.
+            let columns = raw.iter().map(|column| column.number as i32).collect();
+            schema.numbers = Numbers::new(Some(Numbering { table: number(&found, 0, 0), columns }));
+            Ok(Some(schema))
+        }
         Err(error) => Err(Error::new(Kind::Schema, error.to_string()).with_source(error)),
     }
 }

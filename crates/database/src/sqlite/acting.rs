@@ -89,10 +89,12 @@ impl SchemaFacts {
             return TableActing { inserts, updates, deletes, runs_code: true, ..TableActing::default() };
         }
         let keys = self.keys.get(&name).map_or(&[][..], Vec::as_slice);
-        let columns = keys.iter().filter(|key| key.on.1).filter_map(|key| key.column.as_deref());
+        let columns = keys.iter().filter(|key| key.on.1).filter_map(|key| key.column.clone());
+        let column_names: Vec<String> = columns.collect();
         TableActing {
             deletes: keys.iter().any(|key| key.on.0),
-            columns: column_indexes(schema, columns),
+            columns: column_indexes(schema, column_names.iter().map(String::as_str)),
+            column_names,
             ..TableActing::default()
         }
     }

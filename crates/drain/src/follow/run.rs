@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Why a table is not served whose columns' names are those of others.
+const SHIFTED: &str = "its columns have other names: it is served when what was written before is drained";
+
 /// How a follower starts.
 pub enum FollowStart {
     /// The database has been reporting changes since before the tables were loaded.
@@ -170,6 +173,7 @@ impl FollowLoop {
         self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
         self.shared.applied(found.rows.len() as u64, is_last.then_some(began), !self.reloads.is_empty());
+        self.adopt_columns()?;
         if is_last && self.looked_at.is_none_or(|at| at.elapsed() > IDLE_SLOTS_PAUSE) {
             self.look_for_idle_slots().await?;
         }
@@ -228,7 +232,9 @@ impl FollowLoop {
         let troubles = self.troubles.iter().map(|(table, why)| (*table, why)).chain(failed);
         let troubles = troubles.map(|(table, why)| (name(table).clone(), why.clone()));
         let lacking = tables.iter().filter_map(|table| lacking(table.schema()));
-        self.shared.troubles(troubles.chain(lacking).collect());
+        let shifted = tables.iter().filter(|table| means_another(table.schema()));
+        let shifted = shifted.map(|table| (table.schema().name.clone(), SHIFTED.into()));
+        self.shared.troubles(troubles.chain(lacking).chain(shifted).collect());
     }
 
     /// Reads tables again that have more rows in memory than in the database, where it removes some without a
@@ -246,6 +252,26 @@ impl FollowLoop {
         }
     }
 
+    /// Takes the names of columns as the database has them now, where they are other columns'. First the
+    /// database has everything that was written before: such a table was not served in this poll.
+    fn adopt_columns(&mut self) -> Result<(), String> {
+        for (place, table) in self.tables.tables().iter().enumerate() {
+            let (schema, name) = (table.schema(), &table.schema().name);
+            let is_shifted = !schema.numbers.shifted().is_empty();
+            if means_another(schema) && self.unserved.insert(place) {
+                warn!("table {name}: {SHIFTED}");
+                table.set_misfit(Some(SHIFTED.into()));
+            } else if schema.numbers.are_of_another_table() || is_shifted && table.is_drained() {
+                let adopted = self.tables.adopt_columns(place);
+                adopted.map_err(|error| format!("table {name}: {error}"))?;
+                if is_shifted {
+                    self.reloads.begin(place);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Serves tables that can be followed again, and columns that are back, once the rows are those of the
     /// database.
     fn serve_again(&mut self) {
@@ -258,7 +284,7 @@ impl FollowLoop {
             tables[*place].schema().presence.show_present();
         });
         self.unserved.retain(|place| {
-            let is_current = is_current(place);
+            let is_current = is_current(place) && !means_another(tables[*place].schema());
             if is_current {
                 tables[*place].set_misfit(None);
             }
@@ -322,6 +348,12 @@ impl FollowLoop {
         }
         Ok(())
     }
+}
+
+/// Whether a name that the config needs is another column's now. What clients cannot name, no change in the
+/// log has but with its default.
+fn means_another(schema: &Schema) -> bool {
+    schema.numbers.shifted().into_iter().any(|column| schema.presence.need(column) != Need::Nothing)
 }
 
 /// Polls; starts to follow first, if that is still to be done.

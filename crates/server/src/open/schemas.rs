@@ -8,7 +8,7 @@ use forebay_config::{Config, model};
 use forebay_database::{Error, Store};
 use forebay_table::{Others, TableSpec};
 use forebay_terminal::warn;
-use forebay_value::{Column, Need, Schema, Type};
+use forebay_value::{Column, Need, Numbering, Numbers, Schema, Type};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -165,7 +165,16 @@ fn adopted(wanted: &Schema, stored: &Schema) -> Schema {
             column.ty = found.ty;
         }
     }
+    schema.numbers = numbers_of(&schema, stored);
     schema
+}
+
+/// The numbers that the database has for a schema's columns.
+fn numbers_of(schema: &Schema, stored: &Schema) -> Numbers {
+    let Some(numbers) = stored.numbers.logged() else { return Numbers::default() };
+    let number = |column: &Column| stored.position(&column.name).map_or(0, |place| numbers.columns[place]);
+    let columns = schema.columns.iter().map(number).collect();
+    Numbers::new(Some(Numbering { table: numbers.table, columns }))
 }
 
 /// Whether a type of the database's own is declared by the nearest word that a config has.

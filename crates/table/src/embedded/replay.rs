@@ -17,7 +17,7 @@ use crate::key::{Key, KeyRef};
 use crate::limits::{REPLAY_BATCH_BYTES, REPLAY_BATCHES, REPLAY_THREADS_MAX};
 use crate::record::{InvalidRecord, LogRecord, TableId, is_intent};
 use forebay_log::{Batch, Position, Reader};
-use forebay_value::{Column, KeyKind, RowRef, Schema, ValueRef};
+use forebay_value::{KeyKind, RowRef, Schema, ValueRef};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::atomic::Ordering;
@@ -179,11 +179,19 @@ struct OldColumns {
 
 impl OldColumns {
     fn new(table: Arc<Table>, schema: &Arc<Schema>) -> OldColumns {
-        let is_it = |then: &Column, now: &Column| {
-            then.name == now.name && discriminant(&then.ty) == discriminant(&now.ty)
+        let present = table.schema();
+        let numbers = schema.numbers.logged().zip(present.numbers.logged());
+        let numbers = numbers.filter(|(then, now)| then.table == now.table);
+        let is_it = |then: usize, now: usize| {
+            let (old, new) = (&schema.columns[then], &present.columns[now]);
+            let is_same = match &numbers {
+                Some((old, new)) if old.columns[then] != 0 => old.columns[then] == new.columns[now],
+                _ => old.name == new.name,
+            };
+            is_same && discriminant(&old.ty) == discriminant(&new.ty)
         };
-        let place = |then: &Column| table.schema().columns.iter().position(|now| is_it(then, now));
-        let now = schema.columns.iter().map(place).collect();
+        let place = |then: usize| (0..present.columns.len()).find(|now| is_it(then, *now));
+        let now = (0..schema.columns.len()).map(place).collect();
         OldColumns { table, schema: schema.clone(), now }
     }
 

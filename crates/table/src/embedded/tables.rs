@@ -63,7 +63,7 @@ impl Tables {
             None if log.end() > Position(0) => return Err(Catalogue::missing(dir)),
             None => Catalogue::default(),
         };
-        let known = catalogue.tables().count();
+        let known = catalogue.extent();
         let mut ids = Vec::with_capacity(specs.len());
         for (index, spec) in specs.iter().enumerate() {
             let name = &spec.schema.name;
@@ -77,8 +77,12 @@ impl Tables {
                 ));
             }
             ids.push(catalogue.assign(&spec.schema)?);
+            if spec.others != crate::spec::Others::Followed {
+                // Nobody would see that a name is another column's now.
+                spec.schema.numbers.set_logged(None);
+            }
         }
-        if catalogue.tables().count() != known {
+        if catalogue.extent() != known {
             catalogue.write(dir)?;
         }
         let found = Checkpoint::find(dir, &log).transpose();
@@ -117,7 +121,9 @@ impl Tables {
     /// The followed tables, if there are any.
     pub fn following(&self) -> Option<Following> {
         let tables: Vec<_> = self.all().iter().filter(|table| table.followed()).cloned().collect();
-        (!tables.is_empty()).then(|| Following { core: self.inner.core.clone(), tables })
+        let tables = (!tables.is_empty()).then_some(tables)?;
+        let catalogue = (self.inner.catalogue.clone(), self.inner.dir.clone());
+        Some(Following { core: self.inner.core.clone(), tables, catalogue })
     }
 
     /// The catalogue: which table each id in the log means.

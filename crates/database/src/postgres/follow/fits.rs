@@ -3,15 +3,16 @@
 use super::look::{Look, look, refused};
 use crate::postgres::codec::Codec;
 use crate::postgres::errors;
+use crate::postgres::positions::integer;
 use crate::postgres::session::Session;
 use crate::postgres::sql::quoted;
 use crate::postgres::table::text;
 use crate::{Error, Follow, Kind};
-use forebay_value::Need;
+use forebay_value::{Column, Need, Numbering};
 use std::collections::HashMap;
 
-/// The columns of a table, and their types as PostgreSQL names them.
-const COLUMNS: &str = "SELECT attname::text, format_type(atttypid, atttypmod), has_column_privilege(attrelid, attnum, 'SELECT') \
+/// The columns of a table, their types as PostgreSQL names them, and their numbers.
+const COLUMNS: &str = "SELECT attname::text, format_type(atttypid, atttypmod), has_column_privilege(attrelid, attnum, 'SELECT'), attnum::int8 \
      FROM pg_attribute WHERE attrelid = $1::int8::oid AND attnum > 0 AND NOT attisdropped";
 
 /// Looks at a table that is to be followed.
@@ -36,6 +37,9 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
     let schema = &follow.schema;
     let refused = |what: String| Err(Error::new(Kind::Schema, format!("table {} {what}", schema.name)));
     let there = session.run(COLUMNS, &[found.value("oid").clone()]).await?;
+    let numbers: HashMap<&str, i32> =
+        // An attnum is a smallint.
+        there.iter().map(|row| (text(&row[0]), integer(&row[3]) as i32)).collect();
     let there: HashMap<&str, (&str, bool)> = there
         .iter()
         .map(|row| (text(&row[0]), (text(&row[1]), row[2] == forebay_value::Value::Bool(true))))
@@ -72,6 +76,9 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
         }
         is_gone[index] = !is_same;
     }
+    let number = |column: &Column| numbers.get(column.name.as_str()).copied().unwrap_or(0);
+    let columns = schema.columns.iter().map(number).collect();
+    schema.numbers.see(Numbering { table: integer(found.value("oid")), columns });
     schema.presence.set_has_others(there.keys().any(|name| schema.position(name).is_none()));
     for (index, is_gone) in is_gone.into_iter().enumerate() {
         schema.presence.set_gone(index, is_gone);

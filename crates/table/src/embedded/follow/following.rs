@@ -2,11 +2,14 @@
 //! or fails.
 
 use super::image::Image;
+use crate::catalogue::Catalogue;
 use crate::embedded::core::Core;
 use crate::embedded::table::Table;
+use crate::error::Error;
 use crate::source::SourceError;
 use forebay_log::Position;
 use forebay_value::Value;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +18,8 @@ use std::time::Duration;
 pub struct Following {
     pub(crate) core: Arc<Core>,
     pub(crate) tables: Vec<Arc<Table>>,
+    /// The catalogue, and the data folder that its file lies in.
+    pub(crate) catalogue: (Arc<Catalogue>, PathBuf),
 }
 
 /// One poll under way; [`Poll::end`] or [`Poll::fail`] must end it.
@@ -30,6 +35,18 @@ impl Following {
     /// The followed tables; a table's index here is the number that [`Poll::apply`] takes.
     pub fn tables(&self) -> &[Arc<Table>] {
         &self.tables
+    }
+
+    /// From now on, changes of the table mean the columns that have its names in the database now. The
+    /// database must have all earlier ones, and the table takes none meanwhile.
+    ///
+    /// # Errors
+    /// Those of writing the catalogue's file: the table's changes mean what they meant.
+    pub fn adopt_columns(&self, table: usize) -> Result<(), Error> {
+        let numbers = &self.tables[table].schema().numbers;
+        let before = numbers.adopt();
+        let (catalogue, dir) = &self.catalogue;
+        catalogue.write(dir).inspect_err(|_| numbers.set_logged(before))
     }
 
     /// Begins a poll of up to `keys_max` wanted keys a table. Only one poll may be under way.

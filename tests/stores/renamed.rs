@@ -1,0 +1,263 @@
+//! Columns that others rename, exchange, or drop and make again, while acknowledged writes wait for the drain:
+//! each write goes to the column that it meant, under its present name, and to no other.
+
+use super::beside::Beside;
+use super::follow::{assert_verified, wait_following};
+use forebay_tests::{Server, wait_for};
+
+const TABLE: &str =
+    "CREATE TABLE t (id bigint PRIMARY KEY, n integer DEFAULT 1, n2 integer DEFAULT 2, z integer);
+    INSERT INTO t VALUES (1, 10, 20, 30), (2, 11, 21, 31), (4, 14, 24, 34)";
+
+const CONFIG: &str = r#"
+[table.t]
+
+[[endpoint]]
+route = "GET /t/{id}"
+get = "t"
+
+[[endpoint]]
+route = "POST /t"
+insert = "t"
+values = { id = "$id", n = "$n", n2 = "$n2", z = "$z" }
+
+[[endpoint]]
+route = "PATCH /n/{id}"
+update = "t"
+values = { n = "$n" }
+
+[[endpoint]]
+route = "PATCH /n2/{id}"
+update = "t"
+values = { n2 = "$n2" }
+
+[[endpoint]]
+route = "POST /n2/{id}/add"
+increment = "t"
+column = "n2"
+"#;
+
+/// A migration, and the rows that the writes of [`write`] become, before it or after it.
+struct Migration {
+    sql: &'static str,
+    rows: &'static str,
+}
+
+const MIGRATIONS: [Migration; 4] = [
+    Migration {
+        sql: "ALTER TABLE t DROP COLUMN n; ALTER TABLE t RENAME COLUMN n2 TO n",
+        rows: r#"[{"id":1,"n":120,"z":30},{"id":2,"n":121,"z":31},{"id":3,"n":22,"z":32},{"id":4,"n":25,"z":34}]"#,
+    },
+    Migration {
+        sql: "BEGIN; ALTER TABLE t RENAME COLUMN n TO x; ALTER TABLE t RENAME COLUMN n2 TO n; ALTER TABLE t RENAME COLUMN x TO n2; COMMIT",
+        rows: r#"[{"id":1,"n":120,"n2":110,"z":30},{"id":2,"n":121,"n2":11,"z":31},{"id":3,"n":22,"n2":12,"z":32},{"id":4,"n":25,"n2":14,"z":34}]"#,
+    },
+    Migration {
+        sql: "ALTER TABLE t RENAME COLUMN n2 TO m",
+        rows: r#"[{"id":1,"m":120,"n":110,"z":30},{"id":2,"m":121,"n":11,"z":31},{"id":3,"m":22,"n":12,"z":32},{"id":4,"m":25,"n":14,"z":34}]"#,
+    },
+    Migration {
+        sql: "ALTER TABLE t DROP COLUMN n; ALTER TABLE t ADD COLUMN n integer DEFAULT 7",
+        rows: r#"[{"id":1,"n":7,"n2":120,"z":30},{"id":2,"n":7,"n2":121,"z":31},{"id":3,"n":7,"n2":22,"z":32},{"id":4,"n":7,"n2":25,"z":34}]"#,
+    },
+];
+
+const ROWS: &str = "SELECT jsonb_agg(to_jsonb(t) ORDER BY id)::text FROM t";
+
+/// The rows of the database, as compact JSON with sorted members.
+#[track_caller]
+fn rows(beside: &Beside) -> serde_json::Value {
+    serde_json::from_str(&beside.text(ROWS)).expect("JSON")
+}
+
+#[track_caller]
+fn wait_rows(beside: &Beside, expected: &str) {
+    let expected: serde_json::Value = serde_json::from_str(expected).expect("JSON");
+    let mut last = serde_json::Value::Null;
+    let became = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_for("the database has what was written", || {
+            last = rows(beside);
+            (last == expected).then_some(())
+        });
+    }));
+    assert!(became.is_ok(), "{last}\ninstead of\n{expected}");
+}
+
+/// Each row is shown as the database has it, but for the column that the config does not know.
+#[track_caller]
+fn wait_equal(beside: &Beside, server: &Server) {
+    for mut row in rows(beside).as_array().expect("rows").clone() {
+        row.as_object_mut().expect("a row").remove("m");
+        let route = format!("/t/{}", row["id"]);
+        let (mut client, mut last) = (server.client(), String::new());
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for("a row is shown", || {
+                let answer = client.get(&route);
+                last = format!("{} {}", answer.status, answer.text());
+                let mut shown = answer.json();
+                shown.as_object_mut().expect("an object").remove("m");
+                (answer.status == 200 && shown == row).then_some(())
+            });
+        }));
+        assert!(shown.is_ok(), "{route}: {last}, in the database {row}\n{}", server.output());
+    }
+}
+
+#[track_caller]
+fn started(beside: &Beside) -> Server {
+    let server = beside.start().start();
+    server.wait_healthy();
+    wait_following(&server);
+    server
+}
+
+#[track_caller]
+fn write(server: &Server) {
+    let mut client = server.client();
+    client.ask("PATCH", "/n/1", Some("{\"n\":110}")).expect(200);
+    client.ask("PATCH", "/n2/1", Some("{\"n2\":120}")).expect(200);
+    client.ask("PATCH", "/n2/2", Some("{\"n2\":121}")).expect(200);
+    client.post_json("/t", "{\"id\":3,\"n\":12,\"n2\":22,\"z\":32}").expect(201);
+    client.post_json("/n2/4/add", "").expect(200);
+}
+
+/// Runs a test on a database of its own, for each way of following and each migration.
+fn each(test: impl Fn(&Beside, &Migration)) {
+    for way in ["?follow=logical", "?follow=triggers"] {
+        for migration in &MIGRATIONS {
+            test(&Beside::new(TABLE, CONFIG).by(way), migration);
+        }
+    }
+}
+
+/// New writes mean the columns that have the names now.
+#[track_caller]
+fn assert_goes_on(beside: &Beside, server: &Server) {
+    wait_equal(beside, server);
+    wait_for("a write is taken", || {
+        let answer = server.client().ask("PATCH", "/n/2", Some("{\"n\":500}"));
+        assert!(matches!(answer.status, 200 | 503), "{}", answer.text());
+        (answer.status == 200).then_some(())
+    });
+    server.drain();
+    assert_eq!(beside.text("SELECT n FROM t WHERE id = 2"), "500");
+    wait_equal(beside, server);
+    assert_eq!(beside.dead_letters(), 0);
+    let verified = server.admin("POST", "/verify").expect(200);
+    for difference in ["different", "missing_in_database", "missing_in_memory", "only_in_database"] {
+        assert_eq!(verified["checks"][0][difference], 0, "{verified}");
+    }
+}
+
+#[test]
+fn what_waits_goes_to_the_column_that_it_meant() {
+    each(|beside, migration| {
+        let server = started(beside);
+        server.pause_drain(true);
+        write(&server);
+        beside.sql(migration.sql);
+        server.pause_drain(false);
+        wait_rows(beside, migration.rows);
+        assert_goes_on(beside, &server);
+    });
+}
+
+/// The follower sees the migration before the drain does: meanwhile nothing is shown that the database lacks.
+#[test]
+fn what_waits_longer_than_following_goes_to_the_column_that_it_meant() {
+    each(|beside, migration| {
+        let server = started(beside);
+        server.pause_drain(true);
+        write(&server);
+        beside.sql(migration.sql);
+        // No row with another column's value, and no write that would mean another column.
+        let is_renamed_away = migration.sql.ends_with("TO m");
+        wait_for("the migration is seen", || {
+            let answer = server.client().get("/t/2");
+            if is_renamed_away {
+                return answer.json().get("n2").is_none().then_some(());
+            }
+            (answer.status == 503).then_some(())
+        });
+        if !is_renamed_away {
+            let ready = server.admin("GET", "/ready");
+            assert!(ready.text().contains("its columns have other names"), "{}", ready.text());
+            assert_eq!(server.client().ask("PATCH", "/n/1", Some("{\"n\":1}")).status, 503);
+        }
+        server.pause_drain(false);
+        wait_rows(beside, migration.rows);
+        assert_goes_on(beside, &server);
+    });
+}
+
+#[track_caller]
+fn assert_restarts(beside: &Beside, migration: &Migration, has_checkpoint: bool) {
+    let server = started(beside);
+    if has_checkpoint {
+        wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+    }
+    server.pause_drain(true);
+    write(&server);
+    server.kill();
+    beside.sql(migration.sql);
+    let server = started(beside);
+    wait_rows(beside, migration.rows);
+    assert_goes_on(beside, &server);
+    server.kill();
+    assert_goes_on(beside, &started(beside));
+}
+
+#[test]
+fn a_restart_from_a_checkpoint_writes_to_the_columns_that_were_meant() {
+    each(|beside, migration| assert_restarts(beside, migration, true));
+}
+
+#[test]
+fn a_restart_writes_to_the_columns_that_were_meant() {
+    each(|beside, migration| assert_restarts(beside, migration, false));
+}
+
+/// `forebay drain` knows what the log means, too.
+#[test]
+fn a_drain_without_a_server_writes_to_the_columns_that_were_meant() {
+    each(|beside, migration| {
+        let server = started(beside);
+        server.pause_drain(true);
+        write(&server);
+        server.kill();
+        beside.sql(migration.sql);
+        let drained = beside.start().run("drain", &[]);
+        assert!(drained.status.success(), "{drained:?}");
+        wait_rows(beside, migration.rows);
+        assert_goes_on(beside, &started(beside));
+    });
+}
+
+/// Its own name again, with what was written before, and what is written from now on.
+#[test]
+fn a_column_that_gets_its_name_back_is_served_again() {
+    for way in ["?follow=logical", "?follow=triggers"] {
+        for is_restarted in [false, true] {
+            let beside = &Beside::new(TABLE, CONFIG).by(way);
+            let mut server = started(beside);
+            server.pause_drain(true);
+            write(&server);
+            beside.sql("ALTER TABLE t RENAME COLUMN n2 TO m");
+            if is_restarted {
+                server.kill();
+                server = started(beside);
+            }
+            server.pause_drain(false);
+            wait_rows(beside, MIGRATIONS[2].rows);
+            beside.sql("ALTER TABLE t RENAME COLUMN m TO n2");
+            wait_for("a write is taken", || {
+                let answer = server.client().ask("PATCH", "/n2/2", Some("{\"n2\":500}"));
+                (answer.status == 200).then_some(())
+            });
+            server.drain();
+            assert_eq!(beside.text("SELECT n2 FROM t WHERE id = 2"), "500");
+            assert_goes_on(beside, &server);
+            assert_verified(&server);
+        }
+    }
+}
