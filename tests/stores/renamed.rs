@@ -2,8 +2,9 @@
 //! each write goes to the column that it meant, under its present name, and to no other.
 
 use super::beside::Beside;
-use super::follow::{assert_verified, wait_following};
+use super::follow::{assert_verified, wait_following, wait_status};
 use forebay_tests::{Server, wait_for};
+use std::time::Duration;
 
 const TABLE: &str =
     "CREATE TABLE t (id bigint PRIMARY KEY, n integer DEFAULT 1, n2 integer DEFAULT 2, z integer);
@@ -32,6 +33,12 @@ update = "t"
 values = { n2 = "$n2" }
 
 [[endpoint]]
+route = "PATCH /strict/n2/{id}"
+update = "t"
+durability = "database"
+values = { n2 = "$n2" }
+
+[[endpoint]]
 route = "POST /n2/{id}/add"
 increment = "t"
 column = "n2"
@@ -40,25 +47,36 @@ column = "n2"
 /// A migration, and the rows that the writes of [`write`] become, before it or after it.
 struct Migration {
     sql: &'static str,
+    /// Whether a name is another column's, while the one that had it is there.
+    is_exchange: bool,
     rows: &'static str,
 }
 
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration {
         sql: "ALTER TABLE t DROP COLUMN n; ALTER TABLE t RENAME COLUMN n2 TO n",
+        is_exchange: false,
         rows: r#"[{"id":1,"n":120,"z":30},{"id":2,"n":121,"z":31},{"id":3,"n":22,"z":32},{"id":4,"n":25,"z":34}]"#,
     },
     Migration {
         sql: "BEGIN; ALTER TABLE t RENAME COLUMN n TO x; ALTER TABLE t RENAME COLUMN n2 TO n; ALTER TABLE t RENAME COLUMN x TO n2; COMMIT",
+        is_exchange: true,
         rows: r#"[{"id":1,"n":120,"n2":110,"z":30},{"id":2,"n":121,"n2":11,"z":31},{"id":3,"n":22,"n2":12,"z":32},{"id":4,"n":25,"n2":14,"z":34}]"#,
     },
     Migration {
         sql: "ALTER TABLE t RENAME COLUMN n2 TO m",
+        is_exchange: false,
         rows: r#"[{"id":1,"m":120,"n":110,"z":30},{"id":2,"m":121,"n":11,"z":31},{"id":3,"m":22,"n":12,"z":32},{"id":4,"m":25,"n":14,"z":34}]"#,
     },
     Migration {
         sql: "ALTER TABLE t DROP COLUMN n; ALTER TABLE t ADD COLUMN n integer DEFAULT 7",
-        rows: r#"[{"id":1,"n":7,"n2":120,"z":30},{"id":2,"n":7,"n2":121,"z":31},{"id":3,"n":7,"n2":22,"z":32},{"id":4,"n":7,"n2":25,"z":34}]"#,
+        is_exchange: false,
+        rows: r#"[{"id":1,"n":110,"n2":120,"z":30},{"id":2,"n":7,"n2":121,"z":31},{"id":3,"n":12,"n2":22,"z":32},{"id":4,"n":7,"n2":25,"z":34}]"#,
+    },
+    Migration {
+        sql: "ALTER TABLE t RENAME COLUMN n TO m; ALTER TABLE t RENAME COLUMN n2 TO n",
+        is_exchange: true,
+        rows: r#"[{"id":1,"m":110,"n":120,"z":30},{"id":2,"m":11,"n":121,"z":31},{"id":3,"m":12,"n":22,"z":32},{"id":4,"m":14,"n":25,"z":34}]"#,
     },
 ];
 
@@ -170,24 +188,87 @@ fn what_waits_longer_than_following_goes_to_the_column_that_it_meant() {
         server.pause_drain(true);
         write(&server);
         beside.sql(migration.sql);
-        // No row with another column's value, and no write that would mean another column.
-        let is_renamed_away = migration.sql.ends_with("TO m");
-        wait_for("the migration is seen", || {
-            let answer = server.client().get("/t/2");
-            if is_renamed_away {
-                return answer.json().get("n2").is_none().then_some(());
-            }
-            (answer.status == 503).then_some(())
-        });
-        if !is_renamed_away {
-            let ready = server.admin("GET", "/ready");
-            assert!(ready.text().contains("its columns have other names"), "{}", ready.text());
+        if migration.is_exchange {
+            wait_status(&server, "/t/2", 503);
+            wait_for("/ready says so", || {
+                server.admin("GET", "/ready").text().contains("its columns have other names").then_some(())
+            });
             assert_eq!(server.client().ask("PATCH", "/n/1", Some("{\"n\":1}")).status, 503);
+            // It stays so until everything is drained.
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(server.client().get("/t/4").status, 503);
+        } else {
+            let shown = |row: &serde_json::Value| row.get("n2").is_none() || row["n"] == 7;
+            wait_for("the migration is seen", || {
+                let answer = server.client().get("/t/2").expect(200);
+                shown(&answer).then_some(())
+            });
         }
         server.pause_drain(false);
         wait_rows(beside, migration.rows);
         assert_goes_on(beside, &server);
     });
+}
+
+/// No row comes or goes, and only columns that the migration exchanges are written.
+#[test]
+fn updates_alone_go_to_the_columns_that_they_meant() {
+    for way in ["?follow=logical", "?follow=triggers"] {
+        let beside = &Beside::new(TABLE, CONFIG).by(way);
+        let server = started(beside);
+        for (n, (method, route, body)) in
+            [("PATCH", "/n2/1", "{\"n2\":120}"), ("POST", "/n2/1/add", ""), ("PATCH", "/n/1", "{\"n\":110}")]
+                .into_iter()
+                .enumerate()
+        {
+            server.pause_drain(true);
+            server.client().ask(method, route, Some(body)).expect(200);
+            let before = rows(beside)[0].clone();
+            beside.sql(MIGRATIONS[1].sql);
+            wait_status(&server, "/t/1", 503);
+            std::thread::sleep(Duration::from_millis(300));
+            server.pause_drain(false);
+            let (other, expected) = match n {
+                0 => ("n2", 120),
+                1 => ("n2", before["n2"].as_i64().expect("a number") + 1),
+                _ => ("n", 110),
+            };
+            // What was written before is in the column that has the other name now.
+            let now = if other == "n" { "n2" } else { "n" };
+            beside.wait_for_text(
+                &server,
+                &format!("SELECT {now} FROM t WHERE id = 1"),
+                &expected.to_string(),
+            );
+            assert_eq!(rows(beside)[0][other], before[now]);
+            assert_goes_on(beside, &server);
+        }
+    }
+}
+
+/// A strict write that waits for its commit while the column is renamed.
+#[test]
+fn a_strict_write_goes_to_the_column_that_it_meant() {
+    for way in ["?follow=logical", "?follow=triggers"] {
+        for migration in [&MIGRATIONS[0], &MIGRATIONS[1]] {
+            let beside = &Beside::new(TABLE, CONFIG).by(way);
+            let server = started(beside);
+            server.pause_drain(true);
+            std::thread::scope(|scope| {
+                let write = || server.client().ask("PATCH", "/strict/n2/1", Some("{\"n2\":120}")).status;
+                let written = scope.spawn(write);
+                wait_for("the write is logged", || {
+                    (server.admin("GET", "/drain").json()["backlog_bytes"] != 0).then_some(())
+                });
+                beside.sql(migration.sql);
+                server.pause_drain(false);
+                let status = written.join().expect("it is answered");
+                assert!(matches!(status, 200 | 503), "{status}");
+            });
+            beside.wait_for_text(&server, "SELECT n FROM t WHERE id = 1", "120");
+            assert_goes_on(beside, &server);
+        }
+    }
 }
 
 #[track_caller]

@@ -58,9 +58,17 @@ pub(crate) enum Stamp {
     Nothing,
     /// SQLite: the version of the schema.
     Version(i64),
-    /// PostgreSQL: for each table its number in the catalogue and those of the tables that it reaches, itself
-    /// among them; and what identifies the triggers and rules of each of these.
-    Catalogue { tables: Vec<(i64, Vec<i64>)>, entries: BTreeMap<i64, String> },
+    /// PostgreSQL: what identifies each table, and the triggers and rules of each that these reach.
+    Catalogue { tables: Vec<Root>, entries: BTreeMap<i64, String> },
+}
+
+/// A table, in PostgreSQL.
+#[derive(Debug, Clone)]
+pub(crate) struct Root {
+    /// Its number in the catalogue, and its columns.
+    pub told: String,
+    /// The numbers of the tables that it reaches, itself among them.
+    pub reached: Vec<i64>,
 }
 
 impl TableActing {

@@ -335,7 +335,7 @@ impl<Q: Queue> Batcher<Q> {
             opening: self.queue.opening(),
             schemas: self.schemas.list.clone(),
             changes,
-            acting: Some(acting),
+            acting: Some(acting.clone()),
             on_error,
             priority,
             patience: patience(rows, of.is_some()),
@@ -361,7 +361,7 @@ impl<Q: Queue> Batcher<Q> {
                 if self.in_doubt {
                     self.uncertain.push((reached, touched.unwrap_or_default()));
                 }
-                let tried = Tried { to, rows, tables, is_of_stopped: of.is_some() };
+                let tried = Tried { to, rows, tables, acting, is_of_stopped: of.is_some() };
                 return self.refused(&place, &tried, error).await;
             }
         };

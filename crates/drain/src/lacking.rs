@@ -10,10 +10,10 @@
 
 use crate::Error;
 use crate::queue::{RowKey, Schemas};
-use forebay_database::{Change, ColumnsNow, Op, Store};
+use forebay_database::{Acting, Change, ColumnsNow, Op, Store};
 use forebay_terminal::say;
 use forebay_value::{Need, Row, Schema, Value, ValueRef};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How a table's present columns differ from those that a change was written with.
@@ -36,13 +36,12 @@ enum Place {
 impl Schemas {
     /// Gives changes the form of their table. A change that sets nothing else than what is left out goes.
     pub fn fit(&mut self, changes: &mut Vec<Change>) {
-        let mut places: HashMap<usize, Option<Vec<Place>>> = HashMap::new();
+        let now = |table: usize| self.acting.as_ref().and_then(|acting| acting.columns_now(table));
+        let places = self.list.iter().enumerate().map(|(table, schema)| moved(schema, now(table)?));
+        let places: Vec<Option<Vec<Place>>> = places.collect();
         changes.retain_mut(|change| {
             let base = &self.list[change.table];
-            let of_table = places.entry(change.table).or_insert_with(|| {
-                let now = self.acting.as_ref().and_then(|acting| acting.columns_now(change.table));
-                now.and_then(|now| moved(base, now))
-            });
+            let of_table = &places[change.table];
             let left_out = left_out(base, &change.op, of_table.as_deref());
             if left_out.is_empty() && of_table.is_none() {
                 return true;
@@ -72,13 +71,13 @@ impl Schemas {
         reduced.map(|change| (change.table, change.op.key(&self.list[change.table]).to_owned())).collect()
     }
 
-    /// Those of the rows of which the database has such a column now: it has given the row a value that
-    /// memory lacks.
+    /// Those of the rows of which the database has such a column now, or a value in a renamed one: memory lacks
+    /// it.
     pub fn back(&self, rows: Vec<(usize, Value)>) -> Vec<RowKey> {
         let is_back = |(place, _): &(usize, Value)| {
             self.forms.get(place).is_some_and(|(base, form)| {
                 let presence = &self.list[*base].presence;
-                form.left_out.iter().any(|column| !presence.is_gone(*column))
+                !form.renamed.is_empty() || form.left_out.iter().any(|column| !presence.is_gone(*column))
             })
         };
         let back = rows.into_iter().filter(is_back);
@@ -87,8 +86,13 @@ impl Schemas {
 
     /// Reads the tables' columns again, after the database refused changes of these tables: whether they are
     /// others than the changes were prepared for.
-    pub async fn have_moved(&mut self, tables: &[usize], database: &Store) -> Result<bool, Error> {
-        let Some(before) = self.acting.take() else { return Ok(false) };
+    pub async fn have_moved(
+        &mut self,
+        tables: &[usize],
+        before: &Acting,
+        database: &Store,
+    ) -> Result<bool, Error> {
+        self.acting = None;
         let now = self.acting(database).await?;
         Ok(tables.iter().any(|table| before.columns_now(*table) != now.columns_now(*table)))
     }
@@ -143,26 +147,29 @@ impl Schemas {
     }
 }
 
-/// Where a table's columns are now; `None`: where their names say.
+/// Where a table's columns are now; `None`: where their names say. A name that belonged to a column that is
+/// gone means whatever has it now: the change may have come after the migration.
 fn moved(schema: &Schema, now: &ColumnsNow) -> Option<Vec<Place>> {
     let numbers = schema.numbers.logged().filter(|numbers| numbers.table == now.table)?;
-    let named = |column: usize| now.names.get(&numbers.columns[column]);
-    // A name that another column of the schema has now means that one.
-    let is_taken = |column: usize| {
-        let mut others = (0..schema.columns.len()).filter(|other| *other != column);
-        others.any(|other| named(other) == Some(&schema.columns[column].name))
-    };
-    let place = |column: usize| match named(column) {
-        Some(name) if *name == schema.columns[column].name => Place::Name,
-        Some(name) => Place::Renamed(name.clone()),
-        None if column == schema.key => Place::Name,
-        // It has no number that could be gone, or the table waits until it has a column of this name.
-        None if numbers.columns[column] == 0 || schema.presence.need(column) == Need::Table => {
-            if is_taken(column) { Place::Dropped } else { Place::Name }
+    let is_there = |name: &String| now.names.values().any(|other| other == name);
+    let key = now.names.get(&numbers.columns[schema.key]).unwrap_or(&schema.key_column().name);
+    let place = |(column, number): (usize, &i32)| {
+        let name = &schema.columns[column].name;
+        match now.names.get(number) {
+            Some(now) if now == name => Place::Name,
+            // Nothing has set it but its default; and the key stays the key.
+            Some(_) if column != schema.key && schema.presence.need(column) == Need::Nothing => {
+                Place::Dropped
+            }
+            Some(now) if column != schema.key && now == key => Place::Dropped,
+            Some(now) => Place::Renamed(now.clone()),
+            // The table waits until it has a column of this name.
+            None if column == schema.key || schema.presence.need(column) == Need::Table => Place::Name,
+            None if *number == 0 || is_there(name) => Place::Name,
+            None => Place::Dropped,
         }
-        None => Place::Dropped,
     };
-    let places: Vec<Place> = (0..schema.columns.len()).map(place).collect();
+    let places: Vec<Place> = numbers.columns.iter().enumerate().map(place).collect();
     places.iter().any(|place| *place != Place::Name).then_some(places)
 }
 
@@ -177,13 +184,8 @@ fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Vec<usize> {
         Place::Dropped => true,
     };
     let all = 0..schema.columns.len();
-    let (Op::Insert(row) | Op::Put(row)) = op else {
-        return match places {
-            None => presence.gone().filter(|column| is_lost(*column)).collect(),
-            Some(_) => all.filter(|column| is_lost(*column)).collect(),
-        };
-    };
     let is_left_out = |column: &usize| {
+        let (Op::Insert(row) | Op::Put(row)) = op else { return is_lost(*column) };
         let is_null = row.as_ref().is_null(*column);
         match presence.need(*column) {
             _ if *place(*column) == Place::Dropped => true,
@@ -193,7 +195,34 @@ fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Vec<usize> {
             Need::Nothing => is_null && (!schema.columns[*column].nullable || presence.was_gone(*column)),
         }
     };
-    all.filter(is_left_out).collect()
+    if places.is_none() && !matches!(op, Op::Insert(_) | Op::Put(_)) {
+        return presence.gone().filter(is_left_out).collect();
+    }
+    let mut left_out: Vec<usize> = all.clone().filter(is_left_out).collect();
+    // Of two columns with one name now, the one that was renamed to it is what the database would have kept.
+    let is_set = |column: usize| match op {
+        Op::Update { columns, .. } => columns.iter().any(|(set, _)| *set == column),
+        _ => matches!(op, Op::Insert(_) | Op::Put(_)),
+    };
+    let renamed = all.clone().filter(|column| is_set(*column) && !left_out.contains(column));
+    let taken: Vec<&String> = renamed
+        .filter_map(|column| match place(column) {
+            Place::Renamed(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    if !taken.is_empty() {
+        let is_taken = |column: &usize| {
+            *column != schema.key
+                && *place(*column) == Place::Name
+                && taken.contains(&&schema.columns[*column].name)
+                && !left_out.contains(column)
+        };
+        let more: Vec<usize> = all.filter(is_taken).collect();
+        left_out.extend(more);
+        left_out.sort_unstable();
+    }
+    left_out
 }
 
 /// The place of a column among those that are not left out.

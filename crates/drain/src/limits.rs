@@ -151,5 +151,8 @@ pub const IDLE_SLOTS_PAUSE: Duration = Duration::from_secs(600);
 /// Keys of a table that one poll reads on request: about as many as a page of reported changes contains.
 pub const FOLLOW_KEYS: usize = 2_000;
 
+/// How much longer than looking for changes that are not drained the follower pauses before it looks again.
+pub(crate) const ADOPT_SHARE: u32 = 20;
+
 /// When a table that could not be read again, because it was locked or its rows did not fit, is tried again.
 pub const RELOAD_RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -61,7 +61,7 @@ struct StoredNumbers {
 }
 
 /// The table and the columns that each table id in the log means.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     tables: BTreeMap<TableId, Arc<Schema>>,
 }
@@ -144,21 +144,35 @@ impl Catalogue {
         }
     }
 
-    /// The id of a table with these columns: an existing one, or a new one.
-    pub(crate) fn assign(&mut self, schema: &Schema) -> Result<TableId, Error> {
-        // Numbers that are not used any more are those of lower ids.
-        let known = self.tables.iter().rev().find(|(_, known)| is_same(known, schema));
-        if let Some((&id, known)) = known {
-            match schema.numbers.logged() {
-                None => schema.numbers.set_logged(known.numbers.logged()),
-                numbers => known.numbers.set_logged(numbers),
-            }
-            return Ok(id);
+    /// The id of a table with these columns: an existing one, or a new one. `is_unread`: columns without
+    /// numbers were not read from the database; they have those that are known.
+    pub(crate) fn assign(&mut self, schema: &mut Schema, is_unread: bool) -> Result<TableId, Error> {
+        let is_it = |known: &Schema| {
+            is_same(known, schema)
+                && match (known.numbers.logged(), schema.numbers.logged()) {
+                    (Some(known), Some(numbers)) => known == numbers,
+                    (Some(_), None) => is_unread,
+                    (None, _) => true,
+                }
+        };
+        // The last one has the numbers that are used.
+        let known = self.tables.iter().rev().find(|(_, known)| is_it(known));
+        let Some((id, known)) = known.map(|(id, known)| (*id, known.clone())) else {
+            return self.add(schema.clone());
+        };
+        match schema.numbers.logged() {
+            None => schema.numbers = schema.numbers.with_logged(known.numbers.logged().cloned()),
+            Some(_) => drop(self.tables.insert(id, Arc::new(schema.clone()))),
         }
+        Ok(id)
+    }
+
+    /// Adds a table under a new id.
+    pub(crate) fn add(&mut self, schema: Schema) -> Result<TableId, Error> {
         let next = self.tables.last_key_value().map_or(1, |(last, _)| u32::from(last.0) + 1);
         let id =
             u16::try_from(next).map_err(|_| Error::new(Kind::Catalogue, "there are no table ids left"))?;
-        self.tables.insert(TableId(id), Arc::new(schema.clone()));
+        self.tables.insert(TableId(id), Arc::new(schema));
         Ok(TableId(id))
     }
 
@@ -206,11 +220,6 @@ fn is_same(one: &Schema, other: &Schema) -> bool {
             .iter()
             .zip(&other.columns)
             .all(|(one, other)| one.name == other.name && same_type(one.ty, other.ty))
-        && match (one.numbers.logged(), other.numbers.logged()) {
-            (Some(one), Some(other)) => one == other,
-            // An earlier version, or a start without the database, knows none.
-            _ => true,
-        }
 }
 
 const KEY_KINDS: [(KeyKind, &str); 4] = [

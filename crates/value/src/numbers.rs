@@ -1,8 +1,9 @@
-//! The numbers by which a database knows a table and its columns, shared by all copies of the schema.
+//! The numbers by which a database knows a table and its columns.
 //!
 //! A column keeps its number when it is renamed, and no other column of the table ever gets it. So a number
 //! says which column a change in the log means, whatever the column's name is when the change is drained.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The numbers of a table and of a schema's columns in it, in order; 0: it has no such column.
@@ -14,16 +15,20 @@ pub struct Numbering {
     pub columns: Vec<i32>,
 }
 
-/// The numbers of one schema. Without them, changes mean columns by their names.
-#[derive(Debug, Clone, Default)]
-pub struct Numbers(Arc<RwLock<Known>>);
+/// What the database has under a schema's names.
+#[derive(Debug)]
+struct Seen {
+    numbering: Numbering,
+    /// The numbers of all columns of the table, under whatever names.
+    all: BTreeSet<i32>,
+}
 
-#[derive(Debug, Default)]
-struct Known {
-    /// What the schema's changes in the log mean.
+/// The numbers of one schema. Without them, its changes in the log mean columns by their names.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers {
     logged: Option<Arc<Numbering>>,
-    /// What the database last had under these names.
-    present: Option<Arc<Numbering>>,
+    /// Shared by all copies, and with what the log meant before or means later.
+    seen: Arc<RwLock<Option<Arc<Seen>>>>,
 }
 
 /// Two schemas are the same whatever numbers their columns have.
@@ -34,66 +39,53 @@ impl PartialEq for Numbers {
 }
 
 impl Numbers {
-    /// What changes in the log mean.
+    /// What the schema's changes in the log mean.
     pub fn new(logged: Option<Numbering>) -> Numbers {
-        Numbers(Arc::new(RwLock::new(Known { logged: logged.map(Arc::new), present: None })))
+        Numbers { logged: logged.map(Arc::new), seen: Arc::default() }
     }
 
-    /// What changes in the log mean; `None`: columns by their names.
-    pub fn logged(&self) -> Option<Arc<Numbering>> {
-        self.read(|known| known.logged.clone())
+    /// What the schema's changes in the log mean; `None`: columns by their names.
+    pub fn logged(&self) -> Option<&Arc<Numbering>> {
+        self.logged.as_ref()
     }
 
-    /// Sets what changes in the log mean.
-    pub fn set_logged(&self, logged: Option<Arc<Numbering>>) {
-        self.write(|known| known.logged = logged);
+    /// The same with another meaning.
+    pub fn with_logged(&self, logged: Option<Arc<Numbering>>) -> Numbers {
+        Numbers { logged, seen: self.seen.clone() }
     }
 
-    /// Notes what the database has under these names now.
-    pub fn see(&self, present: Numbering) {
-        self.write(|known| known.present = Some(Arc::new(present)));
-    }
-
-    /// The columns whose names are another column's now: changes in the log mean something else by them.
-    pub fn shifted(&self) -> Vec<usize> {
-        self.read(|known| match (&known.logged, &known.present) {
-            (Some(logged), Some(present)) if logged.table == present.table => {
-                let is_shifted = |column: &usize| {
-                    let (then, now) = (logged.columns[*column], present.columns[*column]);
-                    now != 0 && then != now && (then != 0 || logged.columns.contains(&now))
-                };
-                (0..logged.columns.len().min(present.columns.len())).filter(is_shifted).collect()
-            }
-            _ => Vec::new(),
-        })
-    }
-
-    /// Whether the table was made again since.
-    pub fn are_of_another_table(&self) -> bool {
-        self.read(|known| match (&known.logged, &known.present) {
-            (Some(logged), Some(present)) => logged.table != present.table,
-            _ => false,
-        })
-    }
-
-    /// Changes in the log mean what the database has now. Returns what they meant before.
-    pub fn adopt(&self) -> Option<Arc<Numbering>> {
-        let before = self.logged();
-        self.write(|known| {
-            if known.logged.is_some() && known.present.is_some() {
-                known.logged = known.present.clone();
-            }
-        });
-        before
-    }
-
-    fn read<T>(&self, of: impl FnOnce(&Known) -> T) -> T {
+    /// Notes what the database has now: under the schema's names, and the numbers of all columns.
+    pub fn see(&self, numbering: Numbering, all: BTreeSet<i32>) {
         // A panic elsewhere leaves it whole: each write is one assignment.
-        of(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        *seen = Some(Arc::new(Seen { numbering, all }));
     }
 
-    fn write(&self, of: impl FnOnce(&mut Known)) {
-        of(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    /// The columns that have other names now, while their own names are other columns'.
+    pub fn exchanged(&self) -> Vec<usize> {
+        let Some((logged, seen)) = self.both() else { return Vec::new() };
+        if logged.table != seen.numbering.table {
+            return Vec::new();
+        }
+        let columns = logged.columns.iter().zip(&seen.numbering.columns).enumerate();
+        let exchanged =
+            columns.filter(|(_, (then, now))| **now != 0 && now != then && seen.all.contains(then));
+        exchanged.map(|(column, _)| column).collect()
+    }
+
+    /// What the database has now, when a name is another column's, or the table another one, than changes in
+    /// the log mean.
+    pub fn other(&self) -> Option<Numbering> {
+        let (logged, seen) = self.both()?;
+        let mut columns = logged.columns.iter().zip(&seen.numbering.columns);
+        let is_other =
+            logged.table != seen.numbering.table || columns.any(|(then, now)| *now != 0 && now != then);
+        is_other.then(|| seen.numbering.clone())
+    }
+
+    fn both(&self) -> Option<(&Numbering, Arc<Seen>)> {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Some((self.logged.as_deref()?, seen?))
     }
 }
 
@@ -102,26 +94,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_another_column_s_shifts() {
+    fn a_name_that_is_another_column_s_is_noticed() {
         let numbering = |table, columns: &[i32]| Numbering { table, columns: columns.to_vec() };
         let numbers = Numbers::new(Some(numbering(5, &[1, 2, 3, 0])));
-        assert!(numbers.shifted().is_empty() && !numbers.are_of_another_table());
-        numbers.see(numbering(5, &[1, 0, 3, 7]));
-        assert!(numbers.shifted().is_empty(), "one is gone, and one is new");
         let copy = numbers.clone();
-        numbers.see(numbering(5, &[1, 3, 0, 7]));
-        assert_eq!(copy.shifted(), [1]);
-        numbers.see(numbering(5, &[1, 0, 3, 2]));
-        assert_eq!(copy.shifted(), [3], "it had no number, and has another's");
-        numbers.see(numbering(5, &[1, 3, 0, 7]));
-        numbers.adopt();
-        assert!(copy.shifted().is_empty());
-        assert_eq!(copy.logged().as_deref(), Some(&numbering(5, &[1, 3, 0, 7])));
-        numbers.see(numbering(6, &[1, 2, 3, 4]));
-        assert!(copy.are_of_another_table() && copy.shifted().is_empty());
-        let without = Numbers::default();
-        without.see(numbering(5, &[1]));
-        without.adopt();
-        assert_eq!(without.logged(), None);
+        let see = |table, columns: &[i32], all: &[i32]| {
+            numbers.see(numbering(table, columns), all.iter().copied().collect());
+        };
+        assert!(copy.exchanged().is_empty() && copy.other().is_none());
+        see(5, &[1, 0, 3, 0], &[1, 3]);
+        assert!(copy.exchanged().is_empty() && copy.other().is_none(), "one is gone");
+        see(5, &[1, 3, 0, 0], &[1, 3]);
+        assert!(copy.exchanged().is_empty(), "the column that had the name is gone");
+        assert_eq!(copy.other(), Some(numbering(5, &[1, 3, 0, 0])));
+        see(5, &[1, 3, 0, 0], &[1, 2, 3]);
+        assert_eq!(copy.exchanged(), [1]);
+        see(5, &[1, 3, 2, 9], &[1, 2, 3, 9]);
+        assert_eq!(copy.exchanged(), [1, 2]);
+        let adopted = numbers.with_logged(copy.other().map(Arc::new));
+        assert!(adopted.exchanged().is_empty() && adopted.other().is_none());
+        see(6, &[1, 2, 3, 4], &[1, 2, 3, 4]);
+        assert!(adopted.exchanged().is_empty() && adopted.other().is_some());
+        assert!(Numbers::default().with_logged(None).other().is_none());
     }
 }

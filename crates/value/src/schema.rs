@@ -129,7 +129,7 @@ impl Schema {
     /// With columns that the database lacks and only endpoints need, each at its place or at the end.
     pub fn with_gone(mut self, gone: Vec<(usize, Column)>) -> Schema {
         let mut places = Vec::with_capacity(gone.len());
-        let mut numbers = self.numbers.logged().map(|numbers| Numbering::clone(&numbers));
+        let mut numbers = self.numbers.logged().map(|numbers| Numbering::clone(numbers));
         for (place, column) in gone {
             let place = place.min(self.columns.len());
             let unique = self.unique_sets.iter_mut().flatten().chain([&mut self.key]);

@@ -9,7 +9,7 @@ use super::positions::integer;
 use super::session::{Prepared, Session};
 use super::sql::quoted;
 use super::table::text;
-use crate::acting::{Acting, ColumnsNow, Stamp, TableActing, column_indexes};
+use crate::acting::{Acting, ColumnsNow, Root, Stamp, TableActing, column_indexes};
 use crate::{Batch, Error, Kind};
 use forebay_value::{Schema, Value, ValueRef};
 use serde::Deserialize;
@@ -17,13 +17,17 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Identifies the triggers, rules and descendants of a table `of`, each by its number and by the transaction
-/// that wrote its entry, and its columns.
+/// Identifies the triggers, rules and descendants of a table `of`: each by its number, and by the transaction
+/// that wrote its entry.
 const ENTRY: &str = "concat_ws('/', of.of::text,
     (SELECT string_agg(t.oid::text || ':' || t.xmin::text, ',' ORDER BY t.oid) FROM pg_trigger t WHERE t.tgrelid = of.of),
     (SELECT 'r' || string_agg(w.oid::text || ':' || w.xmin::text, ',' ORDER BY w.oid) FROM pg_rewrite w WHERE w.ev_class = of.of),
-    (SELECT 'p' || string_agg(i.inhrelid::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i WHERE i.inhparent = of.of),
-    (SELECT 'c' || string_agg(a.attnum::text || ':' || a.attname, ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = of.of AND a.attnum > 0 AND NOT a.attisdropped))";
+    (SELECT 'p' || string_agg(i.inhrelid::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i WHERE i.inhparent = of.of))";
+
+/// The columns of a table `n.of`, as JSON: their names by their numbers.
+const COLUMNS: &str =
+    "(SELECT json_object_agg(a.attnum, a.attname ORDER BY a.attnum)::text FROM pg_attribute a
+    WHERE a.attrelid = n.of AND a.attnum > 0 AND NOT a.attisdropped)";
 
 /// Returns for each of the tables with the names `$1`, and for each table that it reaches through its
 /// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules, its triggers
@@ -48,13 +52,13 @@ const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
         AND t.tgenabled::text IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END)
         AND (t.tgfoid IN (1646, 1647, 1650, 1651, 1652, 1653) OR t.tgfoid >= 16384 AND NOT (t.tgname LIKE 'forebay\\_%'
           AND EXISTS (SELECT FROM pg_proc p WHERE p.oid = t.tgfoid AND p.proname LIKE 'forebay\\_tell\\_%')))),
-    (SELECT json_object_agg(a.attnum, a.attname)::text FROM pg_attribute a WHERE of.of = of.root AND a.attrelid = of.of AND a.attnum > 0 AND NOT a.attisdropped)
+    (SELECT {columns} FROM (SELECT of.of WHERE of.of = of.root) AS n)
   FROM reached of ORDER BY of.place";
 
-/// Returns the numbers of the tables with the names `$1`, and the entries of the tables with the numbers
-/// `$2`, in the form of [`Expected::told`].
-const NOW: &str = "SELECT concat((SELECT string_agg(coalesce(to_regclass(n.name)::oid, 0)::text, ' ' ORDER BY n.place)
-      FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place)), E'\\n',
+/// Returns the numbers of the tables with the names `$1` and their columns, and the entries of the tables with
+/// the numbers `$2`, in the form of [`Expected::told`].
+const NOW: &str = "SELECT concat((SELECT string_agg(concat(coalesce(n.of, 0), ' ', {columns}), E'\\n' ORDER BY n.place)
+      FROM (SELECT to_regclass(name)::oid AS of, place FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) OFFSET 0) AS n), E'\\n',
     (SELECT string_agg({entry}, E'\\n' ORDER BY of.place)
       FROM (SELECT number::oid, place FROM unnest($2::int8[]) WITH ORDINALITY AS o (number, place)) AS of (of, place))) AS told";
 
@@ -81,20 +85,21 @@ pub(super) async fn read(
     is_wanted: impl Fn(usize) -> bool,
 ) -> Result<Acting, Error> {
     let wanted = schemas.iter().enumerate().map(|(at, schema)| is_wanted(at).then_some(schema));
-    let found = session.run(&FACTS.replace("{entry}", ENTRY), &[names(wanted)]).await?;
+    let found = session.run(&of_table(FACTS), &[names(wanted)]).await?;
     let mut tables = vec![TableActing::default(); schemas.len()];
-    let (mut roots, mut entries) = (vec![(0, Vec::new()); schemas.len()], BTreeMap::new());
+    let root = Root { told: "0 ".into(), reached: Vec::new() };
+    let (mut roots, mut entries) = (vec![root; schemas.len()], BTreeMap::new());
     for row in found.iter() {
         // Counted from 1.
         let place = integer(&row[0]).unsigned_abs() as usize - 1;
         let (root, of, is_own) = (integer(&row[1]), integer(&row[2]), row[3] == Value::Bool(true));
-        roots[place].0 = root;
-        roots[place].1.push(of);
+        roots[place].reached.push(of);
         entries.insert(of, text(&row[4]).to_owned());
         let facts =
             Facts { kind: text(&row[5]), rules: text(&row[6]), triggers: json(&row[7])?.unwrap_or_default() };
         facts.note(&mut tables[place], &schemas[place], is_own, of == root);
         if of == root {
+            roots[place].told = format!("{of} {}", text(&row[8]));
             let names = json(&row[8])?.unwrap_or_default();
             tables[place].now = Some(Arc::new(ColumnsNow { table: of, names }));
         }
@@ -165,11 +170,11 @@ impl Expected {
         let Stamp::Catalogue { tables, entries } = &acting.stamp else { return None };
         let changed = batch.changed_tables();
         let mut reached: Vec<i64> =
-            changed.iter().flat_map(|&table| tables[table].1.iter().copied()).collect();
+            changed.iter().flat_map(|&table| tables[table].reached.iter().copied()).collect();
         reached.sort_unstable();
         reached.dedup();
-        let numbers: Vec<String> = changed.iter().map(|&table| tables[table].0.to_string()).collect();
-        let mut told = numbers.join(" ") + "\n";
+        let roots: Vec<&str> = changed.iter().map(|&table| &*tables[table].told).collect();
+        let mut told = roots.join("\n") + "\n";
         told += &reached.iter().map(|of| entries[of].as_str()).collect::<Vec<_>>().join("\n");
         let names = names(changed.iter().map(|&table| Some(&batch.schemas[table])));
         let reached = array(reached.into_iter().map(ValueRef::Bigint));
@@ -178,7 +183,7 @@ impl Expected {
 
     /// Compares in the open transaction, which has changed the tables.
     pub(super) async fn check(&self, session: &mut Session) -> Result<(), Error> {
-        let found = session.run(&NOW.replace("{entry}", ENTRY), &self.values).await?;
+        let found = session.run(&of_table(NOW), &self.values).await?;
         if found.values.first().map_or("", text) == self.told {
             return Ok(());
         }
@@ -189,12 +194,17 @@ impl Expected {
 
     /// A statement that fails when the catalogue differs, and its values.
     pub(super) async fn guard(&self, session: &mut Session) -> Result<(Arc<Prepared>, Vec<Value>), Error> {
-        let now = NOW.replace("{entry}", ENTRY);
+        let now = of_table(NOW);
         let sql = format!("SELECT 1 / (now.told = $3)::int FROM ({now}) AS now");
         let prepared = session.prepared(&sql.into(), &[]).await?;
         let [names, reached] = self.values.clone();
         Ok((prepared, vec![names, reached, Value::Text(self.told.as_str().into())]))
     }
+}
+
+/// A statement with its parts.
+fn of_table(sql: &str) -> String {
+    sql.replace("{entry}", ENTRY).replace("{columns}", COLUMNS)
 }
 
 /// The names of tables in SQL.

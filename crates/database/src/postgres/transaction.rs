@@ -43,7 +43,7 @@ impl Session {
         statements: &[(Arc<Prepared>, Vec<Value>)],
     ) -> Result<Vec<Result<Rows, Error>>, Error> {
         let mut sql = format!(
-            "BEGIN; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}; SELECT set_config('synchronous_commit', 'on', true) \
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {BULK_LOCK_WAIT_MS}; SELECT set_config('synchronous_commit', 'on', true) \
              WHERE current_setting('synchronous_commit') IN ('off', 'local')"
         );
         if self.pooler == Pooler::Transaction {

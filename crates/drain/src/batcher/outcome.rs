@@ -1,8 +1,9 @@
 //! What a batch gives.
 
 use crate::Error;
-use forebay_database::Error as DatabaseError;
+use forebay_database::{Acting, Error as DatabaseError};
 use forebay_log::Position;
+use std::sync::Arc;
 
 /// The batch that was not applied.
 pub(super) struct Tried {
@@ -10,6 +11,8 @@ pub(super) struct Tried {
     pub rows: usize,
     /// Its tables, as indexes of the queue's schemas.
     pub tables: Vec<usize>,
+    /// What it was prepared for.
+    pub acting: Arc<Acting>,
     /// Whether it is of stopped tables that catch up.
     pub is_of_stopped: bool,
 }

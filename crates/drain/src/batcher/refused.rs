@@ -45,7 +45,7 @@ impl<Q: Queue> Batcher<Q> {
             // The refused statement may be the one that moves the position: its table is gone.
             return self.fenced(before, error).await;
         }
-        if self.schemas.have_moved(&tried.tables, &self.database).await?
+        if self.schemas.have_moved(&tried.tables, &tried.acting, &self.database).await?
             || self.schemas.find_lacking(&tried.tables, &self.database).await?
         {
             return Ok(Outcome::Again);

@@ -37,7 +37,6 @@ const READERS: usize = 2;
 pub(crate) struct LogQueue {
     pub log: Log,
     tables: Tables,
-    catalogue: Arc<Catalogue>,
     /// The tables that no other server writes to.
     own: Vec<String>,
     /// The data folder, where the last position is kept.
@@ -80,7 +79,6 @@ impl LogQueue {
             own: own.map(|table| table.schema().name.clone()).collect(),
             folder,
             noted_at: None,
-            catalogue: tables.catalogue(),
             tables,
             records: Vec::new(),
             undone: Vec::new(),
@@ -178,7 +176,7 @@ impl Queue for LogQueue {
             Some(place) => self.records.remove(place),
             None => Records::after(&self.log, after)?,
         };
-        let mut taken = records.take(&self.log, limit, &self.catalogue, schemas)?;
+        let mut taken = records.take(&self.log, limit, &self.tables.catalogue(), schemas)?;
         self.records.truncate(READERS - 1);
         self.records.insert(0, records);
         for change in taken.changes.iter_mut().filter(|change| change.is_intent) {
@@ -219,7 +217,7 @@ impl Queue for LogQueue {
     }
 
     fn knows(&self, table: &str) -> bool {
-        self.catalogue.tables().any(|(_, schema)| schema.name == table)
+        self.tables.catalogue().tables().any(|(_, schema)| schema.name == table)
     }
 
     fn set_stopped(&self, stopped: &[StoppedTable]) {
@@ -311,7 +309,7 @@ impl LogQueue {
         // The log stays usable after a failure, and the next release deletes what this one could not.
         let released = self.log.release(reached.all());
         released.map_err(|source| Error::caused(Kind::Log, "cannot release the log", source))?;
-        self.aside.make_room(&self.log, &self.tables, &self.catalogue, reached);
+        self.aside.make_room(&self.log, &self.tables, &self.tables.catalogue(), reached);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::reload::Reloads;
 use super::state::{FollowShared, OnFollowed};
 use crate::error::Error;
-use crate::limits::{FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
+use crate::limits::{ADOPT_SHARE, FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
 use crate::pace::BackOff;
 use crate::reached::Reached;
 use forebay_database::{Follow, Followed, Follower, Store, TableTrouble};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Why a table is not served whose columns' names are those of others.
-const SHIFTED: &str = "its columns have other names: it is served when what was written before is drained";
+const EXCHANGED: &str = "its columns have other names: it is served when what was written before is drained";
 
 /// How a follower starts.
 pub enum FollowStart {
@@ -46,6 +46,10 @@ pub(super) struct FollowLoop {
     troubles: BTreeMap<usize, Arc<str>>,
     /// Tables that cannot be served before they were read again.
     unserved: BTreeSet<usize>,
+    /// Tables whose columns were exchanged, as this poll has seen first.
+    newly_exchanged: Vec<usize>,
+    /// When tables are next looked at whose columns have other names.
+    adopt_at: Option<Instant>,
     /// By table, the columns without which it is served.
     gone: BTreeMap<usize, Vec<String>>,
     back_off: BackOff,
@@ -76,6 +80,8 @@ impl FollowLoop {
             reloads: Reloads::default(),
             troubles: BTreeMap::new(),
             unserved: BTreeSet::new(),
+            newly_exchanged: Vec::new(),
+            adopt_at: None,
             back_off: BackOff::default(),
             went_back: false,
             looked_at: None,
@@ -210,6 +216,7 @@ impl FollowLoop {
     /// Begins to read tables again, and records what became of their definitions.
     fn take_news(&mut self, found: &Followed) {
         found.redefined.iter().for_each(|table| self.tell_gone(*table));
+        let exchanged = self.find_exchanged();
         let tables = self.tables.tables();
         let name = |table: usize| &tables[table].schema().name;
         for table in &found.reload {
@@ -232,9 +239,8 @@ impl FollowLoop {
         let troubles = self.troubles.iter().map(|(table, why)| (*table, why)).chain(failed);
         let troubles = troubles.map(|(table, why)| (name(table).clone(), why.clone()));
         let lacking = tables.iter().filter_map(|table| lacking(table.schema()));
-        let shifted = tables.iter().filter(|table| means_another(table.schema()));
-        let shifted = shifted.map(|table| (table.schema().name.clone(), SHIFTED.into()));
-        self.shared.troubles(troubles.chain(lacking).chain(shifted).collect());
+        let exchanged = exchanged.iter().map(|place| (name(*place).clone(), EXCHANGED.into()));
+        self.shared.troubles(troubles.chain(lacking).chain(exchanged).collect());
     }
 
     /// Reads tables again that have more rows in memory than in the database, where it removes some without a
@@ -252,24 +258,53 @@ impl FollowLoop {
         }
     }
 
-    /// Takes the names of columns as the database has them now, where they are other columns'. First the
-    /// database has everything that was written before: such a table was not served in this poll.
+    /// Takes the names of columns as the database has them now, once it has everything that was written
+    /// before.
     fn adopt_columns(&mut self) -> Result<(), String> {
+        let newly_exchanged = std::mem::take(&mut self.newly_exchanged);
+        if self.adopt_at.is_some_and(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        let began = Instant::now();
         for (place, table) in self.tables.tables().iter().enumerate() {
-            let (schema, name) = (table.schema(), &table.schema().name);
-            let is_shifted = !schema.numbers.shifted().is_empty();
-            if means_another(schema) && self.unserved.insert(place) {
-                warn!("table {name}: {SHIFTED}");
-                table.set_misfit(Some(SHIFTED.into()));
-            } else if schema.numbers.are_of_another_table() || is_shifted && table.is_drained() {
+            let is_other = self.tables.numbers(place).other().is_some();
+            if is_other && !newly_exchanged.contains(&place) && table.is_settled() {
+                let is_exchanged = self.means_another(place);
                 let adopted = self.tables.adopt_columns(place);
-                adopted.map_err(|error| format!("table {name}: {error}"))?;
-                if is_shifted {
+                adopted.map_err(|error| format!("table {}: {error}", table.schema().name))?;
+                if is_exchanged {
                     self.reloads.begin(place);
                 }
             }
         }
+        // Large tables are looked through for a small share of the time.
+        self.adopt_at = Some(Instant::now() + began.elapsed() * ADOPT_SHARE);
         Ok(())
+    }
+
+    /// Whether a name that the config needs is another column's now, while the column that had it is there. What
+    /// clients cannot name, a change in the log has only with its default.
+    fn means_another(&self, table: usize) -> bool {
+        let needs = &self.tables.tables()[table].schema().presence;
+        let exchanged = self.tables.numbers(table).exchanged();
+        exchanged.into_iter().any(|column| needs.need(column) != Need::Nothing)
+    }
+
+    /// Refuses requests of tables whose columns were exchanged: what was written before is not drained, and
+    /// means other columns.
+    fn find_exchanged(&mut self) -> Vec<usize> {
+        let places = 0..self.tables.tables().len();
+        let exchanged: Vec<usize> = places.filter(|place| self.means_another(*place)).collect();
+        for place in &exchanged {
+            if self.unserved.insert(*place) {
+                let table = &self.tables.tables()[*place];
+                warn!("table {}: {EXCHANGED}", table.schema().name);
+                table.set_misfit(Some(EXCHANGED.into()));
+                // Requests that were let in before are logged before the next poll.
+                self.newly_exchanged.push(*place);
+            }
+        }
+        exchanged
     }
 
     /// Serves tables that can be followed again, and columns that are back, once the rows are those of the
@@ -283,8 +318,10 @@ impl FollowLoop {
         self.gone.keys().filter(|place| is_current(place)).for_each(|place| {
             tables[*place].schema().presence.show_present();
         });
+        let exchanged: BTreeSet<usize> =
+            self.unserved.iter().copied().filter(|place| self.means_another(*place)).collect();
         self.unserved.retain(|place| {
-            let is_current = is_current(place) && !means_another(tables[*place].schema());
+            let is_current = is_current(place) && !exchanged.contains(place);
             if is_current {
                 tables[*place].set_misfit(None);
             }
@@ -348,12 +385,6 @@ impl FollowLoop {
         }
         Ok(())
     }
-}
-
-/// Whether a name that the config needs is another column's now. What clients cannot name, no change in the
-/// log has but with its default.
-fn means_another(schema: &Schema) -> bool {
-    schema.numbers.shifted().into_iter().any(|column| schema.presence.need(column) != Need::Nothing)
 }
 
 /// Polls; starts to follow first, if that is still to be done.

@@ -128,7 +128,7 @@ impl Tables {
     /// The targets, indexed by table id.
     fn targets(&self, drained: impl Fn(&str) -> Position) -> Vec<Option<RecordTarget>> {
         let mut targets = Vec::new();
-        for (id, schema) in self.inner.catalogue.tables() {
+        for (id, schema) in self.catalogue().tables() {
             let drained = drained(&schema.name);
             let target = match self.get(&schema.name) {
                 Some(table) if table.id() == id => {
@@ -185,7 +185,9 @@ impl OldColumns {
         let is_it = |then: usize, now: usize| {
             let (old, new) = (&schema.columns[then], &present.columns[now]);
             let is_same = match &numbers {
-                Some((old, new)) if old.columns[then] != 0 => old.columns[then] == new.columns[now],
+                Some((old, new)) if old.columns[then] != 0 && new.columns.contains(&old.columns[then]) => {
+                    old.columns[then] == new.columns[now]
+                }
                 _ => old.name == new.name,
             };
             is_same && discriminant(&old.ty) == discriminant(&new.ty)

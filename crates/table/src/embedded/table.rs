@@ -25,7 +25,7 @@ use crate::source::SourceError;
 use crate::spec::{Others, TableSpec};
 use forebay_log::{LogId, Position};
 use forebay_value::{RowRef, Schema, Value, ValueRef};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::SetOnce;
 
@@ -74,7 +74,7 @@ pub struct Entry<'a> {
 pub struct Table {
     /// This handle's own `Arc`, for futures that outlive a borrow.
     pub(crate) this: Weak<Table>,
-    pub(crate) id: TableId,
+    id: AtomicU16,
     pub(crate) core: Arc<Core>,
     pub(crate) rows: Arc<Rows>,
     pub(crate) keys: Keys,
@@ -108,7 +108,7 @@ impl Table {
         }
         Arc::new_cyclic(|this| Table {
             this: this.clone(),
-            id,
+            id: AtomicU16::new(id.0),
             core,
             keys: Keys::new(rows.schema.key_kind),
             rows: Arc::new(rows),
@@ -134,7 +134,12 @@ impl Table {
 
     /// The id that its log records carry.
     pub fn id(&self) -> TableId {
-        self.id
+        TableId(self.id.load(Ordering::Acquire))
+    }
+
+    /// Sets the id that its log records carry from now on.
+    pub(super) fn set_id(&self, id: TableId) {
+        self.id.store(id.0, Ordering::Release);
     }
 
     /// The log that its changes are in.

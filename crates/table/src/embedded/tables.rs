@@ -9,9 +9,11 @@ use crate::catalogue::Catalogue;
 use crate::error::{Error, Kind};
 use crate::hash::Hasher;
 use crate::source::Source;
-use crate::spec::TableSpec;
+use crate::spec::{Others, TableSpec};
 use forebay_log::{Log, Position};
-use parking_lot::Mutex;
+use forebay_value::Numbers;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -26,7 +28,8 @@ pub struct Tables {
 pub(crate) struct Inner {
     pub core: Arc<Core>,
     pub tables: Vec<Arc<Table>>,
-    pub catalogue: Arc<Catalogue>,
+    /// Shared with the follower, which adds ids.
+    pub catalogue: Arc<RwLock<Arc<Catalogue>>>,
     /// The data folder.
     pub dir: PathBuf,
     /// The checkpoint that was found, until it is loaded; or why the one in the folder cannot be used.
@@ -53,7 +56,7 @@ impl Tables {
         log: Log,
         dir: &Path,
         limit_bytes: u64,
-        specs: Vec<TableSpec>,
+        mut specs: Vec<TableSpec>,
         source: Arc<dyn Source>,
     ) -> Result<Tables, Error> {
         fs::create_dir_all(dir)
@@ -65,9 +68,10 @@ impl Tables {
         };
         let known = catalogue.extent();
         let mut ids = Vec::with_capacity(specs.len());
-        for (index, spec) in specs.iter().enumerate() {
+        let mut names = HashSet::new();
+        for spec in &mut specs {
             let name = &spec.schema.name;
-            if specs[..index].iter().any(|other| other.schema.name == *name) {
+            if !names.insert(name.clone()) {
                 return Err(Error::new(Kind::Catalogue, format!("there are two tables named {name}")));
             }
             if spec.schema.columns.len() > usize::from(u16::MAX) {
@@ -76,11 +80,11 @@ impl Tables {
                     format!("table {name} has more than 65,535 columns"),
                 ));
             }
-            ids.push(catalogue.assign(&spec.schema)?);
-            if spec.others != crate::spec::Others::Followed {
-                // Nobody would see that a name is another column's now.
-                spec.schema.numbers.set_logged(None);
+            // Nobody would see that a name is another column's now.
+            if spec.others != Others::Followed {
+                spec.schema.numbers = Numbers::default();
             }
+            ids.push(catalogue.assign(&mut spec.schema, spec.others == Others::Followed)?);
         }
         if catalogue.extent() != known {
             catalogue.write(dir)?;
@@ -100,7 +104,7 @@ impl Tables {
         }
         // Set here and nowhere else.
         let _ = core.rows.set(tables.iter().map(|table| table.rows.clone()).collect());
-        let (catalogue, found) = (Arc::new(catalogue), Mutex::new(found));
+        let (catalogue, found) = (Arc::new(RwLock::new(Arc::new(catalogue))), Mutex::new(found));
         let (dir, checkpoint) = (dir.to_owned(), OnceLock::new());
         let (again, is_asked) = (Mutex::default(), AtomicBool::new(false));
         Ok(Tables {
@@ -122,13 +126,13 @@ impl Tables {
     pub fn following(&self) -> Option<Following> {
         let tables: Vec<_> = self.all().iter().filter(|table| table.followed()).cloned().collect();
         let tables = (!tables.is_empty()).then_some(tables)?;
-        let catalogue = (self.inner.catalogue.clone(), self.inner.dir.clone());
-        Some(Following { core: self.inner.core.clone(), tables, catalogue })
+        let (catalogue, dir) = (self.inner.catalogue.clone(), self.inner.dir.clone());
+        Some(Following { core: self.inner.core.clone(), tables, catalogue, dir })
     }
 
     /// The catalogue: which table each id in the log means.
     pub fn catalogue(&self) -> Arc<Catalogue> {
-        self.inner.catalogue.clone()
+        self.inner.catalogue.read().clone()
     }
 
     /// Says that the database has made everything up to `position` durable: rows with no later change may be

@@ -69,7 +69,7 @@ impl Table {
     pub(super) fn undo_from(&self, key: KeyRef<'_>, least: Position) -> Position {
         let hash = self.rows.hasher.key(key);
         let mut shard = self.rows.lock(hash.shard());
-        self.core.log_outcome(|record| put_undone(self.id, key, record));
+        self.core.log_outcome(|record| put_undone(self.id(), key, record));
         self.undo_logged(&mut shard, hash, key, least)
     }
 

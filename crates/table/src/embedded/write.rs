@@ -53,7 +53,7 @@ impl Table {
         let charge = self.core.reserve(row.0.len())?;
         let bytes: Box<[u8]> = row.0.into();
         SCRATCH.with_borrow_mut(|scratch| {
-            record::put_insert(self.id, row, scratch);
+            record::put_insert(self.id(), row, scratch);
             let mut shard = self.rows.lock(hash.shard());
             shard.unless_intended(key)?;
             if let Some(slot) = shard.find(self.schema(), hash, key) {
@@ -83,7 +83,7 @@ impl Table {
         let charge = self.core.reserve(row.0.len())?;
         let bytes: Box<[u8]> = row.0.into();
         SCRATCH.with_borrow_mut(|scratch| {
-            record::begin_put(self.id, scratch);
+            record::begin_put(self.id(), scratch);
             scratch.extend_from_slice(row.0);
             let mut shard = self.rows.lock(hash.shard());
             shard.unless_intended(key)?;
@@ -232,7 +232,7 @@ impl Table {
         }
         let row_mark = if self.is_promised(slot.position()) { Position(0) } else { slot.row_mark() };
         SCRATCH.with_borrow_mut(|scratch| {
-            record::put_increment(self.id, key, (column, delta), None, scratch);
+            record::put_increment(self.id(), key, (column, delta), None, scratch);
             let mark = append(scratch)?;
             self.added(&mut shard, number, (column, delta), mark);
             let slot = shard.slots.get_mut(number);
@@ -262,7 +262,7 @@ impl Table {
         let row = RowRef(&shard.slots.get(slot).bytes);
         let before = self.rows.fingerprints(row);
         let position = SCRATCH.with_borrow_mut(|scratch| {
-            record::put_delete(self.id, key, scratch);
+            record::put_delete(self.id(), key, scratch);
             self.rows.exchange(&before, &[], conflict, || self.append(scratch))
         })?;
         let shown = show(row);
@@ -317,13 +317,13 @@ impl Table {
             let (row_start, record_end) = match logged {
                 Logged::Columns => {
                     let columns = changes.iter().map(|(column, _)| *column);
-                    let start = record::begin_update(self.id, schema.columns.len(), columns, scratch);
+                    let start = record::begin_update(self.id(), schema.columns.len(), columns, scratch);
                     encode_changed(schema, old, changes, scratch);
                     (start, scratch.len())
                 }
                 Logged::Increment { column, delta, sum } => {
                     let key = row_key(old, schema);
-                    record::put_increment(self.id, key, (column, delta), Some(sum), scratch);
+                    record::put_increment(self.id(), key, (column, delta), Some(sum), scratch);
                     let end = scratch.len();
                     encode_changed(schema, old, changes, scratch);
                     (end, end)

@@ -47,8 +47,6 @@ impl RemoteTables {
             if spec.schema.columns.len() > usize::from(u16::MAX) {
                 return Err(HotError::foreign(format!("table {name} has more than 65,535 columns")));
             }
-            // What servers log together means columns by their names.
-            spec.schema.numbers.set_logged(None);
         }
         let tier = Tier::open(client, link, &options, source, positions).await?;
         let schemas: Vec<_> = specs.iter().map(|spec| &spec.schema).collect();

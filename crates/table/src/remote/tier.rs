@@ -13,7 +13,7 @@ use crate::reads::Reads;
 use crate::record::TableId;
 use crate::source::Source;
 use forebay_redis::{Client, Command, Link, Need, ReadFrom, Script, Slot, Topology, Value, require};
-use forebay_value::Schema;
+use forebay_value::{Numbers, Schema};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -298,12 +298,17 @@ impl Tier {
             let mut ids = Vec::with_capacity(schemas.len());
             for schema in schemas {
                 let known = catalogue.tables().count();
-                let id = catalogue.assign(schema).map_err(|error| HotError::foreign(error.to_string()))?;
+                // Servers that log together mean columns by their names.
+                let mut schema = Schema::clone(schema);
+                schema.numbers = Numbers::default();
+                let id = catalogue
+                    .assign(&mut schema, false)
+                    .map_err(|error| HotError::foreign(error.to_string()))?;
                 ids.push(id);
                 if catalogue.tables().count() == known {
                     continue;
                 }
-                let text = Catalogue::entry_text(id, schema)
+                let text = Catalogue::entry_text(id, &schema)
                     .map_err(|error| HotError::foreign(error.to_string()))?;
                 let args = vec![wire::digits(last), format!("table:{id}").into_bytes(), text.into_bytes()];
                 let keys = vec![self.names.tier.clone()];

@@ -78,7 +78,8 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
     }
     let number = |column: &Column| numbers.get(column.name.as_str()).copied().unwrap_or(0);
     let columns = schema.columns.iter().map(number).collect();
-    schema.numbers.see(Numbering { table: integer(found.value("oid")), columns });
+    let numbering = Numbering { table: integer(found.value("oid")), columns };
+    schema.numbers.see(numbering, numbers.values().copied().collect());
     schema.presence.set_has_others(there.keys().any(|name| schema.position(name).is_none()));
     for (index, is_gone) in is_gone.into_iter().enumerate() {
         schema.presence.set_gone(index, is_gone);

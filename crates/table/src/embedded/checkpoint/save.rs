@@ -76,6 +76,7 @@ impl Tables {
         }
         let failed = |error| Error::caused(ErrorKind::Io, format!("cannot write {}", new.display()), error);
         let place = mark.as_ref().map(|mark| mark.place.clone());
+        let ids: Vec<_> = tables.iter().map(|table| table.id()).collect();
         let head = self.head(tables, &begins, begin, settled, place);
         let head = head.encode().map_err(|error| failed(io::Error::other(error)))?;
         let mut writer = Writer::create(new, &core.log, &head).map_err(failed)?;
@@ -92,7 +93,7 @@ impl Tables {
         // When the file is published, it contains nothing that a crash could still lose from the log.
         core.log.flush().map_err(|error| Error::caused(ErrorKind::Log, "the log is not durable", error))?;
         let bytes = writer.finish().map_err(failed)?;
-        if !goes_on() {
+        if !goes_on() || tables.iter().zip(&ids).any(|(table, id)| table.id() != *id) {
             return Ok(None);
         }
         publish(&self.inner.dir, new, &self.inner.dir.join(FILE)).map_err(failed)?;

@@ -8,7 +8,8 @@ use crate::embedded::table::Table;
 use crate::error::Error;
 use crate::source::SourceError;
 use forebay_log::Position;
-use forebay_value::Value;
+use forebay_value::{Numbers, Schema, Value};
+use parking_lot::RwLock;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,9 @@ use std::time::Duration;
 pub struct Following {
     pub(crate) core: Arc<Core>,
     pub(crate) tables: Vec<Arc<Table>>,
-    /// The catalogue, and the data folder that its file lies in.
-    pub(crate) catalogue: (Arc<Catalogue>, PathBuf),
+    pub(crate) catalogue: Arc<RwLock<Arc<Catalogue>>>,
+    /// The data folder.
+    pub(crate) dir: PathBuf,
 }
 
 /// One poll under way; [`Poll::end`] or [`Poll::fail`] must end it.
@@ -37,16 +39,30 @@ impl Following {
         &self.tables
     }
 
-    /// From now on, changes of the table mean the columns that have its names in the database now. The
-    /// database must have all earlier ones, and the table takes none meanwhile.
+    /// What a table's changes in the log mean, and what the database has now.
+    pub fn numbers(&self, table: usize) -> Numbers {
+        let known =
+            self.catalogue.read().schema(self.tables[table].id()).map(|schema| schema.numbers.clone());
+        known.unwrap_or_default()
+    }
+
+    /// Gives a table a new id, whose changes mean the columns that have its names in the database now.
     ///
     /// # Errors
-    /// Those of writing the catalogue's file: the table's changes mean what they meant.
+    /// Those of writing the catalogue's file: the table keeps its id.
     pub fn adopt_columns(&self, table: usize) -> Result<(), Error> {
-        let numbers = &self.tables[table].schema().numbers;
-        let before = numbers.adopt();
-        let (catalogue, dir) = &self.catalogue;
-        catalogue.write(dir).inspect_err(|_| numbers.set_logged(before))
+        let numbers = self.numbers(table);
+        let Some(now) = numbers.other() else { return Ok(()) };
+        let table = &self.tables[table];
+        let schema = Schema::clone(table.schema());
+        let schema = Schema { numbers: numbers.with_logged(Some(Arc::new(now))), ..schema };
+        // Only the follower adds ids.
+        let mut catalogue = Catalogue::clone(&self.catalogue.read());
+        let id = catalogue.add(schema)?;
+        catalogue.write(&self.dir)?;
+        *self.catalogue.write() = Arc::new(catalogue);
+        table.set_id(id);
+        Ok(())
     }
 
     /// Begins a poll of up to `keys_max` wanted keys a table. Only one poll may be under way.

@@ -125,9 +125,19 @@ impl Table {
         self.follow.as_ref().map_or(0, |follow| follow.len())
     }
 
-    /// Whether the database has all writes of this process to the table, as of the last applied poll.
+    /// Whether the database has all inserts and deletes of this process, as of the last applied poll.
     pub fn is_drained(&self) -> bool {
         self.count().1 <= self.followed_position()
+    }
+
+    /// The same of every change. Looks at all rows in memory, until one is not in the database.
+    pub fn is_settled(&self) -> bool {
+        let followed = self.followed_position();
+        let is_settled = |number: usize| {
+            let shard = self.rows.lock(number);
+            shard.intents.is_empty() && shard.slots.iter().all(|slot| slot.position() <= followed)
+        };
+        self.is_drained() && (0..SHARDS).all(is_settled)
     }
 
     /// The result of a fetch, if memory can give it without the database.

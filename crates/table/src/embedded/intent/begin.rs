@@ -91,11 +91,11 @@ impl Table {
         let mut record = Vec::new();
         match write {
             StrictWrite::Insert(row) => {
-                record::put_insert(self.id, row.as_ref(), &mut record);
+                record::put_insert(self.id(), row.as_ref(), &mut record);
                 self.intend_row(row.as_ref(), record, false)
             }
             StrictWrite::Upsert(row) => {
-                record::begin_put(self.id, &mut record);
+                record::begin_put(self.id(), &mut record);
                 record.extend_from_slice(&row.0);
                 self.intend_row(row.as_ref(), record, true)
             }
@@ -159,7 +159,7 @@ impl Table {
         let number = self.present(&shard, hash, key)?;
         let old = RowRef(&shard.slots.get(number).bytes);
         let columns = changes.iter().map(|(column, _)| *column);
-        let start = record::begin_update(self.id, schema.columns.len(), columns, &mut record);
+        let start = record::begin_update(self.id(), schema.columns.len(), columns, &mut record);
         encode_changed(schema, old, changes, &mut record);
         let row = Row(record[start..].into());
         let (before, after) = (self.rows.fingerprints(old), self.rows.fingerprints(row.as_ref()));
@@ -180,7 +180,7 @@ impl Table {
         assert!(is_counter, "only bigints are counted up");
         let hash = self.rows.hasher.key(key);
         let is_tracked = self.rows.is_tracked(column);
-        record::put_increment(self.id, key, (column, delta), is_tracked.then_some(0), &mut record);
+        record::put_increment(self.id(), key, (column, delta), is_tracked.then_some(0), &mut record);
         let charge = self.charge(record.len())?;
         let mut shard = self.rows.lock(hash.shard());
         let waiting = shard.intents.added(key, column).map_err(WriteError::Pending)?;
@@ -198,7 +198,7 @@ impl Table {
         // An increment of a tracked column competes, like any other change of the row.
         let added = (!is_tracked).then_some((column, delta));
         if is_tracked {
-            record::put_increment(self.id, key, (column, delta), Some(sum), &mut record);
+            record::put_increment(self.id(), key, (column, delta), Some(sum), &mut record);
         }
         let (before, after) = match added {
             Some(_) => Default::default(),
@@ -211,7 +211,7 @@ impl Table {
 
     fn intend_delete(&self, key: KeyRef<'_>, mut record: Vec<u8>) -> Result<Begun, WriteError> {
         let hash = self.rows.hasher.key(key);
-        record::put_delete(self.id, key, &mut record);
+        record::put_delete(self.id(), key, &mut record);
         let charge = self.charge(record.len())?;
         let mut shard = self.rows.lock(hash.shard());
         shard.unless_intended(key)?;

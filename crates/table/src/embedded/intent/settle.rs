@@ -156,7 +156,7 @@ impl Table {
     /// Logs the outcome for a start from a checkpoint, whose state of the row may be older.
     fn log_committed(&self, key: KeyRef<'_>, position: Position) {
         if self.is_checkpointed() {
-            self.core.log_outcome(|record| put_committed(self.id, position, key, record));
+            self.core.log_outcome(|record| put_committed(self.id(), position, key, record));
         }
     }
 
