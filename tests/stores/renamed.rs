@@ -1,5 +1,5 @@
-//! Columns that others rename, exchange, or drop and make again, while acknowledged writes wait for the drain:
-//! each write goes to the column that it meant, under its present name, and to no other.
+//! Columns that others rename, exchange, or drop and make again, while acknowledged writes wait for the
+//! drain: each write goes to the column that it meant, under its present name, and to no other.
 
 use super::beside::Beside;
 use super::follow::{assert_verified, wait_following, wait_status};

@@ -47,7 +47,7 @@ pub(crate) struct TableActing {
 pub struct ColumnsNow {
     /// The table's number.
     pub table: i64,
-    /// The columns' names.
+    /// What each column is called.
     pub names: BTreeMap<i32, String>,
 }
 

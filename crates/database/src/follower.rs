@@ -44,7 +44,7 @@ impl Follower {
         }
     }
 
-    /// As [`Store::idle_slots`], without this follower's own slot.
+    /// As [`Store::idle_slots`](crate::Store::idle_slots), without this follower's own slot.
     pub async fn idle_slots(&self) -> Result<Vec<String>, Error> {
         match &self.engine {
             Following::Sqlite(_) => Ok(Vec::new()),
@@ -52,8 +52,8 @@ impl Follower {
         }
     }
 
-    /// The place that the follower has reached, for [`Store::follow_from`]: valid once the caller has taken
-    /// everything that was found.
+    /// The place that the follower has reached, for [`Store::follow_from`](crate::Store::follow_from): valid
+    /// once the caller has taken everything that was found.
     pub fn place(&self) -> String {
         match &self.engine {
             Following::Sqlite(follower) => follower.place(),
@@ -65,7 +65,7 @@ impl Follower {
     /// what was read is not retained.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`]: the place does not belong to this database.
+    /// [`Kind::Corrupt`](crate::Kind::Corrupt): the place does not belong to this database.
     pub fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {
         match &mut self.engine {
             Following::Sqlite(follower) => follower.hold(place),

@@ -8,7 +8,8 @@ pub struct Options {
     /// Threads that run reads, each with its own connection. SQLite only: the URL sets the size of
     /// PostgreSQL's pool.
     pub readers: usize,
-    /// Statements that may wait for a reader, and as many for the writer; more get [`Kind::Busy`].
+    /// Statements that may wait for a reader, and as many for the writer; more get
+    /// [`Kind::Busy`](crate::Kind::Busy).
     pub queue: usize,
     /// How long a statement may run, unless the URL sets `statement_timeout`. A read may wait as long for its
     /// turn, a write twice as long: there is one writer, and a request that arrives while a statement uses up

@@ -390,7 +390,8 @@ impl Store {
         on!(self, engine => engine.held().await)
     }
 
-    /// The held changes of one log, with the hashes of their keys ([`Change::key_hash`]); in the log's order.
+    /// The held changes of one log, with the hashes of their keys
+    /// ([`Change::key_hash`](crate::Change::key_hash)); in the log's order.
     pub async fn held_of(&self, log: u128) -> Result<Vec<(HeldId, i64)>, Error> {
         on!(self, engine => engine.held_of(log).await)
     }

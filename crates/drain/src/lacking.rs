@@ -9,29 +9,12 @@
 //! without it gets the default that the database has for it.
 
 use crate::Error;
+use crate::form::{Form, Place, left_out, moved, place_without, reduce};
 use crate::queue::{RowKey, Schemas};
-use forebay_database::{Acting, Change, ColumnsNow, Op, Store};
+use forebay_database::{Acting, Change, Store};
 use forebay_terminal::say;
-use forebay_value::{Need, Row, Schema, Value, ValueRef};
-use std::collections::BTreeMap;
+use forebay_value::Value;
 use std::sync::Arc;
-
-/// How a table's present columns differ from those that a change was written with.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Form {
-    left_out: Vec<usize>,
-    renamed: BTreeMap<usize, String>,
-}
-
-/// What the database has of a column that a change was written with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    /// Whatever has its name.
-    Name,
-    /// The column, under this name.
-    Renamed(String),
-    Dropped,
-}
 
 impl Schemas {
     /// Gives changes the form of their table. A change that sets nothing else than what is left out goes.
@@ -71,8 +54,8 @@ impl Schemas {
         reduced.map(|change| (change.table, change.op.key(&self.list[change.table]).to_owned())).collect()
     }
 
-    /// Those of the rows of which the database has such a column now, or a value in a renamed one: memory lacks
-    /// it.
+    /// Those of the rows of which the database has such a column now, or a value in a renamed one: memory
+    /// lacks it.
     pub fn back(&self, rows: Vec<(usize, Value)>) -> Vec<RowKey> {
         let is_back = |(place, _): &(usize, Value)| {
             self.forms.get(place).is_some_and(|(base, form)| {
@@ -147,120 +130,11 @@ impl Schemas {
     }
 }
 
-/// Where a table's columns are now; `None`: where their names say. A name that belonged to a column that is
-/// gone means whatever has it now: the change may have come after the migration.
-fn moved(schema: &Schema, now: &ColumnsNow) -> Option<Vec<Place>> {
-    let numbers = schema.numbers.logged().filter(|numbers| numbers.table == now.table)?;
-    let is_there = |name: &String| now.names.values().any(|other| other == name);
-    let key = now.names.get(&numbers.columns[schema.key]).unwrap_or(&schema.key_column().name);
-    let place = |(column, number): (usize, &i32)| {
-        let name = &schema.columns[column].name;
-        match now.names.get(number) {
-            Some(now) if now == name => Place::Name,
-            // Nothing has set it but its default; and the key stays the key.
-            Some(_) if column != schema.key && schema.presence.need(column) == Need::Nothing => {
-                Place::Dropped
-            }
-            Some(now) if column != schema.key && now == key => Place::Dropped,
-            Some(now) => Place::Renamed(now.clone()),
-            // The table waits until it has a column of this name.
-            None if column == schema.key || schema.presence.need(column) == Need::Table => Place::Name,
-            None if *number == 0 || is_there(name) => Place::Name,
-            None => Place::Dropped,
-        }
-    };
-    let places: Vec<Place> = numbers.columns.iter().enumerate().map(place).collect();
-    places.iter().any(|place| *place != Place::Name).then_some(places)
-}
-
-/// The columns that a change must not name: those that the database lacks, and those that it lacked when the
-/// row was written. `places`: where the columns are now.
-fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Vec<usize> {
-    let presence = &schema.presence;
-    let place = |column: usize| places.map_or(&Place::Name, |places| &places[column]);
-    let is_lost = |column: usize| match place(column) {
-        Place::Name => presence.is_lost(column),
-        Place::Renamed(_) => false,
-        Place::Dropped => true,
-    };
-    let all = 0..schema.columns.len();
-    let is_left_out = |column: &usize| {
-        let (Op::Insert(row) | Op::Put(row)) = op else { return is_lost(*column) };
-        let is_null = row.as_ref().is_null(*column);
-        match presence.need(*column) {
-            _ if *place(*column) == Place::Dropped => true,
-            Need::Table => false,
-            _ if presence.is_gone(*column) => is_null || is_lost(*column),
-            Need::Endpoints => is_null && !schema.columns[*column].nullable,
-            Need::Nothing => is_null && (!schema.columns[*column].nullable || presence.was_gone(*column)),
-        }
-    };
-    if places.is_none() && !matches!(op, Op::Insert(_) | Op::Put(_)) {
-        return presence.gone().filter(is_left_out).collect();
-    }
-    let mut left_out: Vec<usize> = all.clone().filter(is_left_out).collect();
-    // Of two columns with one name now, the one that was renamed to it is what the database would have kept.
-    let is_set = |column: usize| match op {
-        Op::Update { columns, .. } => columns.iter().any(|(set, _)| *set == column),
-        _ => matches!(op, Op::Insert(_) | Op::Put(_)),
-    };
-    let renamed = all.clone().filter(|column| is_set(*column) && !left_out.contains(column));
-    let taken: Vec<&String> = renamed
-        .filter_map(|column| match place(column) {
-            Place::Renamed(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    if !taken.is_empty() {
-        let is_taken = |column: &usize| {
-            *column != schema.key
-                && *place(*column) == Place::Name
-                && taken.contains(&&schema.columns[*column].name)
-                && !left_out.contains(column)
-        };
-        let more: Vec<usize> = all.filter(is_taken).collect();
-        left_out.extend(more);
-        left_out.sort_unstable();
-    }
-    left_out
-}
-
-/// The place of a column among those that are not left out.
-fn place_without(column: usize, left_out: &[usize]) -> usize {
-    column - left_out.iter().filter(|other| **other < column).count()
-}
-
-/// Makes a change one of the reduced schema; false: it sets nothing.
-fn reduce(op: &mut Op, base: &Schema, reduced: &Schema, left_out: &[usize]) -> bool {
-    let place = |column: usize| place_without(column, left_out);
-    match op {
-        Op::Insert(row) | Op::Put(row) => {
-            let values = row.as_ref().values(base).enumerate();
-            let kept = values.filter(|(column, _)| !left_out.contains(column));
-            let kept: Vec<ValueRef<'_>> = kept.map(|(_, value)| value).collect();
-            let mut bytes = Vec::with_capacity(row.0.len());
-            forebay_value::encode_row(reduced, kept, &mut bytes);
-            *row = Row(bytes.into());
-            true
-        }
-        Op::Update { columns, .. } => {
-            columns.retain(|(column, _)| !left_out.contains(column));
-            columns.iter_mut().for_each(|(column, _)| *column = place(*column));
-            !columns.is_empty()
-        }
-        Op::Increment { column, .. } if left_out.contains(column) => false,
-        Op::Increment { column, .. } => {
-            *column = place(*column);
-            true
-        }
-        Op::Delete(_) => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_value::{Column, KeyKind, Type};
+    use forebay_database::Op;
+    use forebay_value::{Column, KeyKind, Need, Row, Schema, Type};
 
     fn schema() -> Schema {
         let column = |name: &str, nullable| Column {
@@ -329,25 +203,5 @@ mod tests {
         base.presence.set_gone(2, true);
         assert!(schemas.back(keys(2)).is_empty() && schemas.back(keys(0)).is_empty());
         assert_eq!(schemas.back(keys(1)), [(schemas.list[1].clone(), Value::Bigint(2))]);
-    }
-
-    #[test]
-    fn what_a_client_may_have_set_waits_for_a_renamed_column() {
-        let base = schema();
-        base.presence.set_need(0, Need::Endpoints);
-        base.presence.set_need(2, Need::Endpoints);
-        let insert = |a, b| Op::Insert(row([a, Some(2), b, None]));
-        assert!(left_out(&base, &insert(Some(1), None), None).is_empty());
-        [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, true)));
-        assert_eq!(left_out(&base, &insert(Some(1), Some(3)), None), [0, 2]);
-        // One may have been renamed.
-        base.presence.set_has_others(true);
-        assert!(left_out(&base, &insert(Some(1), Some(3)), None).is_empty());
-        assert_eq!(left_out(&base, &insert(None, Some(3)), None), [0]);
-        let update = Op::Update { key: Value::Bigint(2), columns: vec![(2, Value::Bigint(7))] };
-        assert!(left_out(&base, &update, None).is_empty());
-        // Both are back: no client can have set NULL where that is not permitted.
-        [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, false)));
-        assert_eq!(left_out(&base, &insert(None, None), None), [0]);
     }
 }

@@ -29,6 +29,7 @@ mod dead_letter_file;
 mod embedded;
 mod error;
 mod follow;
+mod form;
 mod handle;
 mod lacking;
 mod last_position;

@@ -5,7 +5,7 @@
 //! has reached. The batcher does the rest (coalescing, sizing, retries, dead letters), in the same way for
 //! both.
 
-use crate::lacking::Form;
+use crate::form::Form;
 use crate::reached::Reached;
 use crate::stopped::StoppedTable;
 use crate::{Error, Kind};

@@ -13,7 +13,7 @@ pub struct Limits {
     pub target_bytes: usize,
     /// Longest request body after decoding; a longer one is answered 413.
     pub body_bytes: usize,
-    /// Most header fields (at most [`FIELDS_MAX`]); more are answered 431.
+    /// Most header fields (at most `FIELDS_MAX`); more are answered 431.
     pub fields: usize,
     /// The longest time from the first byte of a head to its last; a slower head is answered 408. Also the
     /// grace period before a body must keep its pace.

@@ -14,9 +14,9 @@ use std::time::Instant;
 
 impl Log {
     /// Releases everything before `before`, which must be durable; a lower position than before does nothing.
-    /// Whole segments are deleted after [`Options::keep`], unless [`Log::keep_from`] retains them. The
-    /// position is stored on disk when a segment is released, and at closing: after a crash an older one may
-    /// be found.
+    /// Whole segments are deleted after [`Options::keep`](crate::Options::keep), unless [`Log::keep_from`]
+    /// retains them. The position is stored on disk when a segment is released, and at closing: after a crash
+    /// an older one may be found.
     ///
     /// # Errors
     /// [`Kind::NotABoundary`] when it is not durable; [`Kind::Io`] when a deletion failed: the log is intact,

@@ -7,10 +7,11 @@
 //! ```
 //! It contains what is needed to read a row, for every id that was ever used; ids are never reused for other
 //! columns. `numbers`, where they are known, are those of the table and its columns in the database
-//! ([`Numbers`]): changes in the log mean these columns, whatever their names are now. The file is replaced as a whole (written beside, synced, renamed, folder synced) before a new id is
-//! used. A table whose columns change, in name, number, type (the limit of a text aside), order or key, gets a
-//! new id; one that goes back to old columns gets its old id back. Valid: version 1, ids and columns without
-//! duplicates, types and key kinds known, the key among the columns and of its kind.
+//! ([`Numbers`]): changes in the log mean these columns, whatever their names are now. The file is replaced
+//! as a whole (written beside, synced, renamed, folder synced) before a new id is used. A table whose columns
+//! change, in name, number, type (the limit of a text aside), order or key, gets a new id, at a start or
+//! while it is followed; one that goes back to old columns gets its old id back. Valid: version 1, ids and
+//! columns without duplicates, types and key kinds known, the key among the columns and of its kind.
 
 use crate::error::{Error, Kind};
 use crate::record::TableId;

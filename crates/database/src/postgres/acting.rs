@@ -31,9 +31,9 @@ const COLUMNS: &str =
 
 /// Returns for each of the tables with the names `$1`, and for each table that it reaches through its
 /// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules, its triggers
-/// that act, and, of a table that is named, the names of its columns by their numbers. The functions of foreign keys have fixed numbers: `RI_FKey_cascade_del` and `_upd`,
-/// `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; of the server's other trigger functions none acts on other
-/// rows.
+/// that act, and the columns of a table that is named. The functions of foreign keys have fixed numbers:
+/// `RI_FKey_cascade_del` and `_upd`, `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; of the server's other
+/// trigger functions none acts on other rows.
 const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
     SELECT n.place, to_regclass(n.name)::oid, to_regclass(n.name)::oid, true
     FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) WHERE to_regclass(n.name) IS NOT NULL
@@ -55,8 +55,8 @@ const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
     (SELECT {columns} FROM (SELECT of.of WHERE of.of = of.root) AS n)
   FROM reached of ORDER BY of.place";
 
-/// Returns the numbers of the tables with the names `$1` and their columns, and the entries of the tables with
-/// the numbers `$2`, in the form of [`Expected::told`].
+/// Returns the numbers of the tables with the names `$1` and their columns, and the entries of the tables
+/// with the numbers `$2`, in the form of [`Expected::told`].
 const NOW: &str = "SELECT concat((SELECT string_agg(concat(coalesce(n.of, 0), ' ', {columns}), E'\\n' ORDER BY n.place)
       FROM (SELECT to_regclass(name)::oid AS of, place FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) OFFSET 0) AS n), E'\\n',
     (SELECT string_agg({entry}, E'\\n' ORDER BY of.place)

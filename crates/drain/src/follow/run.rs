@@ -282,8 +282,8 @@ impl FollowLoop {
         Ok(())
     }
 
-    /// Whether a name that the config needs is another column's now, while the column that had it is there. What
-    /// clients cannot name, a change in the log has only with its default.
+    /// Whether a name that the config needs is another column's now, while the column that had it is there.
+    /// What clients cannot name, a change in the log has only with its default.
     fn means_another(&self, table: usize) -> bool {
         let needs = &self.tables.tables()[table].schema().presence;
         let exchanged = self.tables.numbers(table).exchanged();

@@ -1,8 +1,8 @@
 //! Watches the machines of a run: the tester's own, and servers through their admin listeners or
 //! through agents beside them.
 //!
-//! [`source`] takes a [`Sample`] each second; [`usage`] makes two of them into a [`HostSecond`];
-//! [`recorded`] stores it; [`verdict()`] says from all seconds and the engines' counts what ran out,
+//! `source` takes a [`Sample`] each second; `usage` makes two of them into a [`HostSecond`];
+//! `recorded` stores it; [`verdict()`] says from all seconds and the engines' counts what ran out,
 //! by the limits in `thresholds`.
 //!
 //! Promises: one thread for each machine, which sleeps between samples; some hundred bytes of file a

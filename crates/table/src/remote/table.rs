@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+#[cfg(doc)]
+use crate::error::HotKind;
+
 /// A hot table on Redis or Valkey.
 pub struct RemoteTable {
     pub(crate) this: Weak<RemoteTable>,
