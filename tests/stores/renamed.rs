@@ -342,3 +342,31 @@ fn a_column_that_gets_its_name_back_is_served_again() {
         }
     }
 }
+
+/// The column is renamed, and the config with it, while no server runs: with a server or by `forebay drain`.
+#[test]
+fn a_rename_that_comes_with_its_config_loses_nothing() {
+    let config = CONFIG.replace("n2 = \"$n2\"", "m = \"$n2\"").replace("column = \"n2\"", "column = \"m\"");
+    for way in ["?follow=logical", "?follow=triggers"] {
+        for is_drained_alone in [false, true] {
+            let beside = &Beside::new(TABLE, CONFIG).by(way);
+            let server = started(beside);
+            server.pause_drain(true);
+            write(&server);
+            server.kill();
+            beside.sql(MIGRATIONS[2].sql);
+            beside.folder.write("beside.toml", &config);
+            if is_drained_alone {
+                let drained = beside.start().run("drain", &[]);
+                assert!(drained.status.success(), "{drained:?}");
+            }
+            let server = started(beside);
+            wait_rows(beside, MIGRATIONS[2].rows);
+            server.client().ask("PATCH", "/n2/2", Some("{\"n2\":500}")).expect(200);
+            server.drain();
+            assert_eq!(beside.text("SELECT m FROM t WHERE id = 2"), "500");
+            assert_eq!(beside.dead_letters(), 0);
+            assert_verified(&server);
+        }
+    }
+}

@@ -59,8 +59,17 @@ pub(crate) fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Ve
         Place::Dropped => true,
     };
     let all = 0..schema.columns.len();
+    let is_set = |column: usize| match op {
+        Op::Insert(_) | Op::Put(_) => true,
+        Op::Update { columns, .. } => columns.iter().any(|(set, _)| *set == column),
+        Op::Increment { column: set, .. } => *set == column,
+        Op::Delete(_) => false,
+    };
     let is_left_out = |column: &usize| {
-        let (Op::Insert(row) | Op::Put(row)) = op else { return is_lost(*column) };
+        let (Op::Insert(row) | Op::Put(row)) = op else {
+            // All changes that set nothing of a renamed column have one form.
+            return is_lost(*column) || matches!(place(*column), Place::Renamed(_)) && !is_set(*column);
+        };
         let is_null = row.as_ref().is_null(*column);
         match presence.need(*column) {
             _ if *place(*column) == Place::Dropped => true,
@@ -75,12 +84,6 @@ pub(crate) fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Ve
     }
     let mut left_out: Vec<usize> = all.clone().filter(is_left_out).collect();
     // Of two columns with one name now, the one that was renamed to it is what the database would have kept.
-    let is_set = |column: usize| match op {
-        Op::Insert(_) | Op::Put(_) => true,
-        Op::Update { columns, .. } => columns.iter().any(|(set, _)| *set == column),
-        Op::Increment { column: set, .. } => *set == column,
-        Op::Delete(_) => false,
-    };
     let named = |name: &String| {
         all.clone().find(|column| *place(*column) == Place::Name && schema.columns[*column].name == *name)
     };
@@ -89,11 +92,8 @@ pub(crate) fn left_out(schema: &Schema, op: &Op, places: Option<&[Place]>) -> Ve
         if left_out.contains(&column) {
             continue;
         }
-        let Some(other) = named(name).filter(|other| *other != schema.key) else { continue };
-        let out = if is_set(other) && !is_set(column) { column } else { other };
-        if !left_out.contains(&out) {
-            left_out.push(out);
-        }
+        let other = named(name).filter(|other| *other != schema.key && !left_out.contains(other));
+        left_out.extend(other);
     }
     left_out.sort_unstable();
     left_out

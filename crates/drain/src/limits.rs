@@ -154,5 +154,8 @@ pub const FOLLOW_KEYS: usize = 2_000;
 /// How much longer than looking for changes that are not drained the follower pauses before it looks again.
 pub(crate) const ADOPT_SHARE: u32 = 20;
 
+/// When columns' new names that could not be noted, on a full disk, are tried again.
+pub(crate) const ADOPT_RETRY_PAUSE: Duration = Duration::from_secs(10);
+
 /// When a table that could not be read again, because it was locked or its rows did not fit, is tried again.
 pub const RELOAD_RETRY_PAUSE: Duration = Duration::from_secs(1);

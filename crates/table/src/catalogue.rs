@@ -148,22 +148,19 @@ impl Catalogue {
     /// The id of a table with these columns: an existing one, or a new one. `is_unread`: columns without
     /// numbers were not read from the database; they have those that are known.
     pub(crate) fn assign(&mut self, schema: &mut Schema, is_unread: bool) -> Result<TableId, Error> {
-        let is_it = |known: &Schema| {
-            is_same(known, schema)
-                && match (known.numbers.logged(), schema.numbers.logged()) {
-                    (Some(known), Some(numbers)) => known == numbers,
-                    (Some(_), None) => is_unread,
-                    (None, _) => true,
-                }
-        };
-        // The last one has the numbers that are used.
-        let known = self.tables.iter().rev().find(|(_, known)| is_it(known));
+        // The last one is what the numbers are used with.
+        let known = self.tables.iter().rev().find(|(_, known)| is_same(known, schema));
         let Some((id, known)) = known.map(|(id, known)| (*id, known.clone())) else {
             return self.add(schema.clone());
         };
-        match schema.numbers.logged() {
-            None => schema.numbers = schema.numbers.with_logged(known.numbers.logged().cloned()),
-            Some(_) => drop(self.tables.insert(id, Arc::new(schema.clone()))),
+        match (known.numbers.logged(), schema.numbers.logged()) {
+            (Some(numbers), None) if is_unread => {
+                schema.numbers = schema.numbers.with_logged(Some(numbers.clone()));
+            }
+            (None, None) => {}
+            (None, Some(_)) => drop(self.tables.insert(id, Arc::new(schema.clone()))),
+            (Some(known), Some(numbers)) if known == numbers => {}
+            (Some(_), _) => return self.add(schema.clone()),
         }
         Ok(id)
     }
@@ -182,8 +179,11 @@ impl Catalogue {
         let older = |(other, known): &(&TableId, &Arc<Schema>)| **other != id && known.name == schema.name;
         for (_, known) in self.tables.iter().filter(older) {
             for (place, column) in known.columns.iter().enumerate() {
-                let now = schema.position(&column.name);
-                let need = now.map_or(Need::Nothing, |now| schema.presence.need(now));
+                let named = schema.position(&column.name);
+                let need = named.map_or(Need::Nothing, |now| schema.presence.need(now));
+                // A client may have set what is another column now, or none.
+                let is_moved = numbered(known, place, &schema).is_some_and(|now| now != named);
+                let need = if is_moved { need.max(Need::Endpoints) } else { need };
                 known.presence.set_need(place, if place == known.key { Need::Table } else { need });
             }
         }
@@ -208,6 +208,15 @@ fn replace(dir: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&beside, path)?;
     File::open(dir)?.sync_all()
+}
+
+/// Where the column of an older schema is in the present one, by its number: perhaps it is not there. `None`:
+/// it has no number.
+fn numbered(known: &Schema, column: usize, now: &Schema) -> Option<Option<usize>> {
+    let (then, now) = known.numbers.logged().zip(now.numbers.logged())?;
+    let number = then.columns[column];
+    let is_numbered = then.table == now.table && number != 0;
+    is_numbered.then(|| now.columns.iter().position(|now| *now == number))
 }
 
 /// Whether rows of one can be read as rows of the other.

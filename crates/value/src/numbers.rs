@@ -73,13 +73,13 @@ impl Numbers {
         exchanged.map(|(column, _)| column).collect()
     }
 
-    /// What the database has now, when a name is another column's, or the table another one, than changes in
-    /// the log mean.
+    /// What the database has now, when a name is another column's than changes in the log mean. A table that
+    /// was made again has none of their columns: they are meant by their names.
     pub fn other(&self) -> Option<Numbering> {
         let (logged, seen) = self.both()?;
         let mut columns = logged.columns.iter().zip(&seen.numbering.columns);
         let is_other =
-            logged.table != seen.numbering.table || columns.any(|(then, now)| *now != 0 && now != then);
+            logged.table == seen.numbering.table && columns.any(|(then, now)| *now != 0 && now != then);
         is_other.then(|| seen.numbering.clone())
     }
 
@@ -114,7 +114,7 @@ mod tests {
         let adopted = numbers.with_logged(copy.other().map(Arc::new));
         assert!(adopted.exchanged().is_empty() && adopted.other().is_none());
         see(6, &[1, 2, 3, 4], &[1, 2, 3, 4]);
-        assert!(adopted.exchanged().is_empty() && adopted.other().is_some());
+        assert!(adopted.exchanged().is_empty() && adopted.other().is_none());
         assert!(Numbers::default().with_logged(None).other().is_none());
     }
 }

@@ -16,7 +16,7 @@ use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Catalogue, Outcome, RereadRow, SourceError, Tables};
+use forebay_table::{Outcome, RereadRow, SourceError, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -176,7 +176,7 @@ impl Queue for LogQueue {
             Some(place) => self.records.remove(place),
             None => Records::after(&self.log, after)?,
         };
-        let mut taken = records.take(&self.log, limit, &self.tables.catalogue(), schemas)?;
+        let mut taken = records.take(&self.log, limit, &self.tables, schemas)?;
         self.records.truncate(READERS - 1);
         self.records.insert(0, records);
         for change in taken.changes.iter_mut().filter(|change| change.is_intent) {
@@ -347,14 +347,14 @@ impl Records {
         &mut self,
         log: &Log,
         limit: Limit,
-        catalogue: &Catalogue,
+        tables: &Tables,
         schemas: &mut Schemas,
     ) -> Result<QueueRead, Error> {
         let mut changes: Vec<Change> = Vec::new();
         let (mut held_bytes, mut is_end) = (0, false);
         while changes.len() < limit.rows && held_bytes < BATCH_BYTES {
             if self.read.is_empty() {
-                match self.read_more(log, catalogue, schemas) {
+                match self.read_more(log, tables, schemas) {
                     Ok(true) => {}
                     Ok(false) => {
                         is_end = true;
@@ -381,7 +381,7 @@ impl Records {
         Ok(QueueRead { changes, bytes, is_end, last, next })
     }
 
-    fn read_more(&mut self, log: &Log, catalogue: &Catalogue, schemas: &mut Schemas) -> Result<bool, Error> {
+    fn read_more(&mut self, log: &Log, tables: &Tables, schemas: &mut Schemas) -> Result<bool, Error> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -392,8 +392,10 @@ impl Records {
             self.end = self.end.max(durable);
             return Ok(false);
         }
+        // Behind the read: an id is in the catalogue before the log has it.
+        let catalogue = tables.catalogue();
         for (position, bytes) in batch.iter() {
-            let change = decode(position, bytes, catalogue, schemas).map_err(|what| {
+            let change = decode(position, bytes, &catalogue, schemas).map_err(|what| {
                 let message = format!(
                     "the log record that ends at position {position} {what}; it was written by another version, or with another \
                      tables.json: nothing from it on is drained"

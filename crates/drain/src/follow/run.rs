@@ -3,7 +3,7 @@
 use super::reload::Reloads;
 use super::state::{FollowShared, OnFollowed};
 use crate::error::Error;
-use crate::limits::{ADOPT_SHARE, FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
+use crate::limits::{ADOPT_RETRY_PAUSE, ADOPT_SHARE, FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
 use crate::pace::BackOff;
 use crate::reached::Reached;
 use forebay_database::{Follow, Followed, Follower, Store, TableTrouble};
@@ -179,7 +179,7 @@ impl FollowLoop {
         self.passed(found.rows.len() as u64);
         self.back_off.succeeded();
         self.shared.applied(found.rows.len() as u64, is_last.then_some(began), !self.reloads.is_empty());
-        self.adopt_columns()?;
+        self.adopt_columns();
         if is_last && self.looked_at.is_none_or(|at| at.elapsed() > IDLE_SLOTS_PAUSE) {
             self.look_for_idle_slots().await?;
         }
@@ -258,28 +258,33 @@ impl FollowLoop {
         }
     }
 
-    /// Takes the names of columns as the database has them now, once it has everything that was written
-    /// before.
-    fn adopt_columns(&mut self) -> Result<(), String> {
+    /// Takes the names of columns as the database has them now: of a table whose columns were exchanged, once
+    /// everything that was written before is drained.
+    fn adopt_columns(&mut self) {
         let newly_exchanged = std::mem::take(&mut self.newly_exchanged);
         if self.adopt_at.is_some_and(|at| at > Instant::now()) {
-            return Ok(());
+            return;
         }
         let began = Instant::now();
-        for (place, table) in self.tables.tables().iter().enumerate() {
-            let is_other = self.tables.numbers(place).other().is_some();
-            if is_other && !newly_exchanged.contains(&place) && table.is_settled() {
-                let is_exchanged = self.means_another(place);
-                let adopted = self.tables.adopt_columns(place);
-                adopted.map_err(|error| format!("table {}: {error}", table.schema().name))?;
-                if is_exchanged {
-                    self.reloads.begin(place);
+        for place in 0..self.tables.tables().len() {
+            let table = &self.tables.tables()[place];
+            let is_exchanged = self.means_another(place);
+            let may_adopt = !is_exchanged || !newly_exchanged.contains(&place) && table.is_settled();
+            if self.tables.numbers(place).other().is_none() || !may_adopt {
+                continue;
+            }
+            match self.tables.adopt_columns(place) {
+                Ok(()) if is_exchanged => self.reloads.begin(place),
+                Ok(()) => {}
+                Err(error) => {
+                    warn!("table {}: its columns' new names cannot be noted: {error}", table.schema().name);
+                    self.adopt_at = Some(Instant::now() + ADOPT_RETRY_PAUSE);
+                    return;
                 }
             }
         }
         // Large tables are looked through for a small share of the time.
         self.adopt_at = Some(Instant::now() + began.elapsed() * ADOPT_SHARE);
-        Ok(())
     }
 
     /// Whether a name that the config needs is another column's now, while the column that had it is there.
