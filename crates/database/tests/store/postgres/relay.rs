@@ -94,7 +94,7 @@ fn carry(
             continue;
         }
         let is_commit = message[0] == b'Q' && message[start..] == *b"COMMIT\0";
-        let is_begin = message[0] == b'Q' && message[start..].starts_with(b"BEGIN; ");
+        let is_begin = message[0] == b'Q' && message[start..].starts_with(b"BEGIN ISOLATION ");
         let is_met = |harm: &mut Harm| if matches!(harm, Harm::Begin) { is_begin } else { is_commit };
         match next.lock().unwrap().take_if(is_met) {
             None => server.write_all(&message)?,
