@@ -79,10 +79,9 @@ impl Catalogue {
         self.tables.iter().map(|(id, schema)| (*id, schema))
     }
 
-    /// The numbers of tables, and of those whose columns' numbers are known: both only rise.
-    pub(crate) fn extent(&self) -> (usize, usize) {
-        let numbered = self.tables.values().filter(|schema| schema.numbers.logged().is_some()).count();
-        (self.tables.len(), numbered)
+    /// Each id, and what its changes mean.
+    pub(crate) fn meanings(&self) -> Vec<(TableId, Option<Arc<Numbering>>)> {
+        self.tables.iter().map(|(id, schema)| (*id, schema.numbers.logged().cloned())).collect()
     }
 
     /// Reads the file of a data folder; `None` when there is none.
@@ -160,6 +159,10 @@ impl Catalogue {
             (None, None) => {}
             (None, Some(_)) => drop(self.tables.insert(id, Arc::new(schema.clone()))),
             (Some(known), Some(numbers)) if known == numbers => {}
+            // It was made again: what is logged means columns by their names.
+            (Some(known), Some(numbers)) if known.table != numbers.table => {
+                self.tables.insert(id, Arc::new(schema.clone()));
+            }
             (Some(_), _) => return self.add(schema.clone()),
         }
         Ok(id)

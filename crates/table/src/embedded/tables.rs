@@ -66,7 +66,7 @@ impl Tables {
             None if log.end() > Position(0) => return Err(Catalogue::missing(dir)),
             None => Catalogue::default(),
         };
-        let known = catalogue.extent();
+        let known = catalogue.meanings();
         let mut ids = Vec::with_capacity(specs.len());
         let mut names = HashSet::new();
         for spec in &mut specs {
@@ -86,7 +86,7 @@ impl Tables {
             }
             ids.push(catalogue.assign(&mut spec.schema, spec.others == Others::Followed)?);
         }
-        if catalogue.extent() != known {
+        if catalogue.meanings() != known {
             catalogue.write(dir)?;
         }
         let found = Checkpoint::find(dir, &log).transpose();
