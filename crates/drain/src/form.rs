@@ -132,11 +132,11 @@ pub(crate) fn reduce(op: &mut Op, base: &Schema, reduced: &Schema, left_out: &[u
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use forebay_value::{Column, KeyKind, Numbering, Numbers, Type, Value};
 
-    fn schema() -> Schema {
+    pub(crate) fn schema() -> Schema {
         let column = |name: &str, nullable| Column {
             name: name.into(),
             ty: Type::Bigint,
@@ -151,7 +151,7 @@ mod tests {
         schema
     }
 
-    fn row(values: [Option<i64>; 4]) -> Row {
+    pub(crate) fn row(values: [Option<i64>; 4]) -> Row {
         let values = values.map(|value| value.map_or(Value::Null, Value::Bigint));
         Row::from_values(&schema(), &values)
     }

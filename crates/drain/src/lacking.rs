@@ -133,28 +133,8 @@ impl Schemas {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::form::tests::{row, schema};
     use forebay_database::Op;
-    use forebay_value::{Column, KeyKind, Need, Row, Schema, Type};
-
-    fn schema() -> Schema {
-        let column = |name: &str, nullable| Column {
-            name: name.into(),
-            ty: Type::Bigint,
-            nullable,
-            unique: false,
-            indexed: false,
-            fill: None,
-        };
-        let columns = vec![column("a", false), column("id", false), column("b", true), column("c", true)];
-        let schema = Schema::new("t", columns, 1, KeyKind::Bigint).unwrap();
-        [0, 2, 3].into_iter().for_each(|column| schema.presence.set_need(column, Need::Nothing));
-        schema
-    }
-
-    fn row(values: [Option<i64>; 4]) -> Row {
-        let values = values.map(|value| value.map_or(Value::Null, Value::Bigint));
-        Row::from_values(&schema(), &values)
-    }
 
     fn fitted(schemas: &mut Schemas, op: Op) -> Option<(Vec<String>, Op)> {
         let mut changes = vec![Change { table: 0, position: 9, is_intent: false, op }];
