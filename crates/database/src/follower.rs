@@ -28,6 +28,14 @@ impl Follower {
         }
     }
 
+    /// Has a later poll count a table's rows again: those of [`Followed::counts`] could not be compared.
+    pub fn count_again(&mut self, table: usize) {
+        match &mut self.engine {
+            Following::Sqlite(follower) => follower.count_again(table),
+            Following::Postgres(_) => unreachable!("PostgreSQL reports every row that it removes"),
+        }
+    }
+
     /// The tables that cannot be followed at present.
     pub fn troubles(&self) -> Vec<TableTrouble> {
         match &self.engine {

@@ -154,6 +154,10 @@ pub const FOLLOW_KEYS: usize = 2_000;
 /// How much longer than looking for changes that are not drained the follower pauses before it looks again.
 pub(crate) const ADOPT_SHARE: u32 = 20;
 
+/// How long counted rows wait for memory to have no writes that the database lacks, before the table is read
+/// again without a comparison.
+pub(crate) const GHOST_PATIENCE: Duration = Duration::from_secs(30);
+
 /// When columns' new names that could not be noted, on a full disk, are tried again.
 pub(crate) const ADOPT_RETRY_PAUSE: Duration = Duration::from_secs(10);
 

@@ -3,7 +3,9 @@
 use super::reload::Reloads;
 use super::state::{FollowShared, OnFollowed};
 use crate::error::Error;
-use crate::limits::{ADOPT_RETRY_PAUSE, ADOPT_SHARE, FOLLOW_KEYS, FOLLOW_PAUSE, IDLE_SLOTS_PAUSE};
+use crate::limits::{
+    ADOPT_RETRY_PAUSE, ADOPT_SHARE, FOLLOW_KEYS, FOLLOW_PAUSE, GHOST_PATIENCE, IDLE_SLOTS_PAUSE,
+};
 use crate::pace::BackOff;
 use crate::reached::Reached;
 use forebay_database::{Follow, Followed, Follower, Store, TableTrouble};
@@ -50,6 +52,8 @@ pub(super) struct FollowLoop {
     newly_exchanged: Vec<usize>,
     /// When tables are next looked at whose columns have other names.
     adopt_at: Option<Instant>,
+    /// Tables whose rows were counted and could not be compared yet, and since when.
+    uncompared: BTreeMap<usize, Instant>,
     /// By table, the columns without which it is served.
     gone: BTreeMap<usize, Vec<String>>,
     back_off: BackOff,
@@ -82,6 +86,7 @@ impl FollowLoop {
             unserved: BTreeSet::new(),
             newly_exchanged: Vec::new(),
             adopt_at: None,
+            uncompared: BTreeMap::new(),
             back_off: BackOff::default(),
             went_back: false,
             looked_at: None,
@@ -246,12 +251,24 @@ impl FollowLoop {
     /// Reads tables again that have more rows in memory than in the database, where it removes some without a
     /// report. Memory has everything that the counted snapshot shows.
     fn find_ghosts(&mut self, found: &mut Followed) {
+        let FollowStart::Following(follower) = &mut self.beginning else { return };
         let tables = self.tables.tables();
         for (place, rows) in &found.counts {
             let table = &tables[*place];
-            let is_whole = table.is_drained() && table.unfit().is_none() && !self.reloads.has(*place);
-            if is_whole && table.count().0 > *rows {
-                say!("rows of table {} were removed without a report: it is read again", table.schema().name);
+            if self.reloads.has(*place) {
+                // What was read of it may have been replaced since.
+                follower.count_again(*place);
+                continue;
+            }
+            let is_comparable = table.is_drained() && table.unfit().is_none();
+            let since = *self.uncompared.entry(*place).or_insert_with(Instant::now);
+            if !is_comparable && since.elapsed() < GHOST_PATIENCE {
+                follower.count_again(*place);
+                continue;
+            }
+            self.uncompared.remove(place);
+            if !is_comparable || table.count().0 > *rows {
+                say!("rows of table {} may be gone without a report: it is read again", table.schema().name);
                 self.reloads.begin(*place);
                 found.reload.push(*place);
             }

@@ -10,7 +10,7 @@
 //! the last change read is new. `PRAGMA data_version` shows whether anybody has committed at all. Own writes
 //! are reported too. SQLite fires no trigger for a row that OR REPLACE removes because of a unique value
 //! (unless `recursive_triggers` is on): memory knows the other row that has the value, and reads it again.
-//! Where memory does not know the rule, the rows are counted after a change.
+//! Where memory does not know the rule, the rows are counted at the start and after a change.
 //!
 //! Everything is read again when unread changes may be lost: the follower was forgotten, or the number of the
 //! last change is lower than before (a restored copy). One table is read again when its definition changed or
@@ -164,7 +164,8 @@ impl Sqlite {
                     None => place::join(connection, log)?,
                 };
                 // The first poll compares the shapes once more.
-                Ok((Cursor { seq, tables, ..Cursor::default() }, goes_on))
+                let uncounted = (0..tables.len()).collect();
+                Ok((Cursor { seq, tables, uncounted, ..Cursor::default() }, goes_on))
             })
         };
         self.writer.urgent(begin).await
@@ -232,6 +233,10 @@ impl Follower {
 
     pub(crate) fn place(&self) -> String {
         FollowPlace::of(&self.follows, &self.cursor.tables, self.cursor.seq).to_string()
+    }
+
+    pub(crate) fn count_again(&mut self, table: usize) {
+        self.cursor.uncounted.insert(table);
     }
 
     pub(crate) fn hold(&mut self, place: Option<&str>) -> Result<(), Error> {

@@ -23,7 +23,7 @@ pub(super) struct Cursor {
     pub(super) schema_version: i64,
     /// The tables as they were looked at last.
     pub(super) tables: Vec<Tracked>,
-    /// Tables whose rows are to be counted, because some have changed.
+    /// Tables whose rows are to be counted: some have changed, or memory may be that of a checkpoint.
     pub(super) uncounted: BTreeSet<usize>,
     /// When rows were last counted.
     pub(super) counted_at: Option<Instant>,
@@ -173,14 +173,15 @@ impl Cursor {
         self.counted_at.is_none_or(|at| at.elapsed() > Duration::from_millis(FOLLOW_COUNT_MS))
     }
 
-    /// Counts the rows of the tables of which some have changed.
+    /// Counts the rows that are to be counted. A table that is gone is read again when it is back.
     fn count(
         &mut self,
         connection: &Connection,
         follows: &[Follow],
         found: &mut Followed,
     ) -> Result<(), Error> {
-        for table in std::mem::take(&mut self.uncounted) {
+        let uncounted = std::mem::take(&mut self.uncounted).into_iter();
+        for table in uncounted.filter(|table| self.tables[*table].is_counted) {
             let sql = format!("SELECT count(*) FROM {}", quoted(&follows[table].schema.name));
             found.counts.push((table, number(connection, &sql)?.unsigned_abs()));
             self.counted_at = Some(Instant::now());
