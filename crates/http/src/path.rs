@@ -91,7 +91,7 @@ fn unescape(path: &str) -> String {
 }
 
 /// Removes the parts `.` and `..` (with the part before it), and with `merge_slashes` also empty parts.
-fn without_dots(path: &str, merge_slashes: bool) -> String {
+pub(crate) fn without_dots(path: &str, merge_slashes: bool) -> String {
     let Some(inside) = path.strip_prefix('/') else { return path.to_owned() };
     let mut kept: Vec<&str> = Vec::new();
     let mut ends_open = false;

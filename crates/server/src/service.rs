@@ -16,6 +16,7 @@ use crate::start_error::StartError;
 use forebay_database::Store;
 use forebay_http::{
     Answer, CanonicalPath, Method, Outcome, Refused, Reply, Request, Service, ServiceAnswer, canonical_path,
+    has_readings, readings,
 };
 use matchit::Match;
 use smallvec::SmallVec;
@@ -32,6 +33,17 @@ struct Oddities {
     encoded_slash: bool,
 }
 
+/// Which routes have guards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Guarded {
+    /// None.
+    Nothing,
+    /// Some, of which none ends in a slash.
+    NoOpenEnd,
+    /// Some that end in a slash: an application may read a path without the slash as them.
+    OpenEnd,
+}
+
 /// All endpoints by route.
 pub struct Routes {
     /// Its statements run on the workers' threads.
@@ -40,6 +52,7 @@ pub struct Routes {
     routers: Routers,
     /// The same endpoints with routes in lower case.
     folded: Routers,
+    guards: Guarded,
     /// All endpoints, with their routes as the config writes them.
     added: Vec<Added>,
     workers: usize,
@@ -81,6 +94,7 @@ impl Routes {
             merge_slashes,
             routers,
             folded,
+            guards: Guarded::Nothing,
             added: Vec::new(),
             workers,
             unrouted,
@@ -122,6 +136,10 @@ impl Routes {
                 // Ignored if another endpoint has the path, or if "/" has no shorter form.
                 let _ = self.routers.of(added.method).insert(path, added.place(Some(name.to_owned())));
             }
+        }
+        for Added { route, .. } in self.added.iter().filter(|added| added.endpoint.guard.is_some()) {
+            let guards = if route.ends_with('/') { Guarded::OpenEnd } else { Guarded::NoOpenEnd };
+            self.guards = self.guards.max(guards);
         }
         for added in &self.added {
             let (route, place) = (&added.route, added.place(None));
@@ -299,12 +317,12 @@ impl Routes {
         if oddities.encoded_slash && !endpoint.takes_encoded_slash {
             return Err(Problem::new(400, "the path has an encoded slash or backslash"));
         }
-        let mut other = None;
+        let mut others = Vec::new();
         if matches!(endpoint.mode, Mode::PassThrough(_) | Mode::CachedProxy(_)) {
             if oddities.control {
                 return Err(Problem::new(400, "the path has a control character"));
             }
-            other = self.other_reading(endpoint, request, oddities.encoded_slash);
+            others = self.other_readings(endpoint, request)?;
         }
         let mut path = SmallVec::<[(&str, &str); 4]>::new();
         if !found.params.is_empty() {
@@ -315,7 +333,7 @@ impl Routes {
         if let Some(name) = empty_rest {
             path.push((name, ""));
         }
-        endpoint.call(request, &path, other, answer)
+        endpoint.call(request, &path, others, answer)
     }
 
     /// Answers a request when no endpoint has this method and path.
@@ -358,21 +376,43 @@ impl Routes {
         true
     }
 
-    /// The other endpoint that an upstream application may resolve the path to: it may take `/Admin` and
-    /// `/admin%2F` for `/admin/`. A passed-on request must satisfy the guard of that endpoint too.
-    fn other_reading(
+    /// The other endpoints that an upstream application may resolve the path to: it may take `/Admin`,
+    /// `/admin%2F` and `/admin;a` for `/admin/`. A passed-on request must satisfy their guards too.
+    #[inline(always)]
+    fn other_readings(
         &self,
         endpoint: &Arc<Endpoint>,
         request: &Request<'_>,
-        has_encoded_slash: bool,
-    ) -> Option<&Arc<Endpoint>> {
-        if !has_encoded_slash && !request.path().bytes().any(|byte| byte.is_ascii_uppercase()) {
-            return None;
+    ) -> Result<Vec<Arc<Endpoint>>, Problem> {
+        let path = request.path();
+        let is_plain = || !has_readings(path) && !path.bytes().any(|byte| byte.is_ascii_uppercase());
+        match self.guards {
+            Guarded::Nothing => Ok(Vec::new()),
+            Guarded::NoOpenEnd if is_plain() => Ok(Vec::new()),
+            _ => self.guarded_readings(endpoint, request),
         }
-        let read = request.path().to_ascii_lowercase().replace("%2f", "/").replace("%5c", "/");
-        let form = canonical_path(&read, self.merge_slashes).ok()?;
-        let RoutedEndpoint { endpoint: found, .. } = self.folded.place(request.method(), &form.path)?;
-        Some(found).filter(|other| !Arc::ptr_eq(other, endpoint) && other.guard.is_some())
+    }
+
+    #[inline(never)]
+    fn guarded_readings(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        request: &Request<'_>,
+    ) -> Result<Vec<Arc<Endpoint>>, Problem> {
+        let readings = readings(request.path())
+            .ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
+        let mut found: Vec<Arc<Endpoint>> = Vec::new();
+        for reading in readings {
+            let exact = self.routers.place(request.method(), &reading);
+            let folded = self.folded.place(request.method(), &reading.to_ascii_lowercase());
+            for RoutedEndpoint { endpoint: other, .. } in exact.into_iter().chain(folded) {
+                let is_known = |known: &Arc<Endpoint>| Arc::ptr_eq(known, other);
+                if other.guard.is_some() && !is_known(endpoint) && !found.iter().any(is_known) {
+                    found.push(other.clone());
+                }
+            }
+        }
+        Ok(found)
     }
 }
 

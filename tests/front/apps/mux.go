@@ -14,6 +14,7 @@ func say(text string) http.HandlerFunc {
 func main() {
 	http.HandleFunc("/admin", say("the treasure"))
 	http.HandleFunc("/admin/", say("the treasure"))
+	http.HandleFunc("/vault", say("the treasure"))
 	http.HandleFunc("/", say("open"))
 	panic(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), nil))
 }

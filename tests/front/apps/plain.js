@@ -7,5 +7,5 @@ createServer((request, response) => {
   } catch {
     // What cannot be decoded stays as it is.
   }
-  response.end(path === "/admin" || path.startsWith("/admin/") ? "the treasure" : "open");
+  response.end(path === "/vault" || path === "/admin" || path.startsWith("/admin/") ? "the treasure" : "open");
 }).listen(process.env.PORT, "127.0.0.1");

@@ -5,10 +5,11 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 def app(environ, start):
     path = posixpath.normpath(environ["PATH_INFO"].replace("//", "/"))
     start("200 OK", [("Content-Type", "text/plain")])
-    return [b"the treasure" if path == "/admin" or path.startswith("/admin/") else b"open"]
+    return [b"the treasure" if path in ("/admin", "/vault") or path.startswith("/admin/") else b"open"]
 
 class Quiet(WSGIRequestHandler):
     def log_message(self, *_):
         pass
 
-make_server("127.0.0.1", int(os.environ["PORT"]), app, handler_class=Quiet).serve_forever()
+if __name__ == "__main__":
+    make_server("127.0.0.1", int(os.environ["PORT"]), app, handler_class=Quiet).serve_forever()

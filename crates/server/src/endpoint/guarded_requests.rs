@@ -11,13 +11,13 @@ use crate::problem::Problem;
 use forebay_http::{Answer, Outcome, OwnedRequest, Reply, Request, ServiceAnswer, detached};
 use std::sync::Arc;
 
-/// The guards that a request must satisfy: the guard of its endpoint, and the guard of the endpoint that an
+/// The guards that a request must satisfy: the guard of its endpoint, and those of the endpoints that an
 /// upstream application may resolve its path to.
 pub struct Guards<E> {
     /// The endpoint that the request matched.
     pub endpoint: Arc<E>,
-    /// The endpoint that the upstream application may resolve the path to.
-    pub other: Option<Arc<E>>,
+    /// The endpoints that the upstream application may resolve the path to.
+    pub others: Vec<Arc<E>>,
 }
 
 /// An endpoint behind a guard.
@@ -51,10 +51,8 @@ impl<E: Enter> Guards<E> {
             Some(guard) => guard.check(request, judged),
             None => Checked::Passed(None),
         };
-        match self.other.as_ref().map(check) {
-            None | Some(Checked::Passed(_)) => check(&self.endpoint),
-            Some(undecided) => undecided,
-        }
+        let undecided = self.others.iter().map(check).find(|checked| !matches!(checked, Checked::Passed(_)));
+        undecided.unwrap_or_else(|| check(&self.endpoint))
     }
 
     /// Awaits a verdict, checks the guards again, and answers.

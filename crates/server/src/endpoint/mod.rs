@@ -156,24 +156,24 @@ impl Enter for Endpoint {
 }
 
 impl Endpoint {
-    /// Answers a request, or returns the future that will. `other`: a further endpoint whose guard the
+    /// Answers a request, or returns the future that will. `others`: further endpoints whose guards the
     /// request must satisfy.
     #[inline(always)]
     pub fn call(
         self: &Arc<Self>,
         request: &Request<'_>,
         path: &[(&str, &str)],
-        other: Option<&Arc<Endpoint>>,
+        others: Vec<Arc<Endpoint>>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        if self.guard.is_none() && other.is_none() {
+        if self.guard.is_none() && others.is_empty() {
             let matched = Matched { path, identity: None };
             return match self.is_counted() {
                 false => self.run(request, matched, answer),
                 true => self.enter(request, matched, answer),
             };
         }
-        self.call_guarded(request, path, other, answer)
+        self.call_guarded(request, path, others, answer)
     }
 
     /// Whether requests are counted for a rate, or their answers get header lines.
@@ -187,10 +187,10 @@ impl Endpoint {
         self: &Arc<Self>,
         request: &Request<'_>,
         path: &[(&str, &str)],
-        other: Option<&Arc<Endpoint>>,
+        others: Vec<Arc<Endpoint>>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        let guards = Guards { endpoint: self.clone(), other: other.cloned() };
+        let guards = Guards { endpoint: self.clone(), others };
         match guards.check(request, &Judged::default()) {
             Checked::Passed(identity) => {
                 note_subject(request, identity.as_deref());
