@@ -53,7 +53,7 @@ fn routes(endpoints: &[Placed], mistakes: &Mistakes<'_>) {
 }
 
 /// Converts `{rest...}` to the router's syntax: `{*rest}`.
-fn router_syntax(route: &str) -> String {
+pub(crate) fn router_syntax(route: &str) -> String {
     match route.strip_suffix("...}").and_then(|head| head.rsplit_once('{')) {
         Some((head, name)) => format!("{head}{{*{name}}}"),
         None => route.to_owned(),

@@ -22,6 +22,7 @@ mod sections;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod weak;
 
 pub use explain::explain;
 pub use key_tables::key_tables;
@@ -29,6 +30,7 @@ pub use model::Config;
 pub use needs_restart::fixed;
 pub use overrides::Overrides;
 pub use syntax::mistakes::{ConfigError, ConfigErrors, Mistake, Place};
+pub use weak::weaknesses;
 
 use limits::FILE_BYTES_MAX;
 use std::path::Path;

@@ -341,6 +341,7 @@ fn announce(
     mut starting: Starting,
 ) -> Result<(), StartError> {
     forebay_config::explain(config).lines().for_each(|line| say!("{line}"));
+    forebay_config::weaknesses(config).iter().for_each(|weakness| warn!("{weakness}"));
     duties.announce(config);
     enforced.announce();
     if config.server.tls.is_some() && !config.server.speaks_https() {

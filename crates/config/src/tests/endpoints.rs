@@ -340,6 +340,28 @@ fn writes_that_wait_for_the_database() {
 }
 
 #[test]
+fn an_open_route_for_other_methods_beside_a_guard() {
+    let guard = "guard = { header = 'X-Key', secret = 'a secret of some length' }\n";
+    let file = |admin: &str, any: &str, any_guard: &str| {
+        format!(
+            "[[endpoint]]\nroute = '{admin}'\n{guard}proxy = 'http://a'\n[[endpoint]]\nroute = '* {any}'\n{any_guard}proxy = 'http://a'"
+        )
+    };
+    for (admin, any, any_guard, is_weak) in [
+        ("GET /admin", "/{path...}", "", true),
+        ("GET /admin/{id}", "/{path...}", "", true),
+        ("POST /admin/{rest...}", "/admin/{rest...}", "", true),
+        ("GET /admin", "/admin", "", true),
+        ("GET /admin", "/{path...}", guard, false),
+        ("GET /admin", "/app/{path...}", "", false),
+        ("* /admin", "/{path...}", "", false),
+    ] {
+        let found = weaknesses(&good(&file(admin, any, any_guard)));
+        assert_eq!(found.len(), usize::from(is_weak), "{admin} beside * {any}: {found:?}");
+    }
+}
+
+#[test]
 fn jobs() {
     let config = good(
         "[[job]]\nname = 'a'\nevery = '60s'\nsql = 'DELETE FROM t'\n\

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 pub fn run(args: &Check) -> Result<ExitCode, Failure> {
     let config = load_config(&args.config)?;
     answer!("{}", forebay_config::explain(&config).trim_end());
+    forebay_config::weaknesses(&config).iter().for_each(|weakness| answer!("{weakness}"));
     match runtime()?.block_on(open::findings(&config)) {
         Ok(found) => {
             found.lines.iter().for_each(|line| answer!("{line}"));
