@@ -132,7 +132,7 @@ impl<'a> Round<'a> {
         let output = self.server.as_ref().map(Server::output).unwrap_or_default();
         self.printed += &output[self.before..];
         // The changes of a table that the drain has stopped come later, so no order of all is left to judge.
-        if self.printed.contains(STOPPED) {
+        if self.printed.contains(STOPPED) || what.contains(STOPPED) {
             return Err(Ended::Stopped);
         }
         let lines: Vec<&str> = output.lines().rev().take(8).collect();

@@ -59,6 +59,7 @@ mod starts_together;
 mod stopped;
 mod stopped_room;
 mod stopped_sets;
+mod stopped_triggers;
 mod strict;
 mod tls;
 mod two_schemas;

@@ -8,9 +8,10 @@
 //! of its changes becomes a dead letter.
 //!
 //! **The set.** The tables that refer to a stopped table, also through others, stop with it: the database
-//! would refuse their rows because of it. When a table to which a stopped table refers has a row deleted or a
-//! referenced column changed, it stops too, because what waits may need the row as it was, or must change
-//! first. The foreign keys are those of the catalogue, read when a table stops and before each retry.
+//! would refuse their rows because of it, or their triggers would not find its rows. When a table to which a
+//! stopped table refers has a row deleted or a referenced column changed (any change, if a trigger refers to
+//! it), it stops too, because what waits may need the row as it was, or must change first. The references are
+//! those of the catalogue, read when a table stops and before each retry.
 //!
 //! **Catching up.** At growing intervals a set is tried again: the records of all its tables, from where they
 //! were stopped, in the order of the queue, beginning with one record, in turns with the others' batches and
@@ -27,7 +28,7 @@
 //! ```
 //! It is empty when no table is stopped. Position and note are compared and set together, in the batch's
 //! transaction. Which of the tables had the trouble is not stored: after a restart tables that are connected
-//! by foreign keys are one set.
+//! by references are one set.
 
 use crate::limits::{ANNOUNCED_AFTER, CATCH_UP_MS, SLOW_ROW_MS};
 use crate::pace::BackOff;
@@ -169,17 +170,17 @@ impl StoppedTables {
         self.had_turn
     }
 
-    /// Whether the foreign keys are not known yet.
+    /// Whether the references are known.
     pub(crate) fn knows_references(&self) -> bool {
         self.references.is_some()
     }
 
-    /// Takes over the foreign keys that were just read.
+    /// Takes over the references that were just read.
     pub(crate) fn learn(&mut self, references: References) {
         self.references.get_or_insert_default().learn(references);
     }
 
-    /// The stopped tables that are connected with this one by foreign keys: all are tried again together.
+    /// The stopped tables that are connected with this one by references: all are tried again together.
     fn set_of(&self, table: &str) -> BTreeSet<String> {
         match &self.references {
             Some(references) => references.connected(table, |other| self.tables.contains_key(other)),
@@ -327,7 +328,7 @@ impl StoppedTables {
             let touched = keys[change.table]
                 .into_iter()
                 .flatten()
-                .find(|key| touches(&change.op, schema, &key.columns));
+                .find(|key| touches(&change.op, schema, key.columns.as_deref()));
             if let Some(key) = touched {
                 found.entry(schema.name.clone()).or_insert_with(|| self.tables[&key.child].clone());
             }
@@ -391,8 +392,9 @@ impl StoppedTables {
     }
 }
 
-/// Whether a change deletes a row, or may change one of these columns of it.
-fn touches(op: &Op, schema: &Schema, columns: &[String]) -> bool {
+/// Whether a change deletes a row, or may change one of these columns of it; `None`: any change does.
+fn touches(op: &Op, schema: &Schema, columns: Option<&[String]>) -> bool {
+    let Some(columns) = columns else { return true };
     let is_one = |column: usize| columns.contains(&schema.columns[column].name);
     match op {
         Op::Insert(_) => false,
@@ -413,7 +415,7 @@ mod tests {
         let key = |child: &str, parent: &str| Reference {
             child: child.into(),
             parent: parent.into(),
-            columns: vec!["id".into()],
+            columns: Some(vec!["id".into()]),
         };
         let mut stopped = StoppedTables::default();
         let keys = vec![key("ord", "cust"), key("ord", "prod"), key("part", "prod")];
@@ -503,7 +505,8 @@ mod tests {
         let mut stopped = world();
         stopped.stop("part", "is locked".into(), Ends::WhenCorrected, false, |_| true);
         assert!(!stopped.grow(|_| true));
-        let key = Reference { child: "late".into(), parent: "part".into(), columns: vec!["id".into()] };
+        let columns = Some(vec!["id".into()]);
+        let key = Reference { child: "late".into(), parent: "part".into(), columns };
         stopped.learn(References { keys: vec![key], tables: names(&["late", "part"]) });
         assert!(stopped.grow(|_| true) && !stopped.grow(|_| true));
         assert_eq!(listed(&stopped)[0], "table late waits for table part, which is locked");

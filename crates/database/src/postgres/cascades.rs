@@ -6,6 +6,7 @@ use super::table::text;
 use super::{Postgres, errors};
 use crate::cascades::{Cascades, Edge, Node};
 use crate::reached::{Reached, Search};
+use crate::references::{Code, words};
 use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
 use std::sync::Arc;
@@ -28,6 +29,18 @@ const REFERENCES: &str = "SELECT child.relname::text, parent.relname::text, \
 const TABLES: &str = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p', 'f') \
      AND relnamespace <> 'pg_catalog'::regnamespace AND pg_table_is_visible(oid)";
 
+/// Tables, and the texts of the functions of their triggers and of their rules. Those of following write to
+/// tables of ours alone.
+const CODE_OF_TABLES: &str = "SELECT c.relname::text, f.prosrc FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+       JOIN pg_proc f ON f.oid = t.tgfoid WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND left(t.tgname, 8) <> 'forebay_' \
+       AND pg_table_is_visible(c.oid) \
+     UNION ALL SELECT c.relname::text, pg_get_ruledef(r.oid) FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class \
+       WHERE c.relkind IN ('r', 'p') AND r.ev_enabled <> 'D' AND pg_table_is_visible(c.oid)";
+
+const FUNCTIONS: &str = "SELECT p.proname::text, pg_get_functiondef(p.oid) FROM pg_proc p \
+     JOIN pg_language l ON l.oid = p.prolang WHERE l.lanname NOT IN ('internal', 'c') AND p.prokind IN ('f', 'p') \
+       AND p.pronamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)";
+
 impl Postgres {
     pub(crate) async fn references(&self) -> Result<References, Error> {
         self.job(|bulk| async move {
@@ -36,11 +49,13 @@ impl Postgres {
             let key = |row: &[Value]| Reference {
                 child: text(&row[0]).into(),
                 parent: text(&row[1]).into(),
-                columns: names(&row[2]),
+                columns: Some(names(&row[2])),
             };
-            let keys = found.iter().map(key).collect();
+            let mut keys: Vec<Reference> = found.iter().map(key).collect();
             let found = session.run(TABLES, &[]).await?;
-            Ok(References { keys, tables: found.iter().map(|row| text(&row[0]).into()).collect() })
+            let tables = found.iter().map(|row| text(&row[0]).into()).collect();
+            keys.extend(code(session).await?.references(&tables));
+            Ok(References { keys, tables })
         })
         .await
     }
@@ -65,6 +80,17 @@ impl Postgres {
         })
         .await
     }
+}
+
+/// What runs beside the changes of tables. Most databases have no such code.
+async fn code(session: &mut Session) -> Result<Code, Error> {
+    let named = |row: &[Value]| (text(&row[0]).to_owned(), words(text(&row[1])));
+    let of_tables: Vec<_> = session.run(CODE_OF_TABLES, &[]).await?.iter().map(named).collect();
+    let functions = match of_tables.is_empty() {
+        true => Vec::new(),
+        false => session.run(FUNCTIONS, &[]).await?.iter().map(named).collect(),
+    };
+    Ok(Code { of_tables, functions })
 }
 
 async fn read(session: &mut Session, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {

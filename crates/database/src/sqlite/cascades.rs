@@ -5,6 +5,7 @@ use super::schema::quoted;
 use super::{Sqlite, types};
 use crate::cascades::{Cascades, Edge, Node};
 use crate::reached::{Reached, Search};
+use crate::references::{Code, words};
 use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -47,20 +48,30 @@ impl Sqlite {
     }
 }
 
+/// Tables, and the texts of their triggers. Those of following write to tables of ours alone.
+const TRIGGERS: &str = "SELECT tbl_name, sql FROM sqlite_schema WHERE type = 'trigger' AND name NOT LIKE 'forebay\\_%' ESCAPE '\\'";
+
 fn references(connection: &Connection) -> Result<References, Error> {
     let mut statement = connection.prepare_cached(EDGES).map_err(map)?;
     let key = |row: &Row<'_>| {
         Ok(Reference {
             child: row.get(0)?,
             parent: row.get(1)?,
-            columns: row.get::<_, Option<String>>(4)?.into_iter().collect(),
+            columns: Some(row.get::<_, Option<String>>(4)?.into_iter().collect()),
         })
     };
-    let keys = statement.query_map([], key).map_err(map)?.collect::<Result<_, _>>().map_err(map)?;
+    let keys = statement.query_map([], key).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut keys = keys.map_err(map)?;
     let mut statement =
         connection.prepare_cached("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(map)?;
-    let tables = statement.query_map([], |row| row.get(0)).map_err(map)?;
-    Ok(References { keys, tables: tables.collect::<Result<_, _>>().map_err(map)? })
+    let tables = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect::<Result<_, _>>);
+    let tables = tables.map_err(map)?;
+    let mut statement = connection.prepare_cached(TRIGGERS).map_err(map)?;
+    let code = |row: &Row<'_>| Ok((row.get(0)?, words(&row.get::<_, String>(1)?)));
+    let of_tables = statement.query_map([], code).and_then(Iterator::collect::<Result<_, _>>);
+    let code = Code { of_tables: of_tables.map_err(map)?, functions: Vec::new() };
+    keys.extend(code.references(&tables));
+    Ok(References { keys, tables })
 }
 
 fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {
