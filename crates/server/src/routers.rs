@@ -2,7 +2,8 @@
 
 use crate::counters::RouteCounters;
 use crate::endpoint::Endpoint;
-use forebay_http::Method;
+use crate::problem::Problem;
+use forebay_http::{Method, Request, readings};
 use matchit::Router;
 use std::sync::Arc;
 
@@ -16,6 +17,17 @@ pub struct RoutedEndpoint {
     /// The name of the `{rest...}` parameter, where the path has no rest.
     pub empty_rest: Option<String>,
     pub counters: Arc<RouteCounters>,
+}
+
+/// Which routes have guards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Guarded {
+    /// None.
+    Nothing,
+    /// Some, of which none ends in a slash.
+    NoOpenEnd,
+    /// Some that end in a slash: an application may read a path without the slash as them.
+    OpenEnd,
 }
 
 /// Endpoints by method and path.
@@ -54,6 +66,33 @@ impl Routers {
         let found = self.first(method)?.at(path).or_else(|_| self.any.at(path));
         found.ok().map(|found| found.value)
     }
+}
+
+/// The endpoints with guards among those that an application may resolve a request's path to, without the
+/// one that was found. `folded`: the routes in lower case.
+///
+/// # Errors
+/// 400: the path has too many readings.
+#[inline(never)]
+pub fn guarded_readings(
+    [exact, folded]: [&Routers; 2],
+    endpoint: &Arc<Endpoint>,
+    request: &Request<'_>,
+) -> Result<Vec<Arc<Endpoint>>, Problem> {
+    let readings =
+        readings(request.path()).ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
+    let mut found: Vec<Arc<Endpoint>> = Vec::new();
+    for reading in readings {
+        let exact = exact.place(request.method(), &reading);
+        let folded = folded.place(request.method(), &reading.to_ascii_lowercase());
+        for RoutedEndpoint { endpoint: other, .. } in exact.into_iter().chain(folded) {
+            let is_known = |known: &Arc<Endpoint>| Arc::ptr_eq(known, other);
+            if other.guard.is_some() && !is_known(endpoint) && !found.iter().any(is_known) {
+                found.push(other.clone());
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// `{rest...}` as the router spells it: `{*rest}`.

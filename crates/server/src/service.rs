@@ -11,12 +11,12 @@ use crate::endpoint::params::Params;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
-use crate::routers::{METHODS, RoutedEndpoint, Routers, rest_of, router_syntax};
+use crate::routers::{Guarded, METHODS, RoutedEndpoint, Routers, guarded_readings, rest_of, router_syntax};
 use crate::start_error::StartError;
 use forebay_database::Store;
 use forebay_http::{
     Answer, CanonicalPath, Method, Outcome, Refused, Reply, Request, Service, ServiceAnswer, canonical_path,
-    has_readings, readings,
+    has_readings,
 };
 use matchit::Match;
 use smallvec::SmallVec;
@@ -31,17 +31,6 @@ use std::time::{Duration, Instant};
 struct Oddities {
     control: bool,
     encoded_slash: bool,
-}
-
-/// Which routes have guards.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Guarded {
-    /// None.
-    Nothing,
-    /// Some, of which none ends in a slash.
-    NoOpenEnd,
-    /// Some that end in a slash: an application may read a path without the slash as them.
-    OpenEnd,
 }
 
 /// All endpoints by route.
@@ -389,30 +378,8 @@ impl Routes {
         match self.guards {
             Guarded::Nothing => Ok(Vec::new()),
             Guarded::NoOpenEnd if is_plain() => Ok(Vec::new()),
-            _ => self.guarded_readings(endpoint, request),
+            _ => guarded_readings([&self.routers, &self.folded], endpoint, request),
         }
-    }
-
-    #[inline(never)]
-    fn guarded_readings(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        request: &Request<'_>,
-    ) -> Result<Vec<Arc<Endpoint>>, Problem> {
-        let readings = readings(request.path())
-            .ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
-        let mut found: Vec<Arc<Endpoint>> = Vec::new();
-        for reading in readings {
-            let exact = self.routers.place(request.method(), &reading);
-            let folded = self.folded.place(request.method(), &reading.to_ascii_lowercase());
-            for RoutedEndpoint { endpoint: other, .. } in exact.into_iter().chain(folded) {
-                let is_known = |known: &Arc<Endpoint>| Arc::ptr_eq(known, other);
-                if other.guard.is_some() && !is_known(endpoint) && !found.iter().any(is_known) {
-                    found.push(other.clone());
-                }
-            }
-        }
-        Ok(found)
     }
 }
 
