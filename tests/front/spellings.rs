@@ -360,6 +360,32 @@ fn no_spelling_of_a_path_gets_round_its_guard() {
 }
 
 #[test]
+fn what_a_config_opens_by_name_stays_open() {
+    let app = App::start("node", |_, _| with_source("node", "plain.js"));
+    let front = Front::start(&format!(
+        "[[endpoint]]\nroute = '* /docs/'\nproxy = 'http://{0}'\n\n\
+         [[endpoint]]\nroute = '* /static/{{rest...}}'\nproxy = 'http://{0}'\n\n\
+         [[endpoint]]\nroute = '* /{{path...}}'\nguard = {{ header = 'X-Secret', secret = 'sesame', status = 403 }}\n\
+         proxy = 'http://{0}'",
+        app.address
+    ));
+    for (target, status) in [
+        ("/docs/", 200),
+        ("/static/a.js", 200),
+        ("/static/", 200),
+        ("/static/A%20b.js", 200),
+        ("/docs", 403),
+        ("/docs;a/", 403),
+        ("/a", 403),
+        ("/static/%252e%252e/a", 403),
+        ("/static;/../a", 403),
+    ] {
+        let text = answer(front.server.address, target, "");
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "GET {target}: {text}");
+    }
+}
+
+#[test]
 fn a_field_with_an_underscore_is_not_passed_on() {
     let upstream = super::upstream::Scripted::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let front = Front::start(&format!(

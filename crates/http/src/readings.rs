@@ -20,14 +20,16 @@ pub fn has_readings(path: &str) -> bool {
     })
 }
 
-/// All readings of a canonical path, itself included; `None`: there are too many.
-pub fn readings(path: &str) -> Option<Vec<String>> {
+/// All readings of a canonical path, itself included; `None`: there are too many. `is_open_ended`: its route
+/// does not say whether the path ends in a slash.
+pub fn readings(path: &str, is_open_ended: bool) -> Option<Vec<String>> {
     let mut found = vec![path.to_owned()];
     let mut at = 0;
     while let Some(form) = found.get(at) {
         let ways = [decoded, without_params, without_ends, before_query, with_other_end];
+        let of_path = |reading: &String| is_open_ended || *reading != with_other_end(path);
         for reading in ways.map(|way| without_dots(&way(form).replace('\\', "/"), true)) {
-            if !found.contains(&reading) {
+            if of_path(&reading) && !found.contains(&reading) {
                 found.push(reading);
             }
         }
@@ -112,7 +114,7 @@ mod tests {
             "/app;a%2Fb=c/admin/x",
         ] {
             assert!(has_readings(path), "{path}");
-            let found = readings(path).expect(path);
+            let found = readings(path, true).expect(path);
             assert!(found.iter().any(|reading| reading == "/app/admin/x"), "{path}: {found:?}");
         }
     }
@@ -126,7 +128,14 @@ mod tests {
 
     #[test]
     fn a_path_of_too_many_readings_has_none() {
-        assert_eq!(readings(&format!("/a%{}41", "25".repeat(100))), None);
-        assert!(readings("/caf%C3%A9/100%25%20sure;v=1./x.").is_some());
+        assert_eq!(readings(&format!("/a%{}41", "25".repeat(100)), true), None);
+        assert!(readings("/caf%C3%A9/100%25%20sure;v=1./x.", true).is_some());
+    }
+
+    #[test]
+    fn a_route_that_says_how_its_path_ends_is_believed() {
+        assert_eq!(readings("/docs/", false).unwrap(), ["/docs/"]);
+        assert_eq!(readings("/docs/", true).unwrap(), ["/docs/", "/docs"]);
+        assert!(readings("/docs;a/", false).unwrap().contains(&"/docs".to_owned()));
     }
 }

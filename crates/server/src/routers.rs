@@ -76,11 +76,11 @@ impl Routers {
 #[inline(never)]
 pub fn guarded_readings(
     [exact, folded]: [&Routers; 2],
-    endpoint: &Arc<Endpoint>,
+    RoutedEndpoint { endpoint, counters, .. }: &RoutedEndpoint,
     request: &Request<'_>,
 ) -> Result<Vec<Arc<Endpoint>>, Problem> {
-    let readings =
-        readings(request.path()).ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
+    let readings = readings(request.path(), rest_of(&counters.route).is_some())
+        .ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
     let mut found: Vec<Arc<Endpoint>> = Vec::new();
     for reading in readings {
         let exact = exact.place(request.method(), &reading);

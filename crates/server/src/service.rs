@@ -311,7 +311,7 @@ impl Routes {
             if oddities.control {
                 return Err(Problem::new(400, "the path has a control character"));
             }
-            others = self.other_readings(endpoint, request)?;
+            others = self.other_readings(found.value, request)?;
         }
         let mut path = SmallVec::<[(&str, &str); 4]>::new();
         if !found.params.is_empty() {
@@ -370,7 +370,7 @@ impl Routes {
     #[inline(always)]
     fn other_readings(
         &self,
-        endpoint: &Arc<Endpoint>,
+        found: &RoutedEndpoint,
         request: &Request<'_>,
     ) -> Result<Vec<Arc<Endpoint>>, Problem> {
         let path = request.path();
@@ -378,7 +378,7 @@ impl Routes {
         match self.guards {
             Guarded::Nothing => Ok(Vec::new()),
             Guarded::NoOpenEnd if is_plain() => Ok(Vec::new()),
-            _ => guarded_readings([&self.routers, &self.folded], endpoint, request),
+            _ => guarded_readings([&self.routers, &self.folded], found, request),
         }
     }
 }
