@@ -20,6 +20,7 @@ mod openapi;
 mod owners;
 mod patience;
 mod poisoning;
+mod private;
 mod proxy;
 mod reload;
 mod shared;

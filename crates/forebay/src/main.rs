@@ -20,6 +20,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // What it creates is for its own user: logs and databases contain rows, configs contain passwords.
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = cli::Cli::parse();
     match commands::run(cli.command) {
         Ok(code) => code,
