@@ -359,30 +359,56 @@ fn no_spelling_of_a_path_gets_round_its_guard() {
     assert!(passed.is_empty(), "{} got round: {passed:?}", passed.len());
 }
 
-#[test]
-fn what_a_config_opens_by_name_stays_open() {
+/// What a front with these guarded and open routes answers.
+fn assert_answers(guarded: &[&str], open: &[&str], expected: &[(&str, u16)]) {
     let app = App::start("node", |_, _| with_source("node", "plain.js"));
-    let front = Front::start(&format!(
-        "[[endpoint]]\nroute = '* /docs/'\nproxy = 'http://{0}'\n\n\
-         [[endpoint]]\nroute = '* /static/{{rest...}}'\nproxy = 'http://{0}'\n\n\
-         [[endpoint]]\nroute = '* /{{path...}}'\nguard = {{ header = 'X-Secret', secret = 'sesame', status = 403 }}\n\
-         proxy = 'http://{0}'",
-        app.address
-    ));
-    for (target, status) in [
-        ("/docs/", 200),
-        ("/static/a.js", 200),
-        ("/static/", 200),
-        ("/static/A%20b.js", 200),
-        ("/docs", 403),
-        ("/docs;a/", 403),
-        ("/a", 403),
-        ("/static/%252e%252e/a", 403),
-        ("/static;/../a", 403),
-    ] {
+    let guard = "guard = { header = 'X-Secret', secret = 'sesame', status = 403 }\n";
+    let endpoint = |route: &str, guard: &str| {
+        format!("[[endpoint]]\nroute = '{route}'\n{guard}proxy = 'http://{}'\n", app.address)
+    };
+    let guarded = guarded.iter().map(|route| endpoint(route, guard));
+    let config: String = guarded.chain(open.iter().map(|route| endpoint(route, ""))).collect();
+    let front = Front::start(&config);
+    for (target, status) in expected {
         let text = answer(front.server.address, target, "");
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "GET {target}: {text}");
     }
+}
+
+#[test]
+fn what_a_config_opens_by_name_stays_open() {
+    assert_answers(
+        &["* /{path...}"],
+        &["* /docs/", "* /static/{rest...}"],
+        &[
+            ("/docs/", 200),
+            ("/static/a.js", 200),
+            ("/static/", 200),
+            ("/static/A%20b.js", 200),
+            ("/docs", 403),
+            ("/docs;a/", 403),
+            ("/a", 403),
+            ("/static/%252e%252e/a", 403),
+            ("/static;/../a", 403),
+        ],
+    );
+}
+
+#[test]
+fn a_guarded_route_is_found_however_it_is_written() {
+    assert_answers(
+        &["* /Admin/{rest...}", "* /files/vault", "* /caf%C3%A9"],
+        &["* /files/{id}/", "* /{path...}"],
+        &[
+            ("/admin/x", 403),
+            ("/index.php/admin/x", 403),
+            ("/index.php/a", 200),
+            ("/files/vault/", 403),
+            ("/files/a/", 200),
+            ("/caf%C3%A9%20", 403),
+            ("/caf%C3%A8%20", 200),
+        ],
+    );
 }
 
 #[test]

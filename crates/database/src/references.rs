@@ -1,7 +1,7 @@
 //! Which tables refer to which: the foreign keys of a database, and its triggers and rules, as far as their
 //! text and that of the functions that they call names tables. SQL that they put together is not understood.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A foreign key, or a trigger or rule of the child that names the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,38 +14,50 @@ pub struct Reference {
     pub columns: Option<Vec<String>>,
 }
 
-/// SQL that the database runs beside changes: words in lower case.
+/// SQL that the database runs beside changes: of tables and views (triggers, rules) and of functions, by their
+/// names in lower case.
 #[derive(Debug, Default)]
-pub(crate) struct Code {
-    /// Tables, and what runs beside their changes.
-    pub(crate) of_tables: Vec<(String, HashSet<String>)>,
-    /// Functions by name.
-    pub(crate) functions: Vec<(String, HashSet<String>)>,
-}
+pub(crate) struct Code(HashMap<String, Vec<Text>>);
 
-/// The words of a text: letters, digits and `_`, or what stands in double quotes.
-pub(crate) fn words(text: &str) -> HashSet<String> {
-    let bare = text.split(|character: char| !character.is_alphanumeric() && character != '_');
-    let quoted = text.split('"').skip(1).step_by(2);
-    bare.chain(quoted).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+#[derive(Debug)]
+struct Text {
+    lower: String,
+    /// Letters, digits and `_`.
+    words: HashSet<String>,
 }
 
 impl Code {
-    /// The tables that the code of each table names, directly or through functions.
+    pub(crate) fn add(&mut self, name: &str, text: &str) {
+        let lower = text.to_lowercase();
+        let words = lower.split(|character: char| !is_of_word(character)).filter(|word| !word.is_empty());
+        let words = words.map(str::to_owned).collect();
+        self.0.entry(name.to_lowercase()).or_default().push(Text { lower, words });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether some text names what has no text here.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        !self.0.contains_key(&name) && self.0.values().flatten().any(|text| text.words.contains(&name))
+    }
+
+    /// The tables that the code of each table names, directly or through functions, views and other tables.
     pub(crate) fn references(&self, tables: &BTreeSet<String>) -> Vec<Reference> {
         let mut found = Vec::new();
-        for (child, text) in &self.of_tables {
-            let (mut texts, mut called) = (vec![text], HashSet::new());
-            let mut parents = BTreeSet::new();
-            while let Some(text) = texts.pop() {
-                let names = |name: &str| text.contains(&name.to_lowercase());
-                parents.extend(tables.iter().filter(|table| *table != child && names(table)));
-                for (place, (name, body)) in self.functions.iter().enumerate() {
-                    if names(name) && called.insert(place) {
-                        texts.push(body);
-                    }
+        for child in tables {
+            let mut known = HashSet::from([child.to_lowercase()]);
+            let (mut open, mut parents) = (Vec::from_iter(known.clone()), BTreeSet::new());
+            while let Some(name) = open.pop() {
+                for text in self.0.get(&name).into_iter().flatten() {
+                    parents.extend(tables.iter().filter(|table| text.names(table)));
+                    let called = text.words.iter().filter(|word| self.0.contains_key(*word));
+                    open.extend(called.filter(|word| known.insert((*word).clone())).cloned());
                 }
             }
+            parents.remove(child);
             found.extend(parents.into_iter().map(|parent| Reference {
                 child: child.clone(),
                 parent: parent.clone(),
@@ -54,6 +66,21 @@ impl Code {
         }
         found
     }
+}
+
+impl Text {
+    fn names(&self, table: &str) -> bool {
+        let table = table.to_lowercase();
+        // A name of other characters stands in quotes of some kind.
+        match table.chars().all(is_of_word) {
+            true => self.words.contains(&table),
+            false => self.lower.contains(&table),
+        }
+    }
+}
+
+fn is_of_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
 }
 
 /// The references of a database, between tables that are found by their bare names.
@@ -70,10 +97,13 @@ impl References {
     /// and what its children contain was written for it.
     pub fn learn(&mut self, later: References) {
         let known = std::mem::replace(self, later);
-        let is_missing =
-            |key: &Reference| !self.tables.contains(&key.child) || !self.tables.contains(&key.parent);
-        let kept: Vec<Reference> = known.keys.into_iter().filter(is_missing).collect();
-        self.keys.extend(kept);
+        let tables = self.tables.clone();
+        let is_missing = |key: &Reference| !tables.contains(&key.child) || !tables.contains(&key.parent);
+        for key in known.keys.iter().filter(|key| is_missing(key)) {
+            if !self.keys.contains(key) {
+                self.keys.push(key.clone());
+            }
+        }
     }
 
     /// The tables that refer to this one, also through others, and this one.
@@ -129,20 +159,30 @@ mod tests {
     }
 
     #[test]
-    fn code_names_tables_directly_and_through_functions() {
-        let tables = names(&["sale", "stock", "Odd name", "orders", "log"]);
-        let code = |of: &str, functions: &[(&str, &str)]| Code {
-            of_tables: vec![("sale".into(), words(of))],
-            functions: functions.iter().map(|(name, text)| ((*name).into(), words(text))).collect(),
+    fn code_names_tables_directly_and_through_others() {
+        let tables = names(&["sale", "stock", "Odd name", "orders", "log", "ledger"]);
+        let parents = |items: &[(&str, &str)]| -> Vec<String> {
+            let mut code = Code::default();
+            items.iter().for_each(|(name, text)| code.add(name, text));
+            let found = code.references(&tables).into_iter().filter(|reference| reference.child == "sale");
+            found.map(|reference| reference.parent).collect()
         };
-        let parents = |code: Code| -> Vec<String> {
-            code.references(&tables).into_iter().map(|reference| reference.parent).collect()
-        };
-        assert_eq!(parents(code("UPDATE Stock SET qty = 1; SELECT * FROM sale ORDER BY 1", &[])), ["stock"]);
-        assert_eq!(parents(code(r#"DELETE FROM "Odd name""#, &[])), ["Odd name"]);
+        assert_eq!(
+            parents(&[("SALE", "UPDATE Stock SET qty = 1; SELECT * FROM sale ORDER BY 1")]),
+            ["stock"]
+        );
+        assert_eq!(parents(&[("sale", r#"DELETE FROM "Odd name""#)]), ["Odd name"]);
+        assert_eq!(parents(&[("sale", "DELETE FROM [odd name]")]), ["Odd name"]);
         let functions =
-            [("Takes", "perform more()"), ("more", "insert into log select takes()"), ("other", "orders")];
-        assert_eq!(parents(code("SELECT takes(1)", &functions)), ["log"]);
+            [("sale", "takes"), ("Takes", "perform more()"), ("more", "insert into log select takes()")];
+        assert_eq!(parents(&functions), ["log"]);
+        // By the trigger of a table that it writes to, and through a view.
+        assert_eq!(
+            parents(&[("sale", "UPDATE stock"), ("stock", "INSERT INTO ledger")]),
+            ["ledger", "stock"]
+        );
+        assert_eq!(parents(&[("sale", "UPDATE seen"), ("seen", "orders")]), ["orders"]);
+        assert_eq!(parents(&[("stock", "sale")]), [""; 0]);
     }
 
     #[test]
@@ -167,6 +207,8 @@ mod tests {
         known.learn(references(&[("ord", "aside")], &["ord", "aside", "prod"]));
         assert_eq!(known.children("cust"), names(&["cust", "ord"]));
         assert_eq!(known.children("prod"), names(&["prod"]));
+        known.learn(references(&[("ord", "cust")], &["ord", "aside", "prod"]));
+        assert_eq!(known.keys.len(), 1, "a key that was missing is known once");
         known.learn(references(&[], &["ord", "cust", "prod"]));
         assert_eq!(known.children("cust"), names(&["cust"]));
     }

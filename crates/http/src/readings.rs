@@ -1,13 +1,17 @@
 //! What servers may take a path for: each decodes, splits, cuts and merges in its own way and order.
 //!
 //! Sources: Servlet 6.0 section 3.5.2 (a part ends at `;`), the Win32 file names (trailing dots and spaces
-//! are not part of a name), the routers of Express, Flask and Go (a slash at the end may not matter).
+//! are not part of a name), the routers of Express, Flask and Go (a slash at the end may not matter), RFC 3875
+//! section 4.1.5 (PATH_INFO: `/index.php/a` is `/a` for the script `/index.php`).
+//!
+//! What is left out: an application's own suffixes, as `/a.json` for `/a`.
 
 use crate::path::without_dots;
 use crate::target::hex_digit;
 
-/// A path that has more readings is refused: nobody writes one by accident.
+/// A path that has more readings, or longer ones together, is refused: nobody writes one by accident.
 const READINGS_MAX: usize = 64;
+const READINGS_BYTES_MAX: usize = 64 * 1024;
 
 /// Whether any server may read this canonical path as another one. The case of letters does not count.
 pub fn has_readings(path: &str) -> bool {
@@ -16,6 +20,7 @@ pub fn has_readings(path: &str) -> bool {
     bytes.iter().enumerate().any(|(at, byte)| match byte {
         b'%' | b';' | b'\\' | b'?' | b'#' => true,
         b'.' | b'/' | b' ' => ends_part(at),
+        b'p' => bytes[..=at].ends_with(b".php") && ends_part(at),
         _ => false,
     })
 }
@@ -26,14 +31,23 @@ pub fn readings(path: &str, is_open_ended: bool) -> Option<Vec<String>> {
     let mut found = vec![path.to_owned()];
     let mut at = 0;
     while let Some(form) = found.get(at) {
-        let ways = [decoded, without_params, without_ends, before_query, with_other_end];
+        let ways = [
+            decoded,
+            without_params,
+            before_params,
+            without_ends,
+            before_query,
+            with_other_end,
+            script,
+            behind_script,
+        ];
         let of_path = |reading: &String| is_open_ended || *reading != with_other_end(path);
         for reading in ways.map(|way| without_dots(&way(form).replace('\\', "/"), true)) {
             if of_path(&reading) && !found.contains(&reading) {
                 found.push(reading);
             }
         }
-        if found.len() > READINGS_MAX {
+        if found.len() > READINGS_MAX || found.iter().map(String::len).sum::<usize>() > READINGS_BYTES_MAX {
             return None;
         }
         at += 1;
@@ -64,6 +78,21 @@ fn decoded(path: &str) -> String {
 /// `/a;b=c/d` is `/a/d`.
 fn without_params(path: &str) -> String {
     by_part(path, |part| part.split(';').next().unwrap_or_default())
+}
+
+/// `/a;b=c/d` is `/a`.
+fn before_params(path: &str) -> String {
+    path.split(';').next().unwrap_or_default().to_owned()
+}
+
+/// `/index.php/a` is `/index.php`.
+fn script(path: &str) -> String {
+    path.find(".php/").map_or(path, |at| &path[..at + ".php".len()]).to_owned()
+}
+
+/// `/index.php/a` is `/a`.
+fn behind_script(path: &str) -> String {
+    path.find(".php/").map_or(path, |at| &path[at + ".php".len()..]).to_owned()
 }
 
 /// `/a./b ` is `/a/b`.
@@ -112,6 +141,8 @@ mod tests {
             "/app/admin/x%3Fa",
             "/app/admin/x%23",
             "/app;a%2Fb=c/admin/x",
+            "/index.php/app/admin/x",
+            "/app/admin/x;/y",
         ] {
             assert!(has_readings(path), "{path}");
             let found = readings(path, true).expect(path);
@@ -128,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_path_of_too_many_readings_has_none() {
-        assert_eq!(readings(&format!("/a%{}41", "25".repeat(100)), true), None);
+        assert!(readings(&format!("/a%{}41", "25".repeat(100)), true).is_none());
+        assert!(readings(&format!("/a;{}/%253b./x", "a".repeat(30_000)), true).is_none());
         assert!(readings("/caf%C3%A9/100%25%20sure;v=1./x.", true).is_some());
     }
 

@@ -5,6 +5,7 @@ use crate::endpoint::Endpoint;
 use crate::problem::Problem;
 use forebay_http::{Method, Request, readings};
 use matchit::Router;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 
 /// The methods that an endpoint can have.
@@ -19,15 +20,36 @@ pub struct RoutedEndpoint {
     pub counters: Arc<RouteCounters>,
 }
 
+/// What a canonical path has encoded, apart from what an escape in it means.
+const UNSAFE: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
 /// Which routes have guards.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Guarded {
     /// None.
     Nothing,
-    /// Some, of which none ends in a slash.
-    NoOpenEnd,
-    /// Some that end in a slash: an application may read a path without the slash as them.
-    OpenEnd,
+    /// Some, all of them in lower case and without a slash at the end.
+    Plain,
+    /// Others too: an application may read an ordinary path as one of them.
+    Odd,
+}
+
+impl Guarded {
+    /// What a guarded route adds.
+    pub fn of(route: &str) -> Guarded {
+        let is_odd = route.ends_with('/') || route.bytes().any(|byte| byte.is_ascii_uppercase());
+        if is_odd { Guarded::Odd } else { Guarded::Plain }
+    }
 }
 
 /// Endpoints by method and path.
@@ -79,10 +101,12 @@ pub fn guarded_readings(
     RoutedEndpoint { endpoint, counters, .. }: &RoutedEndpoint,
     request: &Request<'_>,
 ) -> Result<Vec<Arc<Endpoint>>, Problem> {
-    let readings = readings(request.path(), rest_of(&counters.route).is_some())
+    let readings = readings(request.path(), is_open_ended(&counters.route))
         .ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
     let mut found: Vec<Arc<Endpoint>> = Vec::new();
     for reading in readings {
+        // Routes are written encoded.
+        let reading = utf8_percent_encode(&reading, UNSAFE).to_string();
         let exact = exact.place(request.method(), &reading);
         let folded = folded.place(request.method(), &reading.to_ascii_lowercase());
         for RoutedEndpoint { endpoint: other, .. } in exact.into_iter().chain(folded) {
@@ -93,6 +117,11 @@ pub fn guarded_readings(
         }
     }
     Ok(found)
+}
+
+/// Whether a route does not say how its path ends: its last part is a parameter.
+fn is_open_ended(route: &str) -> bool {
+    route.trim_end_matches('/').rsplit('/').next().is_some_and(|last| last.contains('{'))
 }
 
 /// `{rest...}` as the router spells it: `{*rest}`.

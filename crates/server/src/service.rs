@@ -127,8 +127,7 @@ impl Routes {
             }
         }
         for Added { route, .. } in self.added.iter().filter(|added| added.endpoint.guard.is_some()) {
-            let guards = if route.ends_with('/') { Guarded::OpenEnd } else { Guarded::NoOpenEnd };
-            self.guards = self.guards.max(guards);
+            self.guards = self.guards.max(Guarded::of(route));
         }
         for added in &self.added {
             let (route, place) = (&added.route, added.place(None));
@@ -377,7 +376,7 @@ impl Routes {
         let is_plain = || !has_readings(path) && !path.bytes().any(|byte| byte.is_ascii_uppercase());
         match self.guards {
             Guarded::Nothing => Ok(Vec::new()),
-            Guarded::NoOpenEnd if is_plain() => Ok(Vec::new()),
+            Guarded::Plain if is_plain() => Ok(Vec::new()),
             _ => guarded_readings([&self.routers, &self.folded], found, request),
         }
     }

@@ -344,7 +344,7 @@ fn an_open_route_for_other_methods_beside_a_guard() {
     let guard = "guard = { header = 'X-Key', secret = 'a secret of some length' }\n";
     let file = |admin: &str, any: &str, any_guard: &str| {
         format!(
-            "[[endpoint]]\nroute = '{admin}'\n{guard}proxy = 'http://a'\n[[endpoint]]\nroute = '* {any}'\n{any_guard}proxy = 'http://a'"
+            "[[endpoint]]\nroute = '{admin}'\n{guard}proxy = 'http://a'\n[[endpoint]]\nroute = '{any}'\n{any_guard}proxy = 'http://a'"
         )
     };
     for (admin, any, any_guard, is_weak) in [
@@ -355,10 +355,16 @@ fn an_open_route_for_other_methods_beside_a_guard() {
         ("GET /admin", "/{path...}", guard, false),
         ("GET /admin", "/app/{path...}", "", false),
         ("* /admin", "/{path...}", "", false),
+        ("GET /admin", "/admin/{rest...}", "", true),
     ] {
-        let found = weaknesses(&good(&file(admin, any, any_guard)));
+        let found = weaknesses(&good(&file(admin, &format!("* {any}"), any_guard)));
         assert_eq!(found.len(), usize::from(is_weak), "{admin} beside * {any}: {found:?}");
     }
+    let found = weaknesses(&good(&file("* /admin/{rest...}", "GET /{path...}", "")));
+    assert_eq!(
+        found,
+        ["`* /admin/{rest...}` has a guard, and `GET /{path...}` has none: GET of this path pass without it"]
+    );
 }
 
 #[test]

@@ -6,9 +6,10 @@ use super::table::text;
 use super::{Postgres, errors};
 use crate::cascades::{Cascades, Edge, Node};
 use crate::reached::{Reached, Search};
-use crate::references::{Code, words};
+use crate::references::Code;
 use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const EDGES: &str = "SELECT c.conrelid::regclass::text, c.confrelid::regclass::text, \
@@ -29,17 +30,30 @@ const REFERENCES: &str = "SELECT child.relname::text, parent.relname::text, \
 const TABLES: &str = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p', 'f') \
      AND relnamespace <> 'pg_catalog'::regnamespace AND pg_table_is_visible(oid)";
 
-/// Tables, and the texts of the functions of their triggers and of their rules. Those of following write to
-/// tables of ours alone.
-const CODE_OF_TABLES: &str = "SELECT c.relname::text, f.prosrc FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
-       JOIN pg_proc f ON f.oid = t.tgfoid WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND left(t.tgname, 8) <> 'forebay_' \
-       AND pg_table_is_visible(c.oid) \
-     UNION ALL SELECT c.relname::text, pg_get_ruledef(r.oid) FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class \
-       WHERE c.relkind IN ('r', 'p') AND r.ev_enabled <> 'D' AND pg_table_is_visible(c.oid)";
+/// Tables and views with the functions and arguments of their triggers. Those of following write to tables of
+/// ours alone.
+const TRIGGERS: &str = "SELECT c.relname::text, f.proname || ' ' || encode(t.tgargs, 'escape') FROM pg_trigger t \
+       JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc f ON f.oid = t.tgfoid \
+     WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND left(t.tgname, 8) <> 'forebay_' AND pg_table_is_visible(c.oid)";
 
-const FUNCTIONS: &str = "SELECT p.proname::text, pg_get_functiondef(p.oid) FROM pg_proc p \
-     JOIN pg_language l ON l.oid = p.prolang WHERE l.lanname NOT IN ('internal', 'c') AND p.prokind IN ('f', 'p') \
+/// Tables and views, and what their rules name. From the catalogue: to write a rule as text locks its tables.
+const RULES: &str = "SELECT c.relname::text, coalesce(other.relname, f.proname)::text FROM pg_rewrite r \
+       JOIN pg_class c ON c.oid = r.ev_class JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid \
+       LEFT JOIN pg_class other ON d.refclassid = 'pg_class'::regclass AND other.oid = d.refobjid AND other.oid <> c.oid \
+       LEFT JOIN pg_proc f ON d.refclassid = 'pg_proc'::regclass AND f.oid = d.refobjid \
+     WHERE r.ev_enabled <> 'D' AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) \
+       AND coalesce(other.oid, f.oid) IS NOT NULL";
+
+const FUNCTIONS: &str = "SELECT DISTINCT p.proname::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
+     WHERE l.lanname NOT IN ('internal', 'c') \
        AND p.pronamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)";
+
+/// The text of a function, or what a body that was parsed when it was made names.
+const BODIES: &str = "SELECT p.proname::text, p.prosrc || coalesce((SELECT string_agg(' ' || coalesce(c.relname, f.proname), '') \
+         FROM pg_depend d LEFT JOIN pg_class c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid \
+           LEFT JOIN pg_proc f ON d.refclassid = 'pg_proc'::regclass AND f.oid = d.refobjid \
+         WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid), '') \
+     FROM pg_proc p WHERE p.proname::text IN ";
 
 impl Postgres {
     pub(crate) async fn references(&self) -> Result<References, Error> {
@@ -82,15 +96,33 @@ impl Postgres {
     }
 }
 
-/// What runs beside the changes of tables. Most databases have no such code.
+/// What runs beside the changes of tables. Takes no locks of tables.
 async fn code(session: &mut Session) -> Result<Code, Error> {
-    let named = |row: &[Value]| (text(&row[0]).to_owned(), words(text(&row[1])));
-    let of_tables: Vec<_> = session.run(CODE_OF_TABLES, &[]).await?.iter().map(named).collect();
-    let functions = match of_tables.is_empty() {
-        true => Vec::new(),
-        false => session.run(FUNCTIONS, &[]).await?.iter().map(named).collect(),
-    };
-    Ok(Code { of_tables, functions })
+    let mut code = Code::default();
+    for row in session.run(TRIGGERS, &[]).await?.iter() {
+        code.add(text(&row[0]), text(&row[1]));
+    }
+    // Without triggers only rules act, of which views have nearly all.
+    for row in session.run(RULES, &[]).await?.iter() {
+        code.add(text(&row[0]), text(&row[1]));
+    }
+    if code.is_empty() {
+        return Ok(code);
+    }
+    let mut names = BTreeSet::new();
+    for row in session.run(FUNCTIONS, &[]).await?.iter() {
+        names.insert(text(&row[0]).to_owned());
+    }
+    loop {
+        let called: Vec<String> = names.extract_if(.., |name| code.lacks(name)).collect();
+        if called.is_empty() {
+            return Ok(code);
+        }
+        let list: Vec<String> = called.iter().map(|name| format!("'{}'", name.replace('\'', "''"))).collect();
+        for row in session.run(&format!("{BODIES}({})", list.join(", ")), &[]).await?.iter() {
+            code.add(text(&row[0]), text(&row[1]));
+        }
+    }
 }
 
 async fn read(session: &mut Session, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {

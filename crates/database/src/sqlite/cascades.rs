@@ -5,7 +5,7 @@ use super::schema::quoted;
 use super::{Sqlite, types};
 use crate::cascades::{Cascades, Edge, Node};
 use crate::reached::{Reached, Search};
-use crate::references::{Code, words};
+use crate::references::Code;
 use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -48,8 +48,11 @@ impl Sqlite {
     }
 }
 
-/// Tables, and the texts of their triggers. Those of following write to tables of ours alone.
-const TRIGGERS: &str = "SELECT tbl_name, sql FROM sqlite_schema WHERE type = 'trigger' AND name NOT LIKE 'forebay\\_%' ESCAPE '\\'";
+/// Tables and views with the texts of their triggers, and views. Triggers of following write to tables of ours
+/// alone.
+const CODE: &str = "SELECT of.name, t.sql FROM sqlite_schema t JOIN sqlite_schema of ON of.name = t.tbl_name COLLATE NOCASE \
+       WHERE t.type = 'trigger' AND of.type IN ('table', 'view') AND t.name NOT LIKE 'forebay\\_%' ESCAPE '\\' \
+     UNION ALL SELECT name, sql FROM sqlite_schema WHERE type = 'view'";
 
 fn references(connection: &Connection) -> Result<References, Error> {
     let mut statement = connection.prepare_cached(EDGES).map_err(map)?;
@@ -66,10 +69,11 @@ fn references(connection: &Connection) -> Result<References, Error> {
         connection.prepare_cached("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(map)?;
     let tables = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect::<Result<_, _>>);
     let tables = tables.map_err(map)?;
-    let mut statement = connection.prepare_cached(TRIGGERS).map_err(map)?;
-    let code = |row: &Row<'_>| Ok((row.get(0)?, words(&row.get::<_, String>(1)?)));
-    let of_tables = statement.query_map([], code).and_then(Iterator::collect::<Result<_, _>>);
-    let code = Code { of_tables: of_tables.map_err(map)?, functions: Vec::new() };
+    let mut statement = connection.prepare_cached(CODE).map_err(map)?;
+    let (mut code, mut texts) = (Code::default(), statement.query([]).map_err(map)?);
+    while let Some(row) = texts.next().map_err(map)? {
+        code.add(&row.get::<_, String>(0).map_err(map)?, &row.get::<_, String>(1).map_err(map)?);
+    }
     keys.extend(code.references(&tables));
     Ok(References { keys, tables })
 }

@@ -14,7 +14,7 @@ use forebay_terminal::{say, warn};
 use forebay_value::{Need, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Why a table is not served whose columns' names are those of others.
 const EXCHANGED: &str = "its columns have other names: it is served when what was written before is drained";
@@ -52,8 +52,8 @@ pub(super) struct FollowLoop {
     newly_exchanged: Vec<usize>,
     /// When tables are next looked at whose columns have other names.
     adopt_at: Option<Instant>,
-    /// Tables whose rows were counted and could not be compared yet, and since when.
-    uncompared: BTreeMap<usize, Instant>,
+    /// Tables whose rows were counted and could not be compared yet.
+    uncompared: BTreeMap<usize, Uncompared>,
     /// By table, the columns without which it is served.
     gone: BTreeMap<usize, Vec<String>>,
     back_off: BackOff,
@@ -61,6 +61,27 @@ pub(super) struct FollowLoop {
     went_back: bool,
     /// When the follower last looked for slots that no server uses.
     looked_at: Option<Instant>,
+}
+
+/// Rows were counted while memory had writes that the database lacked.
+struct Uncompared {
+    since: Instant,
+    patience: Duration,
+}
+
+impl Uncompared {
+    fn begin() -> Uncompared {
+        Uncompared { since: Instant::now(), patience: GHOST_PATIENCE }
+    }
+
+    fn is_over(&self) -> bool {
+        self.since.elapsed() >= self.patience
+    }
+
+    /// The table is read again. Writes may wait for days, so the next time is later.
+    fn extend(&mut self) {
+        *self = Uncompared { since: Instant::now(), patience: self.patience * 2 };
+    }
 }
 
 impl FollowLoop {
@@ -172,6 +193,7 @@ impl FollowLoop {
         if let Err((table, why)) = self.apply(&poll, &found, &reached) {
             // The database will not report this poll's changes again.
             self.reloads.begin(table);
+            self.count_again(&found);
             self.passed(0);
             return Err(failed(poll, why));
         }
@@ -255,23 +277,34 @@ impl FollowLoop {
         let tables = self.tables.tables();
         for (place, rows) in &found.counts {
             let table = &tables[*place];
-            if self.reloads.has(*place) {
+            if self.reloads.has(*place) || table.wanted() > 0 {
                 // What was read of it may have been replaced since.
                 follower.count_again(*place);
                 continue;
             }
-            let is_comparable = table.is_drained() && table.unfit().is_none();
-            let since = *self.uncompared.entry(*place).or_insert_with(Instant::now);
-            if !is_comparable && since.elapsed() < GHOST_PATIENCE {
+            let (count, changed_at) = table.count();
+            let is_comparable = changed_at <= table.followed_position();
+            let waiting = self.uncompared.entry(*place).or_insert_with(Uncompared::begin);
+            if !is_comparable && !waiting.is_over() {
                 follower.count_again(*place);
                 continue;
             }
-            self.uncompared.remove(place);
-            if !is_comparable || table.count().0 > *rows {
+            match is_comparable {
+                true => drop(self.uncompared.remove(place)),
+                false => waiting.extend(),
+            }
+            if !is_comparable || count > *rows {
                 say!("rows of table {} may be gone without a report: it is read again", table.schema().name);
                 self.reloads.begin(*place);
                 found.reload.push(*place);
             }
+        }
+    }
+
+    /// What was found is not in memory: counts are compared by a later poll.
+    fn count_again(&mut self, found: &Followed) {
+        if let FollowStart::Following(follower) = &mut self.beginning {
+            found.counts.iter().for_each(|(place, _)| follower.count_again(*place));
         }
     }
 

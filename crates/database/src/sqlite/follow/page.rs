@@ -140,8 +140,13 @@ fn within(
             return Ok(Read::Altered(altered));
         }
     }
-    let mut page =
-        Page { follows, tables: &cursor.tables, found: Followed::default(), places: HashMap::new() };
+    let mut page = Page {
+        follows,
+        tables: &cursor.tables,
+        found: Followed::default(),
+        places: HashMap::new(),
+        changed: BTreeSet::new(),
+    };
     for (table, key) in wanted.iter().filter(|(table, _)| cursor.tables[*table].trouble.is_none()) {
         let place = page.place(*table, key.clone());
         page.found.rows[place].wanted = true;
@@ -158,10 +163,9 @@ fn within(
     let (position, note) = (position(connection, log)?, note(connection, log)?);
     (page.found.position, page.found.note) = (position, note.clone());
     page.found.troubles = troubles(&cursor.tables);
-    let mut found = page.found;
+    let (mut found, changed) = (page.found, page.changed);
     let mut next = Cursor { seq, schema_version, data_version: None, position, note, ..cursor.clone() };
-    let changed = found.rows.iter().map(|row| row.table);
-    next.uncounted.extend(changed.filter(|table| cursor.tables[*table].is_counted));
+    next.uncounted.extend(changed.into_iter().filter(|table| cursor.tables[*table].is_counted));
     if !found.more && next.may_count() {
         next.count(connection, follows, &mut found)?;
     }
@@ -219,6 +223,8 @@ struct Page<'a> {
     found: Followed,
     /// The index of each key in `found.rows`.
     places: HashMap<(usize, String), usize>,
+    /// The tables of reported changes.
+    changed: BTreeSet<usize>,
 }
 
 impl Page<'_> {
@@ -247,6 +253,7 @@ impl Page<'_> {
                 taken = last;
                 continue;
             };
+            self.changed.insert(table);
             let schema = &self.follows[table].schema;
             let Some(key) = types::typed(schema.key_column().ty, change.get_ref(2).map_err(map)?)
                 .filter(|key| !key.is_null())
