@@ -14,8 +14,8 @@ pub struct Reference {
     pub columns: Option<Vec<String>>,
 }
 
-/// SQL that the database runs beside changes: of tables and views (triggers, rules) and of functions, by their
-/// names in lower case.
+/// SQL that the database runs beside changes: of tables and views (triggers, rules) and of functions, by
+/// their names in lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Code(HashMap<String, Vec<Text>>);
 

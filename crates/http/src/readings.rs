@@ -1,8 +1,8 @@
 //! What servers may take a path for: each decodes, splits, cuts and merges in its own way and order.
 //!
 //! Sources: Servlet 6.0 section 3.5.2 (a part ends at `;`), the Win32 file names (trailing dots and spaces
-//! are not part of a name), the routers of Express, Flask and Go (a slash at the end may not matter), RFC 3875
-//! section 4.1.5 (PATH_INFO: `/index.php/a` is `/a` for the script `/index.php`).
+//! are not part of a name), the routers of Express, Flask and Go (a slash at the end may not matter),
+//! RFC 3875 section 4.1.5 (PATH_INFO: `/index.php/a` is `/a` for the script `/index.php`).
 //!
 //! What is left out: an application's own suffixes, as `/a.json` for `/a`.
 

@@ -48,7 +48,7 @@ impl Sqlite {
     }
 }
 
-/// Tables and views with the texts of their triggers, and views. Triggers of following write to tables of ours
+/// Tables and views with the texts of their triggers, and views. Triggers of following write to our tables
 /// alone.
 const CODE: &str = "SELECT of.name, t.sql FROM sqlite_schema t JOIN sqlite_schema of ON of.name = t.tbl_name COLLATE NOCASE \
        WHERE t.type = 'trigger' AND of.type IN ('table', 'view') AND t.name NOT LIKE 'forebay\\_%' ESCAPE '\\' \
