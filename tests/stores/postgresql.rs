@@ -92,9 +92,10 @@ fn others_have_all_connections_and_let_go() {
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
     writers.wait_for_more(SOME);
     wait_for_backlog(&server);
-    let says =
-        wait_for("the drain says why", || Some(server.drain_state()["last_error"].as_str()?.to_owned()));
-    assert!(says.contains("max_connections"), "{says}");
+    // The first error is that its connections were ended.
+    wait_for("the drain says why", || {
+        server.drain_state()["last_error"].as_str()?.contains("max_connections").then_some(())
+    });
     drop(crowd);
     wait_for("SQL is served again", || {
         (client.post_json("/notes", "{\"token\":\"after\"}").status == 201).then_some(())
