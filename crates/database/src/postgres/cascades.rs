@@ -102,7 +102,7 @@ async fn code(session: &mut Session) -> Result<Code, Error> {
     for row in session.run(TRIGGERS, &[]).await?.iter() {
         code.add(text(&row[0]), text(&row[1]));
     }
-    // Without triggers only rules act, of which views have nearly all.
+    // Those of views say what a trigger reads and writes through them.
     for row in session.run(RULES, &[]).await?.iter() {
         code.add(text(&row[0]), text(&row[1]));
     }
