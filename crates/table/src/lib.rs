@@ -33,7 +33,7 @@ pub use call_outcome::{Called, HotResult, completed};
 pub use catalogue::Catalogue;
 pub use embedded::{
     Counters, Entry, Fetched, Following, Image, Incremented, List, Load, Loaded, Outcome, Poll, Read,
-    Replayed, RereadRow, Saved, Table, Tables, WriteError,
+    Replayed, RereadRow, RowId, Saved, Table, Tables, WriteError,
 };
 pub use error::{Error, HotError, HotKind, Kind};
 pub use hot::{Cursor, HotTable, HotTables, KeyPage};

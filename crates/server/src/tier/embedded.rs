@@ -17,7 +17,7 @@ use forebay_drain::{
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Position, Recovery, Verify};
-use forebay_table::{Loaded, Others, Replayed, Saved, Table, TableSpec, Tables};
+use forebay_table::{Loaded, Others, Replayed, RowId, Saved, Table, TableSpec, Tables};
 use forebay_terminal::{say, warn};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -174,8 +174,8 @@ impl Embedded {
         retry_while_unavailable(&self.trouble, "the drain's position", stands).await?;
         let doubted = self.restore_unconfirmed(store, &reached).await?;
         let replayed = self.replay(&reached).await?;
-        for (table, key) in doubted {
-            self.tables.undo_followed_row(&table, key.as_ref());
+        for (table, key) in doubted.iter().flatten() {
+            self.tables.undo_followed_row(table, key.as_ref());
         }
         for (table, highest) in &replayed.highest_keys {
             let doing = loading(table);
@@ -198,7 +198,9 @@ impl Embedded {
             );
         }
         self.tables.drained(reached.all());
-        self.tables.settled(reached.all());
+        if doubted.is_some() {
+            self.tables.settled(reached.all());
+        }
         self.loaded.set(loaded.saved).map_err(|_| "the tables are loaded already".into())
     }
 
@@ -261,13 +263,16 @@ impl Embedded {
     }
 
     /// Reads again the rows whose last changes the database may or may not have applied: those of the last
-    /// second before a crash. Rows of followed tables are not read but returned.
+    /// second before a crash. Rows of followed tables are not read but returned. `None`: the database went
+    /// back, and the drain's first look has them read.
     async fn restore_unconfirmed(
         &self,
         store: &Store,
         reached: &Reached,
-    ) -> Result<Vec<(Arc<Table>, forebay_value::Value)>, StartError> {
-        let unheard = self.tables.unsettled_rows(|table| reached.of(table))?;
+    ) -> Result<Option<Vec<RowId>>, StartError> {
+        let Some(unheard) = self.tables.unsettled_rows(|table| reached.of(table))? else {
+            return Ok(None);
+        };
         let (followed, own): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|(table, _)| table.followed());
         for rows in own.chunks(READS_AT_ONCE) {
             let read = rows.iter().map(async |(table, key)| {
@@ -280,7 +285,7 @@ impl Embedded {
                 self.tables.restore(table, key.as_ref(), row.as_ref(), at);
             }
         }
-        Ok(followed)
+        Ok(Some(followed))
     }
 
     /// Reads from the database the rows of tables that came from no checkpoint; returns their number.

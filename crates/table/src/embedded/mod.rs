@@ -57,7 +57,7 @@ mod unfit_rows;
 mod unique;
 pub(crate) mod write;
 
-pub use checkpoint::{Loaded, Saved};
+pub use checkpoint::{Loaded, RowId, Saved};
 pub use error::WriteError;
 pub use follow::{Following, Image, Poll};
 pub use intent::Outcome;

@@ -159,7 +159,8 @@ impl Tables {
         let heeds_outcomes = table.followed() || !self.inner.is_asked.load(Ordering::Relaxed);
         let decided = if heeds_outcomes { drained.min(self.settled_at()) } else { drained };
         let begin = self.checkpoint_begin_of(table);
-        TableProgress { decided, begin, applied: self.checkpoint_followed(table), heeds_outcomes }
+        let applied = self.checkpoint_followed(table).max(begin);
+        TableProgress { decided, begin, applied, heeds_outcomes }
     }
 }
 
@@ -347,12 +348,16 @@ impl ReplayWorker<'_> {
         }
         self.records += 1;
         let is_known = match *record {
-            LogRecord::Committed { position: of, .. } if known.heeds_outcomes => {
+            LogRecord::Committed { position: of, .. } if known.heeds_outcomes || of > known.decided => {
                 // The checkpoint's row may contain an intent of a followed table between `begin` and `had`,
                 // or not.
                 of <= known.begin || of > known.applied && self.apply_committed(table, key, hash, of)?
             }
-            LogRecord::Undone { .. } => !known.heeds_outcomes,
+            // A row that was read contains the outcomes of what the database had then.
+            LogRecord::Undone { .. } => {
+                let is_replayed = table.last_change(hash, key).is_some_and(|last| last > known.decided);
+                !known.heeds_outcomes && !is_replayed
+            }
             _ => true,
         };
         if !is_known {

@@ -132,6 +132,10 @@ impl Table {
                 self.want([key.value().to_owned()], false);
             }
             (None, Missing::Ignore) if self.shared() => self.mark_behind(&mut shard, key, position),
+            (None, Missing::Ignore) if shard.intents.last(key).is_some() => {
+                // The row is the intent's: the database has lost it, and gets it again.
+                shard.mark_unknown(key, position, &rows.budget);
+            }
             (None, Missing::Ignore) => {}
         }
     }

@@ -174,7 +174,7 @@ impl Store {
             }
         }
         let position = *self.position.lock().unwrap();
-        for (table, key) in tables.unsettled_rows(|_| position).unwrap() {
+        for (table, key) in tables.unsettled_rows(|_| position).unwrap().unwrap() {
             let row = self.rows.lock().unwrap().get(&key_text(key.as_ref())).cloned();
             tables.restore(&table, key.as_ref(), row.as_ref(), position);
         }

@@ -11,6 +11,7 @@ mod records;
 mod replayed;
 mod undo;
 mod unheard;
+mod went_back;
 
 use common::*;
 use forebay_log::{Durability, Log, Options, Position};

@@ -49,6 +49,7 @@ mod unusable;
 
 pub(crate) use format::CheckpointHead;
 pub use load::Loaded;
+pub use outcomes::RowId;
 pub use save::Saved;
 pub(crate) use source::CheckpointFile;
 pub(crate) use unusable::UnusableCheckpoint;

@@ -18,6 +18,9 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// A row, by its table and key.
+pub type RowId = (Arc<Table>, Value);
+
 impl Tables {
     /// Notes that the outcomes of all changes up to `position` are in memory, and each refusal in the log.
     pub fn settled(&self, position: Position) {
@@ -57,20 +60,27 @@ impl Tables {
     /// and passes it to [`Tables::restore`] before the replay; rows of followed tables it passes to
     /// [`Tables::undo_followed_row`] after the replay.
     ///
+    /// `None`: the database has lost changes that the checkpoint contains. It cannot tell their outcomes; the
+    /// checkpoint and the log do, and [`Tables::undo_unsettled`] does the rest.
+    ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
-    pub fn unsettled_rows(
-        &self,
-        reached: impl Fn(&str) -> Position,
-    ) -> Result<Vec<(Arc<Table>, Value)>, Error> {
-        let Some(begin) = self.checkpoint_begin() else { return Ok(Vec::new()) };
+    pub fn unsettled_rows(&self, reached: impl Fn(&str) -> Position) -> Result<Option<Vec<RowId>>, Error> {
+        let Some(begin) = self.checkpoint_begin() else { return Ok(Some(Vec::new())) };
         let core = &self.inner.core;
+        let settled = core.settled();
+        let loaded = || {
+            let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
+            loaded.map(|table| (reached(&table.schema().name), self.checkpoint_begin_of(table)))
+        };
+        if loaded().any(|(reached, begin)| reached < begin.max(settled)) {
+            return Ok(None);
+        }
         self.inner.is_asked.store(true, Ordering::Relaxed);
-        let mut loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
-        if loaded.any(|table| reached(&table.schema().name) > core.settled()) {
+        if loaded().any(|(reached, _)| reached > settled) {
             *core.saved_settled.lock() = None;
         }
-        self.rows_behind(begin.min(core.settled()), core.log.end(), reached)
+        self.rows_behind(begin.min(settled), core.log.end(), reached).map(Some)
     }
 
     /// Puts in a row as the database has it (`None`: no such row), which had all of the table's changes up to
@@ -132,7 +142,7 @@ impl Tables {
         from: Position,
         to: Position,
         reached: impl Fn(&str) -> Position,
-    ) -> Result<Vec<(Arc<Table>, Value)>, Error> {
+    ) -> Result<Vec<RowId>, Error> {
         let (core, settled) = (&self.inner.core, self.inner.core.settled());
         let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
         let loaded: Vec<_> = loaded.map(|table| (table, reached(&table.schema().name))).collect();

@@ -1,0 +1,372 @@
+//! Random writes, refusals, checkpoints, and restarts beside a database that may be older than the
+//! checkpoint: once the log is drained again, memory equals the database.
+
+use crate::common::*;
+use forebay_log::{Durability, Position};
+use forebay_table::{Called, Fetched, HotResult, HotTable, LogRecord, Outcome, RereadRow, Tables, is_intent};
+use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// The database refuses each row with this body.
+const REFUSED: &str = "refused";
+
+#[derive(Debug, Clone)]
+enum Op {
+    Insert {
+        key: i64,
+        body: u8,
+        code: u8,
+        is_strict: bool,
+    },
+    Update {
+        key: i64,
+        body: u8,
+        is_strict: bool,
+    },
+    Code {
+        key: i64,
+        code: u8,
+        is_strict: bool,
+    },
+    Add {
+        key: i64,
+        is_strict: bool,
+    },
+    Delete {
+        key: i64,
+        is_strict: bool,
+    },
+    Drain {
+        tells: bool,
+    },
+    Checkpoint,
+    SaveSettled,
+    /// `forgets`: the log does not know what it released, because the process was killed.
+    Restart {
+        back: usize,
+        is_away: bool,
+        forgets: bool,
+    },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let key = || 0i64..4;
+    let op = prop_oneof![
+        6 => (key(), 0u8..5, 0u8..5, any::<bool>())
+            .prop_map(|(key, body, code, is_strict)| Op::Insert { key, body, code, is_strict }),
+        4 => (key(), 0u8..5, any::<bool>())
+            .prop_map(|(key, body, is_strict)| Op::Update { key, body, is_strict }),
+        2 => (key(), 0u8..5, any::<bool>())
+            .prop_map(|(key, code, is_strict)| Op::Code { key, code, is_strict }),
+        2 => (key(), any::<bool>()).prop_map(|(key, is_strict)| Op::Add { key, is_strict }),
+        3 => (key(), any::<bool>()).prop_map(|(key, is_strict)| Op::Delete { key, is_strict }),
+        5 => prop::bool::weighted(0.9).prop_map(|tells| Op::Drain { tells }),
+        2 => Just(Op::Checkpoint),
+        1 => Just(Op::SaveSettled),
+        1 => (0usize..6, any::<bool>(), any::<bool>())
+            .prop_map(|(back, is_away, forgets)| Op::Restart { back, is_away, forgets }),
+    ];
+    prop::collection::vec(op, 1..80)
+}
+
+fn body(number: u8) -> Value {
+    match number {
+        0 => text(REFUSED),
+        number => text(&number.to_string()),
+    }
+}
+
+/// A unique value.
+fn code(number: u8) -> Value {
+    match number {
+        0 => Value::Null,
+        number => text(&format!("code {number}")),
+    }
+}
+
+type Rows = BTreeMap<String, Row>;
+
+struct World<'a> {
+    dir: &'a Path,
+    store: Arc<Store>,
+    /// The database after each drain, the latest last.
+    history: Vec<(Position, Rows)>,
+    opened: Option<Opened>,
+    /// Intents up to here were decided before the last start.
+    decided: Position,
+    undone: Vec<RereadRow>,
+    limit_bytes: u64,
+}
+
+/// Begins a strict write, or makes one at once.
+fn write<T: 'static>(write: HotResult<(), T>) {
+    if let Ok(Called::Later(mut outcome)) = write {
+        block_on(std::future::poll_fn(|context| {
+            let _ = outcome.as_mut().poll(context);
+            Poll::Ready(())
+        }));
+    }
+}
+
+/// What a database does with a record.
+enum Verdict {
+    Applied,
+    Missing,
+    /// Of the row with this key.
+    Refused(Value),
+}
+
+fn apply(rows: &mut Rows, schema: &Schema, record: &LogRecord<'_>) -> Verdict {
+    let is_refused = |rows: &Rows, row: &Row| {
+        let code = row.as_ref().get(schema, CODE);
+        let has_code = |other: &Row| other.as_ref().get(schema, CODE) == code;
+        let is_other = |other: &Row| other.as_ref().get(schema, ID) != row.as_ref().get(schema, ID);
+        row.as_ref().get(schema, BODY) == ValueRef::Text(REFUSED)
+            || code != ValueRef::Null && rows.values().any(|other| is_other(other) && has_code(other))
+    };
+    match *record {
+        LogRecord::Insert { row, .. } | LogRecord::Put { row, .. } => {
+            let (key, row) = (row.key(schema), Row(row.0.into()));
+            let is_new = matches!(record, LogRecord::Insert { .. });
+            if is_refused(rows, &row) || is_new && rows.contains_key(&key_text(key)) {
+                return Verdict::Refused(key.to_owned());
+            }
+            rows.insert(key_text(key), row);
+        }
+        LogRecord::Update { columns, row, .. } => {
+            let key = row.key(schema);
+            let Some(stored) = rows.get(&key_text(key)) else { return Verdict::Missing };
+            let mut values = stored.as_ref().to_values(schema);
+            for (column, value) in columns.of(row, schema) {
+                values[column] = value.to_owned();
+            }
+            let changed = Row::from_values(schema, &values);
+            if is_refused(rows, &changed) {
+                return Verdict::Refused(key.to_owned());
+            }
+            rows.insert(key_text(key), changed);
+        }
+        LogRecord::Increment { key, column, delta, .. } => {
+            let Some(stored) = rows.get_mut(&key_text(key)) else { return Verdict::Missing };
+            let mut values = stored.as_ref().to_values(schema);
+            let Value::Bigint(number) = &mut values[column] else { panic!("an increment of NULL") };
+            *number += delta;
+            *stored = Row::from_values(schema, &values);
+        }
+        LogRecord::Delete { key, .. } => {
+            if rows.remove(&key_text(key)).is_none() {
+                return Verdict::Missing;
+            }
+        }
+        LogRecord::Undone { .. } | LogRecord::Committed { .. } => {}
+    }
+    Verdict::Applied
+}
+
+impl World<'_> {
+    fn now(&self) -> &Opened {
+        self.opened.as_ref().unwrap()
+    }
+
+    fn run(&mut self, op: &Op) {
+        let table = &self.now().table;
+        let hot = |is_strict: bool| match HotTable::Embedded(table.clone()) {
+            hot if is_strict => hot.strict(),
+            hot => hot,
+        };
+        match *op {
+            Op::Insert { key, body: number, code: unique, is_strict } => {
+                let values = [Value::Bigint(key), code(unique), text("n"), Value::Bigint(0), body(number)];
+                write(hot(is_strict).insert(Row::from_values(table.schema(), &values).as_ref()));
+            }
+            Op::Update { key, body: number, is_strict } => {
+                write(hot(is_strict).update(ValueRef::Bigint(key), &[(BODY, body(number).as_ref())], |_| ()));
+            }
+            Op::Code { key, code: unique, is_strict } => {
+                let code = code(unique);
+                write(hot(is_strict).update(ValueRef::Bigint(key), &[(CODE, code.as_ref())], |_| ()));
+            }
+            Op::Add { key, is_strict } => {
+                write(hot(is_strict).increment(ValueRef::Bigint(key), CLICKS, 1, |_| ()));
+            }
+            Op::Delete { key, is_strict } => {
+                write(hot(is_strict).delete(ValueRef::Bigint(key), |_| ()));
+            }
+            Op::Drain { tells } => self.drain(tells),
+            Op::Checkpoint => drop(self.now().tables.save_checkpoint(|| true).unwrap()),
+            Op::SaveSettled => self.now().tables.save_settled().unwrap(),
+            Op::Restart { back, is_away, forgets } => self.restart(back, is_away, forgets),
+        }
+    }
+
+    /// A batch of the drain. Without `tells` the process ends before memory hears of it: a restart follows.
+    fn drain(&mut self, tells: bool) {
+        let opened = self.opened.as_ref().unwrap();
+        opened.log.flush().unwrap();
+        let from = *self.store.position.lock().unwrap();
+        let mut reached = from;
+        let (mut refused, mut missing, mut refused_intents) = (Vec::new(), HashSet::new(), HashSet::new());
+        let mut reader = opened.log.reader(from).unwrap();
+        let catalogue = opened.tables.catalogue();
+        {
+            let mut rows = self.store.rows.lock().unwrap();
+            loop {
+                let batch = reader.next_batch(1 << 20).unwrap();
+                if batch.is_empty() {
+                    break;
+                }
+                for (position, bytes) in batch.iter() {
+                    let record = LogRecord::decode(bytes).unwrap();
+                    let schema = catalogue.schema(record.table()).unwrap();
+                    record.check(schema).unwrap();
+                    let awaits = is_intent(bytes) && position > self.decided;
+                    match apply(&mut rows, schema, &record) {
+                        Verdict::Applied => {}
+                        Verdict::Refused(_) if awaits => drop(refused_intents.insert(position)),
+                        Verdict::Refused(key) => refused.push(key),
+                        Verdict::Missing if awaits => drop(missing.insert(position)),
+                        Verdict::Missing => {}
+                    }
+                }
+                reached = batch.end();
+            }
+            self.history.push((reached, rows.clone()));
+        }
+        *self.store.position.lock().unwrap() = reached;
+        if !tells {
+            return self.restart(0, false, true);
+        }
+        let outcome = |position: Position| match position {
+            position if refused_intents.contains(&position) => {
+                Outcome::Refused(Arc::new(io::Error::other("refused")))
+            }
+            position if missing.contains(&position) => Outcome::Missing,
+            _ => Outcome::Committed,
+        };
+        self.undone.extend(opened.tables.settle(|_| reached, outcome));
+        for key in refused {
+            let from = opened.table.undo(key.as_ref());
+            self.undone.push(RereadRow::new(from, opened.table.clone(), key));
+        }
+        opened.tables.settled(reached);
+        opened.tables.drained(reached);
+        self.read_undone(reached);
+    }
+
+    fn read_undone(&mut self, reached: Position) {
+        for row in std::mem::take(&mut self.undone) {
+            if row.from > reached || block_on(row.read()).is_err() {
+                self.undone.push(row);
+            }
+        }
+    }
+
+    /// Ends the process, puts an earlier database in place, and starts; `is_away`: the start does without the
+    /// database if it can.
+    fn restart(&mut self, back: usize, is_away: bool, forgets: bool) {
+        let before = *self.store.position.lock().unwrap();
+        self.undone.clear();
+        close(self.opened.take().unwrap());
+        let stays = self.history.len().saturating_sub(back).max(1);
+        self.history.truncate(stays);
+        let (position, rows) = self.history.last().unwrap().clone();
+        *self.store.rows.lock().unwrap() = rows.clone();
+        *self.store.position.lock().unwrap() = position;
+
+        let log = open_log(&self.dir.join("log"), Durability::Async);
+        let spec = spec(KeyKind::Bigint);
+        let tables =
+            Tables::open(log.clone(), self.dir, self.limit_bytes, vec![spec], self.store.clone()).unwrap();
+        let table = tables.all()[0].clone();
+        tables.load_checkpoint();
+        let is_away = is_away && table.is_from_checkpoint();
+        if is_away {
+            tables.replay(tables.settled_at()).unwrap();
+            tables.drained(tables.settled_at());
+        } else {
+            if !table.is_from_checkpoint() {
+                rows.values().for_each(|row| table.load(row.as_ref()));
+            }
+            let unsettled = tables.unsettled_rows(|_| position).unwrap();
+            for (table, key) in unsettled.iter().flatten() {
+                let row = rows.get(&key_text(key.as_ref()));
+                tables.restore(table, key.as_ref(), row, position);
+            }
+            tables.replay(position).unwrap();
+            tables.drained(position);
+            if unsettled.is_some() {
+                tables.settled(position);
+            }
+        }
+        table.set_loaded();
+        // The first look of the drain.
+        self.undone.extend(tables.settle(|_| position, |_| Outcome::Unknown));
+        let before = if forgets { position } else { before };
+        self.decided = before.max(tables.settled_at());
+        tables.undo_unsettled(|_| position).unwrap();
+        self.undone.extend(tables.take_rereads());
+        tables.drained(position);
+        self.opened = Some(Opened { log, tables, table });
+    }
+
+    fn check(&mut self) {
+        self.drain(true);
+        self.drain(true);
+        let opened = self.opened.as_ref().unwrap();
+        let expected: BTreeMap<_, _> = self.store.rows.lock().unwrap().clone();
+        let schema = opened.table.schema().clone();
+        for key in 0..4 {
+            let key = Value::Bigint(key);
+            let expected = expected.get(&key_text(key.as_ref())).map(|row| row.as_ref().to_values(&schema));
+            assert_eq!(shown(opened, key.as_ref()), expected, "{key:?}");
+        }
+        assert_eq!(opened.table.count().0, expected.len() as u64);
+    }
+}
+
+fn shown(opened: &Opened, key: ValueRef<'_>) -> Option<Vec<Value>> {
+    let row = contents(&opened.table).remove(&key_text(key))?;
+    if let Some(row) = row {
+        return Some(row);
+    }
+    match block_on(opened.table.fetch(key.to_owned())).unwrap() {
+        Fetched::Present => contents(&opened.table).remove(&key_text(key))?,
+        Fetched::Gone(_) => None,
+    }
+}
+
+fn play(ops: &[Op], limit_bytes: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::<Store>::default();
+    let opened = open(dir.path(), spec(KeyKind::Bigint), limit_bytes, &store);
+    let mut world = World {
+        dir: dir.path(),
+        store,
+        history: vec![(Position(0), Rows::new())],
+        opened: Some(opened),
+        decided: Position(0),
+        undone: Vec::new(),
+        limit_bytes,
+    };
+    for op in ops {
+        world.run(op);
+    }
+    world.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(160))]
+
+    #[test]
+    fn memory_equals_the_database_once_the_log_is_drained_again(
+        ops in ops(),
+        limit_bytes in prop_oneof![Just(4_000u64), Just(1 << 30)],
+    ) {
+        play(&ops, limit_bytes);
+    }
+}
