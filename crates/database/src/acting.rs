@@ -1,4 +1,5 @@
-//! Which changes act: those that run a trigger or a rule, or that a foreign key passes on to other rows.
+//! Which changes act: those that run a trigger or a rule, or that a foreign key passes on to other rows or
+//! refuses because of them.
 //!
 //! The result of such a change depends on what was executed before it, and what is executed after it sees its
 //! result. So it is executed by itself, in its place; all other changes between two of them may be combined
@@ -26,7 +27,7 @@ pub(crate) struct TableActing {
     pub inserts: bool,
     pub updates: bool,
     pub deletes: bool,
-    /// The columns whose change is passed on to rows that refer to them: their names, and their indexes.
+    /// The columns that rows of other tables refer to: their names, and their indexes.
     pub column_names: Vec<String>,
     pub columns: Vec<usize>,
     /// The table's columns now; `None`: they are not known by numbers.

@@ -182,6 +182,11 @@ impl Batch {
         tables
     }
 
+    /// Whether some change acts.
+    pub(crate) fn acts(&self) -> bool {
+        self.acting.as_deref().is_some_and(|acting| self.changes.iter().any(|change| change.acts(acting)))
+    }
+
     /// Whether the batch settles held changes instead of moving its log's position.
     pub(crate) fn is_settling(&self) -> bool {
         !self.held.settles.is_empty()

@@ -17,7 +17,7 @@
 //! row may be another program's.
 //!
 //! **A change that acts** (`forebay_database::Acting`: a trigger or a rule of its table runs, or a
-//! foreign key passes it on to other rows) stays as it is, in its place: changes are combined and sorted
+//! foreign key passes it on to other rows, or refuses it because of them) stays as it is, in its place: changes are combined and sorted
 //! between two such changes only. So the database executes what acts in the order of the log, on the rows
 //! as they were then.
 //!

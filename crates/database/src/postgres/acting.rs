@@ -32,8 +32,9 @@ const COLUMNS: &str =
 /// Returns for each of the tables with the names `$1`, and for each table that it reaches through its
 /// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules, its triggers
 /// that act, and the columns of a table that is named. The functions of foreign keys have fixed numbers:
-/// `RI_FKey_cascade_del` and `_upd`, `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; of the server's other
-/// trigger functions none acts on other rows.
+/// `RI_FKey_cascade_del` and `_upd`, `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; and `RI_FKey_restrict_…` and
+/// `RI_FKey_noaction_…`, which refuse a change as long as rows refer to the old values. Of the server's other
+/// trigger functions none depends on other rows.
 const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
     SELECT n.place, to_regclass(n.name)::oid, to_regclass(n.name)::oid, true
     FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) WHERE to_regclass(n.name) IS NOT NULL
@@ -50,7 +51,7 @@ const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
         WHERE c.oid = t.tgconstraint AND c.contype = 'f')))::text
       FROM pg_trigger t WHERE t.tgrelid = of.of
         AND t.tgenabled::text IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END)
-        AND (t.tgfoid IN (1646, 1647, 1650, 1651, 1652, 1653) OR t.tgfoid >= 16384 AND NOT (t.tgname LIKE 'forebay\\_%'
+        AND (t.tgfoid IN (1646, 1647, 1648, 1649, 1650, 1651, 1652, 1653, 1654, 1655) OR t.tgfoid >= 16384 AND NOT (t.tgname LIKE 'forebay\\_%'
           AND EXISTS (SELECT FROM pg_proc p WHERE p.oid = t.tgfoid AND p.proname LIKE 'forebay\\_tell\\_%')))),
     (SELECT {columns} FROM (SELECT of.of WHERE of.of = of.root) AS n)
   FROM reached of ORDER BY of.place";

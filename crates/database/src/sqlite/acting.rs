@@ -3,7 +3,8 @@
 //! What must stay true: the facts are compared in the transaction of a batch, which no other process can
 //! alter the schema beside. A trigger's text alone says for which statements it runs, so that every change of
 //! a table with a trigger counts as acting; so does one of a table whose text speaks of a conflict that
-//! replaces rows, which is a delete of them.
+//! replaces rows, which is a delete of them. A key without an action counts too: it refuses a change as long
+//! as rows refer to the old values.
 
 use super::errors::map;
 use crate::acting::{Acting, Stamp, TableActing, column_indexes};
@@ -20,25 +21,16 @@ pub(super) struct SchemaFacts {
     pub(super) has_foreign_keys: bool,
     /// The names of tables with triggers that are not following's, or with such a text; in lower case.
     act: HashSet<String>,
-    /// By the referenced table's name in lower case.
-    keys: HashMap<String, Vec<ForeignKey>>,
-}
-
-/// One column of a foreign key, as the referenced table sees it.
-struct ForeignKey {
-    /// `None`: the primary key, which no change sets.
-    column: Option<String>,
-    /// Whether deletes are passed on, and whether updates are.
-    on: (bool, bool),
+    /// The columns that foreign keys refer to, by the referenced table's name in lower case; `None`: the primary
+    /// key, which no change sets.
+    keys: HashMap<String, Vec<Option<String>>>,
 }
 
 const TRIGGERS: &str = "SELECT lower(tbl_name) FROM sqlite_schema WHERE type = 'trigger' \
        AND NOT (name LIKE 'forebay\\_%' ESCAPE '\\' AND sql LIKE '%forebay\\_change%' ESCAPE '\\') \
      UNION SELECT lower(name) FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%CONFLICT%' AND sql LIKE '%REPLACE%'";
 
-const KEYS: &str = "SELECT lower(f.\"table\"), f.\"to\", f.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT'), \
-       f.on_update IN ('CASCADE', 'SET NULL', 'SET DEFAULT') \
-     FROM sqlite_schema m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table'";
+const KEYS: &str = "SELECT lower(f.\"table\"), f.\"to\" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table'";
 
 pub(super) fn version(connection: &Connection) -> Result<i64, Error> {
     let read = connection.prepare_cached("PRAGMA schema_version");
@@ -58,13 +50,12 @@ impl SchemaFacts {
         let act = |connection: &Connection| -> rusqlite::Result<HashSet<String>> {
             connection.prepare_cached(TRIGGERS)?.query_map([], |row| row.get(0))?.collect()
         };
-        let keys = |connection: &Connection| -> rusqlite::Result<HashMap<String, Vec<ForeignKey>>> {
-            let mut keys: HashMap<String, Vec<ForeignKey>> = HashMap::new();
+        let keys = |connection: &Connection| -> rusqlite::Result<HashMap<String, Vec<Option<String>>>> {
+            let mut keys: HashMap<String, Vec<Option<String>>> = HashMap::new();
             let mut statement = connection.prepare_cached(KEYS)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                let key = ForeignKey { column: row.get(1)?, on: (row.get(2)?, row.get(3)?) };
-                keys.entry(row.get(0)?).or_default().push(key);
+                keys.entry(row.get(0)?).or_default().push(row.get(1)?);
             }
             Ok(keys)
         };
@@ -89,10 +80,9 @@ impl SchemaFacts {
             return TableActing { inserts, updates, deletes, runs_code: true, ..TableActing::default() };
         }
         let keys = self.keys.get(&name).map_or(&[][..], Vec::as_slice);
-        let columns = keys.iter().filter(|key| key.on.1).filter_map(|key| key.column.clone());
-        let column_names: Vec<String> = columns.collect();
+        let column_names: Vec<String> = keys.iter().flatten().cloned().collect();
         TableActing {
-            deletes: keys.iter().any(|key| key.on.0),
+            deletes: !keys.is_empty(),
             columns: column_indexes(schema, column_names.iter().map(String::as_str)),
             column_names,
             ..TableActing::default()

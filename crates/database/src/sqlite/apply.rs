@@ -240,12 +240,13 @@ fn apply_changes(
     letters: &mut Letters,
 ) -> Result<Done, Error> {
     begin_changes(session, batch, letters)?;
-    // Coalescing sorts by kind and key: a row may come before the row that it refers to. The setting ends
-    // with the commit. It is set for both kinds of batch: a statement that was compiled while foreign keys
+    // Coalescing sorts by kind and key: a row may come before the row that it refers to. Beside a change that
+    // acts nothing is deferred, and SQLite would not enforce RESTRICT then: whether such a change is refused
+    // depends on what is there when it is executed. The setting ends with the commit. It is set for both kinds of batch: a statement that was compiled while foreign keys
     // were deferred does not undo itself when they no longer are, and only this pragma causes it to be
     // compiled again. A database without foreign keys is spared that: it compiles each statement again for
     // each batch.
-    let is_deferred = batch.on_error == OnError::Fail;
+    let is_deferred = batch.on_error == OnError::Fail && !batch.acts();
     let facts = session.schema_facts()?;
     facts.check(batch)?;
     let has_foreign_keys = facts.has_foreign_keys;
@@ -275,7 +276,7 @@ fn change_all(
     done: &mut Done,
     spent: &mut SpentTimes,
 ) -> Result<(), Error> {
-    let is_deferred = batch.on_error == OnError::Fail;
+    let is_refused_whole = batch.on_error == OnError::Fail;
     let connection = &session.connection;
     let mut tables: Vec<_> = batch
         .schemas
@@ -295,7 +296,7 @@ fn change_all(
         let error = match executed {
             Ok(is_there) => {
                 supersede(connection, batch, change, &letters.outstanding).map_err(of_letters)?;
-                if !is_there && change.must_meet_row() && is_deferred {
+                if !is_there && change.must_meet_row() && is_refused_whole {
                     let message = "an intent may have met no row: each is looked at alone";
                     return Err(Error::new(Kind::Check, message).at_row(index));
                 }
@@ -309,7 +310,7 @@ fn change_all(
         if session.connection.is_autocommit() || !error.is_data() {
             return Err(error);
         }
-        if batch.on_error == OnError::Fail {
+        if is_refused_whole {
             return Err(error.at_row(index));
         }
         refused(connection, batch, index, &error, letters, done)?;
