@@ -74,6 +74,9 @@ impl Tables {
             loaded.map(|table| (reached(&table.schema().name), self.checkpoint_begin_of(table)))
         };
         if loaded().any(|(reached, begin)| reached < begin.max(settled)) {
+            for table in self.all().iter().filter(|table| table.is_from_checkpoint() && !table.followed()) {
+                table.rows.changed_until(self.checkpoint_begin_of(table));
+            }
             return Ok(None);
         }
         self.inner.is_asked.store(true, Ordering::Relaxed);
