@@ -32,9 +32,9 @@ const COLUMNS: &str =
 /// Returns for each of the tables with the names `$1`, and for each table that it reaches through its
 /// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules, its triggers
 /// that act, and the columns of a table that is named. The functions of foreign keys have fixed numbers:
-/// `RI_FKey_cascade_del` and `_upd`, `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; and `RI_FKey_restrict_…` and
-/// `RI_FKey_noaction_…`, which refuse a change as long as rows refer to the old values. Of the server's other
-/// trigger functions none depends on other rows.
+/// `RI_FKey_cascade_del` and `_upd`, `RI_FKey_setnull_…`, `RI_FKey_setdefault_…`; and `RI_FKey_restrict_…`
+/// and `RI_FKey_noaction_…`, which refuse a change as long as rows refer to the old values. Of the server's
+/// other trigger functions none depends on other rows.
 const FACTS: &str = "WITH RECURSIVE reached (place, root, of, own) AS (
     SELECT n.place, to_regclass(n.name)::oid, to_regclass(n.name)::oid, true
     FROM unnest($1::text[]) WITH ORDINALITY AS n (name, place) WHERE to_regclass(n.name) IS NOT NULL
