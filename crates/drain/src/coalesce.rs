@@ -17,9 +17,9 @@
 //! row may be another program's.
 //!
 //! **A change that acts** (`forebay_database::Acting`: a trigger or a rule of its table runs, or a
-//! foreign key passes it on to other rows, or refuses it because of them) stays as it is, in its place: changes are combined and sorted
-//! between two such changes only. So the database executes what acts in the order of the log, on the rows
-//! as they were then.
+//! foreign key passes it on to other rows, or refuses it because of them) stays as it is, in its place:
+//! changes are combined and sorted between two such changes only. So the database executes what acts in
+//! the order of the log, on the rows as they were then.
 //!
 //! **Order** of the others. Deletes, then puts, then updates, then inserts, then increments: a value that
 //! a row released is free before another row takes it. Within each kind the keys ascend, so that rows

@@ -21,8 +21,8 @@ pub(super) struct SchemaFacts {
     pub(super) has_foreign_keys: bool,
     /// The names of tables with triggers that are not following's, or with such a text; in lower case.
     act: HashSet<String>,
-    /// The columns that foreign keys refer to, by the referenced table's name in lower case; `None`: the primary
-    /// key, which no change sets.
+    /// The columns that foreign keys refer to, by the referenced table's name in lower case; `None`: the
+    /// primary key.
     keys: HashMap<String, Vec<Option<String>>>,
 }
 

@@ -242,10 +242,10 @@ fn apply_changes(
     begin_changes(session, batch, letters)?;
     // Coalescing sorts by kind and key: a row may come before the row that it refers to. Beside a change that
     // acts nothing is deferred, and SQLite would not enforce RESTRICT then: whether such a change is refused
-    // depends on what is there when it is executed. The setting ends with the commit. It is set for both kinds of batch: a statement that was compiled while foreign keys
-    // were deferred does not undo itself when they no longer are, and only this pragma causes it to be
-    // compiled again. A database without foreign keys is spared that: it compiles each statement again for
-    // each batch.
+    // depends on what is there when it is executed. The setting ends with the commit. It is set for both
+    // kinds of batch: a statement that was compiled while foreign keys were deferred does not undo itself
+    // when they no longer are, and only this pragma causes it to be compiled again. A database without
+    // foreign keys is spared that: it compiles each statement again for each batch.
     let is_deferred = batch.on_error == OnError::Fail && !batch.acts();
     let facts = session.schema_facts()?;
     facts.check(batch)?;

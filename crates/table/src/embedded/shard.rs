@@ -140,8 +140,8 @@ impl Shard {
         budget.resize(before, self.slots.allocated_bytes());
     }
 
-    /// Takes the last change of each row, and of each key that only the database knows, for one at `position`,
-    /// unless it is later.
+    /// Takes the last change of each row, and of each key that only the database knows, for one at
+    /// `position`, unless it is later.
     pub fn changed_until(&mut self, position: Position) {
         for number in 0..self.slots.len() {
             let slot = self.slots.get_mut(number);

@@ -124,8 +124,8 @@ impl Rows {
         self.shards[shard].0.lock()
     }
 
-    /// Takes everything in memory for changed at `position`, because the database lacks what was changed until
-    /// then, and a row that was read from it does not tell when it was changed last.
+    /// Takes everything in memory for changed at `position`, because the database lacks what was changed
+    /// until then, and a row that was read from it does not tell when it was changed last.
     pub fn changed_until(&self, position: Position) {
         (0..SHARDS).for_each(|shard| self.lock(shard).changed_until(position));
     }
