@@ -76,9 +76,7 @@ impl TableActing {
     /// Draws conclusions from all facts. An update may move a row to another partition, which is a delete and
     /// an insert there.
     pub fn complete(&mut self) {
-        if self.has_descendants && (self.inserts || self.updates || self.deletes) {
-            (self.inserts, self.updates, self.deletes) = (true, true, true);
-        }
+        self.updates |= self.has_descendants && (self.inserts || self.deletes);
     }
 }
 

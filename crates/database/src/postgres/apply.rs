@@ -245,6 +245,10 @@ fn constraints(batch: &Batch, acting: &Acting) -> &'static str {
         return "; SET CONSTRAINTS ALL IMMEDIATE";
     }
     match batch.on_error {
+        // So must a key that refuses a change as long as rows refer to the old values.
+        OnError::Fail if batch.changes.iter().any(|change| change.acts(acting)) => {
+            "; SET CONSTRAINTS ALL IMMEDIATE"
+        }
         // Coalescing sorts by kind and key: a row may come before the row that it refers to.
         OnError::Fail => "; SET CONSTRAINTS ALL DEFERRED",
         // A refusal at the commit names no change.

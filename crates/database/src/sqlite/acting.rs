@@ -21,8 +21,8 @@ pub(super) struct SchemaFacts {
     pub(super) has_foreign_keys: bool,
     /// The names of tables with triggers that are not following's, or with such a text; in lower case.
     act: HashSet<String>,
-    /// The columns that foreign keys refer to, by the referenced table's name in lower case; `None`: the
-    /// primary key.
+    /// The columns that foreign keys refer to, by the referenced table's name in lower case; `None`: one that
+    /// is not there.
     keys: HashMap<String, Vec<Option<String>>>,
 }
 
@@ -30,7 +30,10 @@ const TRIGGERS: &str = "SELECT lower(tbl_name) FROM sqlite_schema WHERE type = '
        AND NOT (name LIKE 'forebay\\_%' ESCAPE '\\' AND sql LIKE '%forebay\\_change%' ESCAPE '\\') \
      UNION SELECT lower(name) FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%CONFLICT%' AND sql LIKE '%REPLACE%'";
 
-const KEYS: &str = "SELECT lower(f.\"table\"), f.\"to\" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table'";
+/// A referenced column without a name is the one at the same place in the primary key.
+const KEYS: &str = "SELECT lower(f.\"table\"), \
+       coalesce(f.\"to\", (SELECT k.name FROM pragma_table_info(f.\"table\") k WHERE k.pk = f.seq + 1)) \
+     FROM sqlite_schema m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table'";
 
 pub(super) fn version(connection: &Connection) -> Result<i64, Error> {
     let read = connection.prepare_cached("PRAGMA schema_version");
