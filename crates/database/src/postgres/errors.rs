@@ -13,6 +13,10 @@ use tokio_postgres::error::{DbError, Severity};
 /// Maps the client library's error for a read, or for a statement of a transaction that is not committed yet.
 pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
+        if is_of_result(db) {
+            let message = "a text of the result has characters that UTF-8 lacks";
+            return Error::new(Kind::Unfit, message).with_source(error);
+        }
         return ServerError::of(db).into_error().with_source(error);
     }
     if let Some(refused) = refused(&error) {
@@ -388,6 +392,16 @@ pub(super) fn stuck(error: Error, table: Option<&str>) -> Error {
 /// Whether another session held a lock for too long.
 pub(super) fn is_locked(error: &Error) -> bool {
     code(error) == Some("55P03")
+}
+
+/// Whether a text of the result has characters that UTF-8 lacks.
+pub(super) fn is_unconvertible(error: &Error) -> bool {
+    answer(error).is_some_and(is_of_result)
+}
+
+/// In any language the message names the encoding converted from, then the one converted to.
+fn is_of_result(said: &DbError) -> bool {
+    said.code().code() == "22P05" && said.message().rsplit('"').nth(1) == Some("UTF8")
 }
 
 /// Whether the queried table does not exist.

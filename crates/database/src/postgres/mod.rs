@@ -12,6 +12,7 @@
 
 mod acting;
 mod already_applied;
+mod apart;
 mod apply;
 mod array;
 mod batch_outcome;

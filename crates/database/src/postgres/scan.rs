@@ -5,7 +5,7 @@ use super::codec::Codec;
 use super::session::{Connector, Role, Session};
 use super::sql::quoted;
 use super::table::{codecs, columns, row_from_bytes};
-use super::{Postgres, errors, positions};
+use super::{Postgres, apart, errors, positions};
 use crate::limits::{FOLLOW_LOCK_WAIT_MS, SCAN_MESSAGES, SCAN_ROWS, WHOLE_TABLE_MS};
 use crate::{Error, Kind, Scan, ScannedRows, UnfitRow};
 use bytes::Bytes;
@@ -105,13 +105,36 @@ async fn read_all(
             return Err(error);
         }
     };
-    let mut sql = format!("SELECT {} FROM {}", columns(&wanted.schema), quoted(&wanted.schema.name));
+    let mut from = format!("FROM {}", quoted(&wanted.schema.name));
     if let Some(filter) = &wanted.filter {
         // On a separate line, so that a comment in the filter ends. The statement is prepared first, which
         // refuses a filter that is not an expression.
-        sql.push_str(&format!(" WHERE (\n{filter}\n)"));
+        from.push_str(&format!(" WHERE (\n{filter}\n)"));
+    }
+    let sql = format!("SELECT {} {from}", columns(&wanted.schema));
+    if wanted.filter.is_some() {
         session.prepared(&sql.as_str().into(), &[]).await?;
     }
+    if session.converts {
+        session.execute("SAVEPOINT whole").await?;
+    }
+    match copy(wanted, &mut session, &codecs, &sql, rows).await {
+        Err(error) if session.converts && errors::is_unconvertible(&error) => {
+            session.execute("ROLLBACK TO whole").await?;
+            apart::scan(&wanted.schema, &mut session, &from, rows).await
+        }
+        copied => copied,
+    }
+}
+
+/// Reads all rows in one stream.
+async fn copy(
+    wanted: &ScanRequest,
+    session: &mut Session,
+    codecs: &[Codec],
+    sql: &str,
+    rows: &mpsc::Sender<Message>,
+) -> Result<(), Error> {
     let copy = format!("COPY ({sql}) TO STDOUT (FORMAT binary)");
     let stream = session.answer(session.client.copy_out(&copy)).await?.map_err(errors::map)?;
     let mut stream = pin!(stream);
@@ -121,7 +144,7 @@ async fn read_all(
     let mut bytes = Vec::new();
     while let Some(data) = session.answer(stream.try_next()).await?.map_err(errors::map)? {
         parts.take(&data)?;
-        while let Some(row) = parts.row(&wanted.schema, &codecs, &mut bytes)? {
+        while let Some(row) = parts.row(&wanted.schema, codecs, &mut bytes)? {
             match row {
                 Ok(row) => batch.rows.push(row),
                 Err(unfit) => batch.unfit.push(unfit),

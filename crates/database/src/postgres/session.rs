@@ -80,7 +80,9 @@ impl Connector {
             return Err(Error::new(Kind::Unavailable, message));
         };
         let (client, connection) = connected.map_err(|error| self.settings.explained(error))?;
-        let checks_nothing = connection.parameter("server_encoding") == Some("SQL_ASCII");
+        let encoding = connection.parameter("server_encoding");
+        let checks_nothing = encoding == Some("SQL_ASCII");
+        let converts = !checks_nothing && encoding != Some("UTF8");
         let ended = Arc::new(Notify::new());
         let ending = ended.clone();
         tokio::spawn(async move {
@@ -99,6 +101,7 @@ impl Connector {
         Ok(Session {
             client,
             own,
+            converts,
             ended,
             pooler: self.settings.pooler,
             statements: HashMap::new(),
@@ -175,6 +178,8 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// The schema of our tables.
     pub(super) own: Arc<str>,
+    /// Whether the server converts texts to UTF-8, and fails when it cannot.
+    pub(super) converts: bool,
     /// Notified when the connection is closed.
     pub(super) ended: Arc<Notify>,
     pub(super) pooler: Pooler,

@@ -16,7 +16,7 @@ pub(super) fn columns(schema: &Schema) -> String {
     column_list_of("", schema)
 }
 
-fn as_read(column: &Column) -> &'static str {
+pub(super) fn as_read(column: &Column) -> &'static str {
     if column.ty == Type::AsText { "::text" } else { "" }
 }
 

@@ -2,10 +2,11 @@
 //! page's snapshot.
 
 use super::cursor::Tracked;
+use crate::postgres::apart::named;
 use crate::postgres::bulk::array;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
-use crate::postgres::table::{columns, key_array, of_row, row_from_values};
+use crate::postgres::table::{columns, key_array, row_from_values};
 use crate::{Error, Follow, Followed, FollowedRow, Kind};
 use forebay_value::{Row, Schema, Type, Value, ValueRef, from_text};
 use std::collections::HashMap;
@@ -163,8 +164,8 @@ impl Page {
                     Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unfit) => match keys {
                         [key] => {
                             let place = self.place(table, key_text(key), || Ok(key.clone()))?;
-                            self.found.rows[place].unfit =
-                                Some(of_row(&follow.schema, key, error).to_string().into());
+                            let error = named(session, &follow.schema, key, error).await?;
+                            self.found.rows[place].unfit = Some(error.to_string().into());
                         }
                         keys => {
                             let (one, other) = keys.split_at(keys.len() / 2);
@@ -206,7 +207,7 @@ async fn read_rows(
         quoted(&schema.name),
         key_array(schema)
     );
-    let found = session.run(&sql, &[array(keys.iter().map(Value::as_ref))]).await?;
+    let found = session.run_apart(&sql, &[array(keys.iter().map(Value::as_ref))]).await?;
     let row = |values: &[Value]| (values[schema.key].clone(), row_from_values(schema, values));
     Ok(found.iter().map(row).collect())
 }
