@@ -66,6 +66,7 @@ mod two_schemas;
 mod undone;
 mod unique_later;
 mod unwritten;
+mod went_back;
 mod windows;
 mod workers;
 mod writers;

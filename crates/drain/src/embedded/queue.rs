@@ -54,9 +54,8 @@ pub(crate) struct LogQueue {
     /// Whether memory from a checkpoint was compared with the database's position.
     is_settled: bool,
     aside: Aside,
-    /// Up to here the outcomes of intents are known. A database that has lost commits is given those intents
-    /// again as ordinary changes, because their clients were answered.
-    decided: Option<Reached>,
+    /// Up to here the database had decided intents before the start.
+    decided: Position,
 }
 
 /// Records that were read and not yet taken.
@@ -86,7 +85,7 @@ impl LogQueue {
             read_at: None,
             is_settled: false,
             aside: Aside::default(),
-            decided: None,
+            decided: Position(0),
         }
     }
 
@@ -161,6 +160,14 @@ impl Queue for LogQueue {
                 true => Start::Continue(self.log.whole_from()),
                 false => start,
             };
+        let reached = start.reached().all();
+        if !self.is_settled {
+            self.decided = self.log.unreleased().max(self.tables.settled_at());
+        }
+        if reached < self.tables.settled_at() {
+            let forgotten = self.tables.went_back(reached);
+            forgotten.map_err(|source| Error::caused(Kind::Log, source.to_string(), source))?;
+        }
         self.catch_up(database, &start)?;
         self.give_back(&start.reached()).await?;
         Ok(QueuePlace::new(Some(start.position()), start.reached()))
@@ -180,8 +187,7 @@ impl Queue for LogQueue {
         self.records.truncate(READERS - 1);
         self.records.insert(0, records);
         for change in taken.changes.iter_mut().filter(|change| change.is_intent) {
-            let decided = self.decided.as_ref().map(|decided| decided.of(&schemas.list[change.table].name));
-            change.is_intent = decided.is_none_or(|decided| change.position > decided.0);
+            change.is_intent = self.is_awaited(&schemas.list[change.table].name, Position(change.position));
         }
         Ok(taken)
     }
@@ -207,13 +213,6 @@ impl Queue for LogQueue {
             }
         };
         self.undone.extend(self.tables.settle(|table| reached.of(table), outcome));
-        let is_later = |decided: &Reached| {
-            let mut names = self.tables.all().iter().map(|table| &*table.schema().name);
-            names.all(|name| decided.of(name) <= reached.of(name))
-        };
-        if self.decided.as_ref().is_none_or(is_later) {
-            self.decided = Some(reached.clone());
-        }
     }
 
     fn knows(&self, table: &str) -> bool {
@@ -257,6 +256,14 @@ impl Queue for LogQueue {
 }
 
 impl LogQueue {
+    /// Whether nobody was told yet whether the database took an intent. A database that has lost commits is
+    /// given the others again as ordinary changes, because their clients were answered.
+    fn is_awaited(&self, table: &str, position: Position) -> bool {
+        // A table that is not in memory awaits nothing.
+        let table = self.tables.get(table).filter(|table| table.is_loaded());
+        position > self.decided && table.is_none_or(|table| table.awaits(position))
+    }
+
     /// Blocks for `time`, or until a client waits for the database.
     pub(crate) fn linger(&self, time: Duration) {
         self.tables.wait_intent(time);
@@ -290,11 +297,6 @@ impl LogQueue {
         let reached = start.reached();
         // Settles intents that a start without the database left undecided.
         self.undone.extend(self.tables.settle(|table| reached.of(table), |_| Outcome::Unknown));
-        // Changes that a database has lost were decided, and their clients were answered.
-        self.decided = Some(match self.log.unreleased().max(self.tables.settled_at()) {
-            before if before > reached.all() => Reached::even(before),
-            _ => reached.clone(),
-        });
         let settled = self.tables.undo_unsettled(|table| reached.of(table));
         settled
             .map_err(|source| Error::caused(Kind::Log, "cannot tell which changes were refused", source))?;

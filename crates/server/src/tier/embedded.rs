@@ -12,8 +12,8 @@ use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_database::Store;
 use forebay_drain::{
-    Changes, Differences, Drain, DrainState, HEARTBEAT, LastPosition, NewDatabase, Progress, Reached,
-    Settings, Start, heartbeat, reconcile, release_claim, verify, warm,
+    Differences, Drain, DrainState, HEARTBEAT, LastPosition, NewDatabase, Progress, Reached, Settings, Start,
+    heartbeat, reconcile, release_claim, verify, warm,
 };
 use forebay_http::Gate;
 use forebay_log::{Log, Position, Recovery, Verify};
@@ -79,6 +79,14 @@ impl Embedded {
         };
         let source = Arc::new(DatabaseSource(store.clone()));
         let tables = Tables::open(log.clone(), &memory.data_dir, memory.limit_bytes, specs, source)?;
+        if let Some(start) = start.get().map(Start::reached)
+            && tables.forget_beyond(|table| start.of(table))?
+        {
+            say!(
+                "note: {} has lost changes that the checkpoint contains: the tables are read from it",
+                store.describe_url()
+            );
+        }
         let (trouble, loaded, checkpoints) = (trouble.clone(), SetOnce::new(), SetOnce::new());
         let data_dir = memory.data_dir.clone();
         let highest_keys = Mutex::default();
@@ -142,26 +150,7 @@ impl Embedded {
             if !self.tables.lacks_checkpoint() {
                 return self.load_without_database(loaded, started).await;
             }
-            if !has_exclusive_history(&self.log, store, &self.trouble).await? {
-                Tables::remove_checkpoint(&self.data_dir)?;
-                let message = "another server has served these tables meanwhile: start again to read them from the database";
-                return Err(message.into());
-            }
-            let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
-            let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
-            let folder = self.data_dir.clone();
-            // On its own thread, because the future need not be `Send`.
-            let find_drain_start = move || {
-                Handle::current().block_on(find_drain_start(
-                    &log,
-                    &folder,
-                    &store,
-                    &own,
-                    NewDatabase::Refuse,
-                    &trouble,
-                ))
-            };
-            let start = tokio::task::spawn_blocking(find_drain_start).await??;
+            let start = self.find_start(store).await?;
             self.start.set(start).map_err(|_| "the tables are loaded already")?;
         }
         let reached = self.reached();
@@ -174,7 +163,7 @@ impl Embedded {
         retry_while_unavailable(&self.trouble, "the drain's position", stands).await?;
         let doubted = self.restore_unconfirmed(store, &reached).await?;
         let replayed = self.replay(&reached).await?;
-        for (table, key) in doubted.iter().flatten() {
+        for (table, key) in &doubted {
             self.tables.undo_followed_row(table, key.as_ref());
         }
         for (table, highest) in &replayed.highest_keys {
@@ -198,10 +187,38 @@ impl Embedded {
             );
         }
         self.tables.drained(reached.all());
-        if doubted.is_some() {
-            self.tables.settled(reached.all());
-        }
+        self.tables.settled(reached.all());
         self.loaded.set(loaded.saved).map_err(|_| "the tables are loaded already".into())
+    }
+
+    /// The drain's position in a database that was away when the start began.
+    async fn find_start(&self, store: &Store) -> Result<Start, StartError> {
+        if !has_exclusive_history(&self.log, store, &self.trouble).await? {
+            Tables::remove_checkpoint(&self.data_dir)?;
+            let message = "another server has served these tables meanwhile: start again to read them from the database";
+            return Err(message.into());
+        }
+        let own: Vec<_> = self.tables.all().iter().map(|table| table.schema().name.clone()).collect();
+        let (log, store, trouble) = (self.log.clone(), store.clone(), self.trouble.clone());
+        let folder = self.data_dir.clone();
+        // On its own thread, because the future need not be `Send`.
+        let find_drain_start = move || {
+            Handle::current().block_on(find_drain_start(
+                &log,
+                &folder,
+                &store,
+                &own,
+                NewDatabase::Refuse,
+                &trouble,
+            ))
+        };
+        let start = tokio::task::spawn_blocking(find_drain_start).await??;
+        let reached = start.reached();
+        if self.tables.forget_beyond(|table| reached.of(table))? {
+            let message = "the database has lost changes that the checkpoint contains: start again to read the tables from it";
+            return Err(message.into());
+        }
+        Ok(start)
     }
 
     async fn replay(&self, reached: &Reached) -> Result<Replayed, StartError> {
@@ -263,16 +280,9 @@ impl Embedded {
     }
 
     /// Reads again the rows whose last changes the database may or may not have applied: those of the last
-    /// second before a crash. Rows of followed tables are not read but returned. `None`: the database went
-    /// back, and the drain's first look has them read.
-    async fn restore_unconfirmed(
-        &self,
-        store: &Store,
-        reached: &Reached,
-    ) -> Result<Option<Vec<RowId>>, StartError> {
-        let Some(unheard) = self.tables.unsettled_rows(|table| reached.of(table))? else {
-            return Ok(None);
-        };
+    /// second before a crash. Rows of followed tables are not read but returned.
+    async fn restore_unconfirmed(&self, store: &Store, reached: &Reached) -> Result<Vec<RowId>, StartError> {
+        let unheard = self.tables.unsettled_rows(|table| reached.of(table))?;
         let (followed, own): (Vec<_>, Vec<_>) = unheard.into_iter().partition(|(table, _)| table.followed());
         for rows in own.chunks(READS_AT_ONCE) {
             let read = rows.iter().map(async |(table, key)| {
@@ -285,7 +295,7 @@ impl Embedded {
                 self.tables.restore(table, key.as_ref(), row.as_ref(), at);
             }
         }
-        Ok(Some(followed))
+        Ok(followed)
     }
 
     /// Reads from the database the rows of tables that came from no checkpoint; returns their number.
@@ -390,43 +400,10 @@ fn loading(table: &Table) -> String {
     format!("loading {}", table.schema().name)
 }
 
-/// Refuses a start of another tier on a data folder whose log holds changes that the database lacks.
-pub(super) async fn refuse_left_behind(
+pub(super) fn open_log(
     memory: &model::Memory,
     keep: Duration,
-    store: &Store,
-    trouble: &RetryReason,
-) -> Result<(), StartError> {
-    if !memory.data_dir.join("log").exists() {
-        return Ok(());
-    }
-    let (log, _) = match open_log(memory, keep) {
-        Ok(opened) => opened,
-        // Another server runs on the folder; if it has claimed one of the tables, this one waits for it.
-        Err(error) if matches!(error.kind(), forebay_log::Kind::Locked { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    let positions = retry_while_unavailable(trouble, "the drain's position", || store.positions()).await?;
-    let stored = positions.iter().find(|stored| stored.log == log.id().0);
-    let known = LastPosition::read(&memory.data_dir, &log)?.at_least().max(log.released());
-    let reached = stored.map_or(known, |stored| Position(stored.position));
-    let (changes, id) = (Changes::behind(&log, reached)?, log.id());
-    log.close()?;
-    if changes.all == 0 {
-        return Ok(());
-    }
-    let folder = memory.data_dir.display();
-    let message = format!(
-        "{folder} holds the log of memory in the process (log {id}) with {} changes that are not in {}, and memory.url now \
-         names another tier, which would not have them. Drain them first: `forebay drain CONFIG --memory embedded:{folder}`. If \
-         they are to be lost, move {folder}/log away.",
-        changes.all,
-        store.describe_url(),
-    );
-    Err(message.into())
-}
-
-fn open_log(memory: &model::Memory, keep: Duration) -> Result<(Log, Recovery), forebay_log::Error> {
+) -> Result<(Log, Recovery), forebay_log::Error> {
     let mut options = forebay_log::Options::new(memory.data_dir.join("log"));
     options.durability = match memory.durability {
         model::Durability::Sync | model::Durability::Database => forebay_log::Durability::Sync,

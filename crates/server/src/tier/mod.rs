@@ -14,6 +14,7 @@ mod fill;
 mod following;
 mod gauges;
 mod lag;
+mod left_behind;
 mod remote;
 mod undrained;
 
@@ -93,7 +94,7 @@ impl Tier {
                 Memory::Embedded(Box::new(opened))
             }
             model::Tier::Remote(at) => {
-                embedded::refuse_left_behind(memory, keep, &store, trouble).await?;
+                left_behind::refuse_left_behind(memory, keep, &store, trouble).await?;
                 let undeclared = config.tables.iter().filter(|table| table.columns.is_none());
                 let undeclared = undeclared.map(|table| table.name.clone()).collect();
                 Memory::Remote(Remote::open(at, memory, specs, undeclared, &store, trouble).await?)

@@ -114,6 +114,11 @@ impl Core {
         }
     }
 
+    /// Lowers [`Core::settled`].
+    pub fn unsettle(&self, position: Position) {
+        self.settled.fetch_min(position.0, Ordering::SeqCst);
+    }
+
     /// Appends the outcome of a change to the log: the record that `put` writes.
     pub fn log_outcome(&self, put: impl FnOnce(&mut Vec<u8>)) {
         let mut record = Vec::new();

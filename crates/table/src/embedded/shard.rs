@@ -140,19 +140,6 @@ impl Shard {
         budget.resize(before, self.slots.allocated_bytes());
     }
 
-    /// Takes the last change of each row, and of each key that only the database knows, for one at
-    /// `position`, unless it is later.
-    pub fn changed_until(&mut self, position: Position) {
-        for number in 0..self.slots.len() {
-            let slot = self.slots.get_mut(number);
-            if slot.position() < position {
-                slot.changed(position, if slot.has(EVICTED) { EVICTED } else { 0 });
-            }
-        }
-        let unknown = self.tombstones.values_mut().filter(|tombstone| tombstone.absence == Absence::Refused);
-        unknown.for_each(|tombstone| tombstone.position = tombstone.position.max(position));
-    }
-
     /// Remembers that a key is not in memory, and why.
     pub fn bury(&mut self, key: KeyRef<'_>, tombstone: Tombstone, budget: &Budget) {
         budget.take(tombstone_bytes(key));

@@ -106,6 +106,20 @@ impl Source for Store {
         let row = self.rows.lock().unwrap().get(&key_text(key.as_ref())).cloned();
         Box::pin(async move { Ok(row) })
     }
+
+    fn fetch_at(
+        &self,
+        schema: &Schema,
+        key: Value,
+        _: u128,
+        drained: Position,
+    ) -> BoxFuture<'static, Result<Option<Row>, SourceError>> {
+        if *self.position.lock().unwrap() < drained {
+            let message = "the database has lost its last commits".into();
+            return Box::pin(async { Err(SourceError { message, retry: true }) });
+        }
+        self.fetch(schema, key)
+    }
 }
 
 impl Store {
@@ -174,7 +188,7 @@ impl Store {
             }
         }
         let position = *self.position.lock().unwrap();
-        for (table, key) in tables.unsettled_rows(|_| position).unwrap().unwrap() {
+        for (table, key) in tables.unsettled_rows(|_| position).unwrap() {
             let row = self.rows.lock().unwrap().get(&key_text(key.as_ref())).cloned();
             tables.restore(&table, key.as_ref(), row.as_ref(), position);
         }

@@ -38,7 +38,7 @@ impl World<'_> {
         } else if is_alone {
             tables.replay(tables.settled_at()).unwrap();
         } else {
-            let unsettled_rows = tables.unsettled_rows(|_| position).unwrap().unwrap();
+            let unsettled_rows = tables.unsettled_rows(|_| position).unwrap();
             tables.replay(position).unwrap();
             unsettled_rows.iter().for_each(|(table, key)| tables.undo_followed_row(table, key.as_ref()));
         }

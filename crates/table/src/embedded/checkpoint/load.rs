@@ -79,6 +79,8 @@ impl Tables {
         for table in &tables {
             if let Some(saved) = source.head.saved(table) {
                 table.rows.saw_number(saved.highest_key);
+                // The database had that; one that has lost it is not read before it has it again.
+                table.rows.set_drained(source.head.begin_of(saved));
                 table.from_checkpoint.store(true, Ordering::Relaxed);
                 table.begin_following(Position(saved.followed.unwrap_or_default()));
             }

@@ -17,6 +17,8 @@
 //! (`LogRecord::Committed`). `settled` is the position up to which all such records are written. Changes
 //! behind it that the database has passed may have been refused without a record: their rows are read again,
 //! by the start ([`Tables::unsettled_rows`]) or later ([`Tables::undo_unsettled`]).
+//! A database that has lost changes is given them again, and may decide otherwise: a checkpoint that contains
+//! them is removed ([`Tables::forget_beyond`], [`Tables::went_back`]).
 //!
 //! **A followed table** is in it together with the place in the database's changes ([`Stream`]) that memory
 //! had reached before the first row was written: the database reports to the next start what others have
@@ -71,11 +73,13 @@ impl Tables {
     /// # Errors
     /// The operating system's.
     pub fn remove_checkpoint(dir: &Path) -> io::Result<()> {
-        match fs::remove_file(dir.join(FILE)) {
-            Ok(()) => File::open(dir)?.sync_all(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        for file in [settled::FILE, FILE] {
+            match fs::remove_file(dir.join(file)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => File::open(dir)?.sync_all()?,
+            }
         }
+        Ok(())
     }
 
     /// Whether any table can be in a checkpoint.

@@ -40,8 +40,8 @@ impl Tables {
     /// [`Kind::Io`], [`Kind::Log`].
     pub fn save_settled(&self) -> Result<(), Error> {
         let (core, dir) = (&self.inner.core, &self.inner.dir);
-        let settled = core.settled();
         let mut saved = core.saved_settled.lock();
+        let settled = core.settled();
         if saved.is_none_or(|saved| settled <= saved) {
             return Ok(());
         }
@@ -60,30 +60,59 @@ impl Tables {
     /// and passes it to [`Tables::restore`] before the replay; rows of followed tables it passes to
     /// [`Tables::undo_followed_row`] after the replay.
     ///
-    /// `None`: the database has lost changes that the checkpoint contains. It cannot tell their outcomes; the
-    /// checkpoint and the log do, and [`Tables::undo_unsettled`] does the rest.
-    ///
     /// # Errors
     /// [`Kind::Log`], [`Kind::BadRecord`].
-    pub fn unsettled_rows(&self, reached: impl Fn(&str) -> Position) -> Result<Option<Vec<RowId>>, Error> {
-        let Some(begin) = self.checkpoint_begin() else { return Ok(Some(Vec::new())) };
+    pub fn unsettled_rows(&self, reached: impl Fn(&str) -> Position) -> Result<Vec<RowId>, Error> {
+        let Some(begin) = self.checkpoint_begin() else { return Ok(Vec::new()) };
         let core = &self.inner.core;
         let settled = core.settled();
-        let loaded = || {
-            let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
-            loaded.map(|table| (reached(&table.schema().name), self.checkpoint_begin_of(table)))
-        };
-        if loaded().any(|(reached, begin)| reached < begin.max(settled)) {
-            for table in self.all().iter().filter(|table| table.is_from_checkpoint() && !table.followed()) {
-                table.rows.changed_until(self.checkpoint_begin_of(table));
-            }
-            return Ok(None);
-        }
         self.inner.is_asked.store(true, Ordering::Relaxed);
-        if loaded().any(|(reached, _)| reached > settled) {
+        let mut loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
+        if loaded.any(|table| reached(&table.schema().name) > settled) {
             *core.saved_settled.lock() = None;
         }
-        self.rows_behind(begin.min(settled), core.log.end(), reached).map(Some)
+        self.rows_behind(begin.min(settled), core.log.end(), reached)
+    }
+
+    /// Removes the checkpoint if it contains changes that the database, which has `reached` these positions,
+    /// has lost: a database that gets them again may decide otherwise, and then only a start that reads its
+    /// rows knows them. Returns whether it did. To be called when the position is known, at start.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn forget_beyond(&self, reached: impl Fn(&str) -> Position) -> Result<bool, Error> {
+        let mut found = self.inner.found.lock();
+        let head = found.as_ref().and_then(|found| found.as_ref().ok()).map(|found| &found.head);
+        let is_beyond = head.or(self.inner.checkpoint.get()).is_some_and(|head| {
+            let begins = head.tables.iter().map(|saved| (&saved.name, head.begin_of(saved)));
+            begins.into_iter().any(|(name, begin)| reached(name) < begin.max(head.settled))
+        });
+        if is_beyond {
+            self.remove()?;
+            *found = None;
+        }
+        Ok(is_beyond)
+    }
+
+    /// The database has lost changes, and has those up to `reached`: their outcomes are open again, and no
+    /// start may rely on a checkpoint that has the first ones.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn went_back(&self, reached: Position) -> Result<(), Error> {
+        let core = &self.inner.core;
+        // The order matters: a checkpoint or a position that is being written is removed.
+        let _alone = core.checkpointing.lock();
+        let mut saved = core.saved_settled.lock();
+        core.unsettle(reached);
+        *saved = Some(reached);
+        self.remove()
+    }
+
+    fn remove(&self) -> Result<(), Error> {
+        let dir = &self.inner.dir;
+        let what = || format!("cannot remove the checkpoint in {}", dir.display());
+        Tables::remove_checkpoint(dir).map_err(|error| Error::caused(Kind::Io, what(), error))
     }
 
     /// Puts in a row as the database has it (`None`: no such row), which had all of the table's changes up to

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"FBSETTL1";
-const FILE: &str = "checkpoint.settled";
+pub(super) const FILE: &str = "checkpoint.settled";
 const NEW: &str = "checkpoint.settled.new";
 const BYTES: usize = 36;
 

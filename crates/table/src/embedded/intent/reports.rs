@@ -26,6 +26,11 @@ impl Table {
         self.intents.pending.lock().range(..=position).next().is_some()
     }
 
+    /// Whether the intent at `position` has no outcome yet.
+    pub fn awaits(&self, position: Position) -> bool {
+        self.intents.pending.lock().contains_key(&position)
+    }
+
     /// Whether the outcome of an intent for this key is not known yet.
     pub fn has_intent(&self, key: ValueRef<'_>) -> bool {
         let Some(key) = KeyRef::of(key) else { return false };

@@ -124,12 +124,6 @@ impl Rows {
         self.shards[shard].0.lock()
     }
 
-    /// Takes everything in memory for changed at `position`, because the database lacks what was changed
-    /// until then, and a row that was read from it does not tell when it was changed last.
-    pub fn changed_until(&self, position: Position) {
-        (0..SHARDS).for_each(|shard| self.lock(shard).changed_until(position));
-    }
-
     pub fn is_tracked(&self, column: usize) -> bool {
         self.tracked.iter().any(|tracked| tracked.column == column)
     }
