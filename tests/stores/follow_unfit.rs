@@ -154,6 +154,25 @@ fn a_value_that_memory_cannot_hold_stops_its_row_alone_by_triggers() {
     a_text_that_is_no_utf8("follow=triggers", "SQL_ASCII");
 }
 
+/// The database's own code converts a text that UTF-8 lacks: that is the write's fault, and not a result that
+/// cannot be read.
+#[test]
+fn a_write_whose_check_cannot_convert_a_text_is_refused_alone() {
+    let table = "CREATE TABLE words (id bigint PRIMARY KEY, hex text CHECK (convert_from(decode(hex, 'hex'), 'WIN1252') <> ''))";
+    let config = "[table.words]\ncolumns = { id = \"bigint key\", hex = \"text\" }\n\
+         [[endpoint]]\nroute = \"POST /words\"\ninsert = \"words\"\nvalues = { id = \"$id\", hex = \"$hex\" }\n";
+    let beside = Beside::new(table, config);
+    let server = beside.start().start();
+    server.wait_healthy();
+    let mut client = server.client();
+    for (id, hex) in [(1, "61"), (2, "81"), (3, "62")] {
+        client.post_json("/words", &format!(r#"{{"id":{id},"hex":"{hex}"}}"#)).expect(201);
+    }
+    wait_for("the one is a dead letter", || (beside.dead_letters() == 1).then_some(()));
+    server.drain();
+    assert_eq!(beside.text("SELECT string_agg(id::text, ' ' ORDER BY id) FROM words"), "1 3");
+}
+
 #[test]
 fn a_text_that_utf8_lacks_stops_its_row_alone() {
     a_text_that_is_no_utf8("follow=triggers", "WIN1252");

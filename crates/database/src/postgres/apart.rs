@@ -23,7 +23,7 @@ impl Session {
         match self.run(sql, params).await {
             Err(error) if errors::is_unconvertible(&error) => {
                 self.execute("ROLLBACK TO apart; RELEASE apart").await?;
-                Err(error)
+                Err(errors::of_result(error))
             }
             Err(error) => Err(error),
             Ok(read) => {

@@ -13,10 +13,6 @@ use tokio_postgres::error::{DbError, Severity};
 /// Maps the client library's error for a read, or for a statement of a transaction that is not committed yet.
 pub(super) fn map(error: tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
-        if is_of_result(db) {
-            let message = "a text of the result has characters that UTF-8 lacks";
-            return Error::new(Kind::Unfit, message).with_source(error);
-        }
         return ServerError::of(db).into_error().with_source(error);
     }
     if let Some(refused) = refused(&error) {
@@ -144,12 +140,14 @@ fn kind(said: &ServerError<'_>) -> (Kind, String) {
     (kind, message)
 }
 
+/// What the server quotes with, in its languages.
+const QUOTES: [char; 9] =
+    ['"', '\u{ab}', '\u{bb}', '\u{201c}', '\u{201d}', '\u{201e}', '\u{300c}', '\u{300d}', '\u{ff02}'];
+
 /// The server's message without values of rows: errors of class 22 quote the value at fault, and the detail
 /// of a violated constraint holds keys and whole rows: only the names of the key's columns are taken.
 /// What a function of the application raises is the application's own sentence.
 fn without_values(said: &ServerError<'_>) -> String {
-    const QUOTES: [char; 9] =
-        ['"', '\u{ab}', '\u{bb}', '\u{201c}', '\u{201d}', '\u{201e}', '\u{300c}', '\u{300d}', '\u{ff02}'];
     let message = said.message;
     match &said.code[..2] {
         "22" if said.routine != "exec_stmt_raise" => match (message.find(QUOTES), message.rfind(QUOTES)) {
@@ -394,14 +392,26 @@ pub(super) fn is_locked(error: &Error) -> bool {
     code(error) == Some("55P03")
 }
 
-/// Whether a text of the result has characters that UTF-8 lacks.
+/// Whether a read failed because a text of the result has characters that UTF-8 lacks. Of a session that
+/// converts ([`Session::converts`](super::session::Session::converts)): functions fail so as well.
 pub(super) fn is_unconvertible(error: &Error) -> bool {
-    answer(error).is_some_and(is_of_result)
+    answer(error).is_some_and(|said| {
+        // In any language the message names the encoding converted from, then the one converted to.
+        let to = said.message().trim_end_matches(['.', ' ', '\u{a0}']).rsplit(QUOTES).map(str::trim);
+        let mut named = to.filter(|word| !word.is_empty());
+        said.code().code() == "22P05" && said.where_().is_none() && named.next() == Some("UTF8")
+    })
 }
 
-/// In any language the message names the encoding converted from, then the one converted to.
-fn is_of_result(said: &DbError) -> bool {
-    said.code().code() == "22P05" && said.message().rsplit('"').nth(1) == Some("UTF8")
+/// The error of a read, by a session that converts.
+pub(super) fn of_result(error: Error) -> Error {
+    match is_unconvertible(&error) {
+        true => {
+            let message = "a text of the result has characters that UTF-8 lacks";
+            Error::new(Kind::Unfit, message).with_source(error)
+        }
+        false => error,
+    }
 }
 
 /// Whether the queried table does not exist.

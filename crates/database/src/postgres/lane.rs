@@ -277,7 +277,9 @@ impl Lane {
                 self.queue.apart(Role::Writer, [first]);
             }
             Err(failure) => {
+                let converts = self.session.as_ref().is_some_and(|session| session.converts);
                 let error = failure.into_error();
+                let error = if converts { errors::of_result(error) } else { error };
                 match error.kind() {
                     Kind::Unavailable if first.tries < SEND_TRIES => {
                         self.queue.apart(self.role, [WaitingCall { tries: first.tries + 1, ..first }]);

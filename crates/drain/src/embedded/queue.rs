@@ -16,7 +16,7 @@ use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Outcome, RereadRow, SourceError, Tables};
+use forebay_table::{Outcome, RereadRow, SourceError, Table, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -162,7 +162,7 @@ impl Queue for LogQueue {
             };
         let reached = start.reached().all();
         if !self.is_settled {
-            self.decided = self.log.unreleased().max(self.tables.settled_at());
+            self.decided = self.log.unreleased().max(self.tables.decided_at()).max(last.at_least());
         }
         if reached < self.tables.settled_at() {
             let forgotten = self.tables.went_back(reached);
@@ -259,8 +259,9 @@ impl LogQueue {
     /// Whether nobody was told yet whether the database took an intent. A database that has lost commits is
     /// given the others again as ordinary changes, because their clients were answered.
     fn is_awaited(&self, table: &str, position: Position) -> bool {
-        // A table that is not in memory awaits nothing.
-        let table = self.tables.get(table).filter(|table| table.is_loaded());
+        // One that was not loaded knows of no intent.
+        let is_known = |table: &Arc<Table>| table.is_loaded() || table.is_from_checkpoint();
+        let table = self.tables.get(table).filter(is_known);
         position > self.decided && table.is_none_or(|table| table.awaits(position))
     }
 

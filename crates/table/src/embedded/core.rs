@@ -20,6 +20,8 @@ pub(crate) struct Core {
     pub reads: Reads,
     /// The database's outcomes of changes at or before this are in memory; each refusal is also in the log.
     settled: AtomicU64,
+    /// The settled position of a checkpoint that was forgotten, because the database has lost changes.
+    pub forgotten: AtomicU64,
     /// The log refused the record of an outcome: `settled` advances no further.
     is_unsettled: AtomicBool,
     /// The `settled` position that is on the disk; locked while it is written. `None`: memory has outcomes
@@ -91,6 +93,7 @@ impl Core {
             source,
             reads: Reads::default(),
             settled: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             is_unsettled: AtomicBool::new(false),
             saved_settled: Mutex::new(Some(Position(0))),
             checkpointing: Mutex::default(),

@@ -323,7 +323,7 @@ impl World<'_> {
         // The first look of the drain.
         self.undone.extend(tables.settle(|_| position, |_| Outcome::Unknown));
         let before = if forgets { position } else { before };
-        self.decided = before.max(tables.settled_at());
+        self.decided = before.max(tables.decided_at());
         if position < tables.settled_at() {
             tables.went_back(position).unwrap();
         }

@@ -32,6 +32,12 @@ impl Tables {
         self.inner.core.settled()
     }
 
+    /// The position up to which outcomes were known before the start, though the database may have lost
+    /// changes since.
+    pub fn decided_at(&self) -> Position {
+        self.settled_at().max(Position(self.inner.core.forgotten.load(Ordering::Relaxed)))
+    }
+
     /// Saves that position for the next start, if it is higher than the saved one. It saves nothing after a
     /// start that asked the database for outcomes: the checkpoint is older than the answers and the log does
     /// not contain them, so every start asks again until the next checkpoint.
@@ -88,6 +94,8 @@ impl Tables {
             begins.into_iter().any(|(name, begin)| reached(name) < begin.max(head.settled))
         });
         if is_beyond {
+            let settled = head.or(self.inner.checkpoint.get()).map_or(0, |head| head.settled.0);
+            self.inner.core.forgotten.fetch_max(settled, Ordering::Relaxed);
             self.remove()?;
             *found = None;
         }
@@ -104,9 +112,10 @@ impl Tables {
         // The order matters: a checkpoint or a position that is being written is removed.
         let _alone = core.checkpointing.lock();
         let mut saved = core.saved_settled.lock();
+        self.remove()?;
         core.unsettle(reached);
         *saved = Some(reached);
-        self.remove()
+        Ok(())
     }
 
     fn remove(&self) -> Result<(), Error> {
