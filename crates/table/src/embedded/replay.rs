@@ -7,6 +7,7 @@
 //! shards. So the changes of one row are applied in their order, and nothing depends on the order of changes
 //! of different rows: unique values are a multiset, counts are sums, and marks only rise.
 
+use super::intent::Adds;
 use super::replay_record::Missing;
 use super::table::Table;
 use super::tables::Tables;
@@ -320,7 +321,7 @@ impl ReplayWorker<'_> {
             table.note_intent(record, bytes, key, hash, position);
         } else if known.heeds_outcomes {
             let of_key = self.intents.entry((record.table(), key.to_owned())).or_default();
-            if table.addition(record).is_none() {
+            if !matches!(table.adds(record), Adds::Beside(..)) {
                 // This intent began when the outcomes of all earlier intents of the key were known.
                 of_key.clear();
             }

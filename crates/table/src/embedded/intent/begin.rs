@@ -1,7 +1,7 @@
 //! Begins an intent: it is checked against memory like any write, appended to the log, and noted with the
 //! values that it takes. The row in memory stays unchanged.
 
-use super::Intent;
+use super::{Adds, Intent};
 use crate::embedded::core::Charge;
 use crate::embedded::error::WriteError;
 use crate::embedded::rows::Fingerprints;
@@ -42,8 +42,7 @@ struct Subject<'a> {
     /// Fingerprints of unique and counted values, before and after the intent.
     before: Fingerprints,
     after: Fingerprints,
-    /// Column and addend, when the intent is an addition that does not compete with others.
-    added: Option<(usize, i64)>,
+    adds: Adds,
 }
 
 impl Table {
@@ -133,7 +132,7 @@ impl Table {
         if is_unknown_row && !may_replace {
             return Err(WriteError::Busy);
         }
-        let subject = Subject { key, hash, before, after, added: None };
+        let subject = Subject { key, hash, before, after, adds: Adds::Nothing };
         let outcome = self.begin(&mut shard, subject, record, charge)?;
         Ok(Begun::Waits { outcome, row: None })
     }
@@ -163,7 +162,7 @@ impl Table {
         encode_changed(schema, old, changes, &mut record);
         let row = Row(record[start..].into());
         let (before, after) = (self.rows.fingerprints(old), self.rows.fingerprints(row.as_ref()));
-        let subject = Subject { key, hash, before, after, added: None };
+        let subject = Subject { key, hash, before, after, adds: Adds::Nothing };
         let outcome = self.begin(&mut shard, subject, record, charge)?;
         Ok(Begun::Waits { outcome, row: Some(row) })
     }
@@ -196,15 +195,13 @@ impl Table {
         encode_changed(schema, old, &[(column, ValueRef::Bigint(sum))], &mut bytes);
         let row = Row(bytes.into());
         // An increment of a tracked column competes, like any other change of the row.
-        let added = (!is_tracked).then_some((column, delta));
-        if is_tracked {
+        let (adds, before, after) = if is_tracked {
             record::put_increment(self.id(), key, (column, delta), Some(sum), &mut record);
-        }
-        let (before, after) = match added {
-            Some(_) => Default::default(),
-            None => (self.rows.fingerprints(old), self.rows.fingerprints(row.as_ref())),
+            (Adds::Alone, self.rows.fingerprints(old), self.rows.fingerprints(row.as_ref()))
+        } else {
+            (Adds::Beside(column, delta), Fingerprints::new(), Fingerprints::new())
         };
-        let subject = Subject { key, hash, before, after, added };
+        let subject = Subject { key, hash, before, after, adds };
         let outcome = self.begin(&mut shard, subject, record, charge)?;
         Ok(Begun::Waits { outcome, row: Some(row) })
     }
@@ -217,8 +214,13 @@ impl Table {
         shard.unless_intended(key)?;
         let number = self.present(&shard, hash, key)?;
         let row = Row(shard.slots.get(number).bytes.clone());
-        let subject =
-            Subject { key, hash, before: Fingerprints::new(), after: Fingerprints::new(), added: None };
+        let subject = Subject {
+            key,
+            hash,
+            before: Fingerprints::new(),
+            after: Fingerprints::new(),
+            adds: Adds::Nothing,
+        };
         let outcome = self.begin(&mut shard, subject, record, charge)?;
         Ok(Begun::Waits { outcome, row: Some(row) })
     }
@@ -238,9 +240,8 @@ impl Table {
         mut record: Vec<u8>,
         (charge, charged_bytes): (Charge<'_>, usize),
     ) -> Result<oneshot::Receiver<Result<(), HotError>>, WriteError> {
-        let Subject { key, hash, before, after, added } = subject;
-        if added.is_none() {
-            // This includes an addition to a tracked column.
+        let Subject { key, hash, before, after, adds } = subject;
+        if !matches!(adds, Adds::Beside(..)) {
             shard.unless_intended(key)?;
         }
         record::mark_intent(&mut record);
@@ -256,7 +257,7 @@ impl Table {
             );
             Ok(position)
         })?;
-        shard.intents.begin(key.to_owned(), position, added);
+        shard.intents.begin(key.to_owned(), position, adds);
         charge.keep(&self.rows.budget);
         self.core.awaited.begin();
         Ok(outcome)

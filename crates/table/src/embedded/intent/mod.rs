@@ -34,6 +34,6 @@ mod under_way;
 
 pub(crate) use begin::StrictWrite;
 pub(crate) use count::IntentCount;
-pub(crate) use of_key::KeyIntents;
+pub(crate) use of_key::{Adds, KeyIntents};
 pub use settle::Outcome;
 pub(crate) use under_way::{Intent, Intents};

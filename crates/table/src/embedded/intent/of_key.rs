@@ -15,15 +15,35 @@ struct OfKey {
     /// The position of the latest image of the row that was applied to memory: intents up to it are in the
     /// image, or were refused.
     seen: Position,
-    /// How many of the intents are additions.
+    /// How many of the intents are additions that memory applies when their outcome is known.
     additions: usize,
-    /// What the intents add to columns; `None` once one of them is not an addition.
+    /// What the intents add to columns; `None` once one of them competes with others.
     added: Option<Added>,
 }
 
 impl OfKey {
     fn last(&self) -> Position {
         *self.under_way.back().expect("a key is forgotten with its last intent")
+    }
+}
+
+/// Whether an intent adds to a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Adds {
+    /// It does something else.
+    Nothing,
+    /// To a tracked column: it competes with the other intents of its key.
+    Alone,
+    /// To this column this much, beside other additions.
+    Beside(usize, i64),
+}
+
+impl Adds {
+    fn beside(self) -> Option<(usize, i64)> {
+        match self {
+            Adds::Beside(column, delta) => Some((column, delta)),
+            Adds::Alone | Adds::Nothing => None,
+        }
     }
 }
 
@@ -58,13 +78,13 @@ impl KeyIntents {
         Ok(added.iter().find(|(of, _)| *of == column).map_or(0, |(_, sum)| *sum))
     }
 
-    /// Whether some of a key's intents are additions.
+    /// Whether memory will apply an addition to a row of this key.
     pub fn is_adding(&self, key: KeyRef<'_>) -> bool {
         !self.0.is_empty() && self.0.get(&key.to_owned()).is_some_and(|of_key| of_key.additions > 0)
     }
 
-    /// Notes an intent that begins; `added` when it is an addition that does not compete with others.
-    pub fn begin(&mut self, key: Key, position: Position, added: Option<(usize, i64)>) {
+    /// Notes an intent that begins.
+    pub fn begin(&mut self, key: Key, position: Position, adds: Adds) {
         let of_key = self.0.entry(key).or_insert_with(|| OfKey {
             under_way: VecDeque::new(),
             seen: Position(0),
@@ -73,23 +93,27 @@ impl KeyIntents {
         });
         let place = of_key.under_way.partition_point(|other| *other < position);
         of_key.under_way.insert(place, position);
-        of_key.additions += usize::from(added.is_some());
+        of_key.additions += usize::from(adds != Adds::Nothing);
         of_key.added =
-            of_key.added.take().zip(added).map(|(sums, (column, delta))| plus(sums, column, delta));
+            of_key.added.take().zip(adds.beside()).map(|(sums, (of, delta))| plus(sums, of, delta));
+    }
+
+    /// Memory will not apply an addition that is under way: its outcome will be seen in the row.
+    pub fn doubt(&mut self, key: &Key, adds: Adds) {
+        if let Some(of_key) = self.0.get_mut(key) {
+            of_key.additions -= usize::from(adds != Adds::Nothing);
+        }
     }
 
     /// Ends an intent: its outcome is known.
-    pub fn end(&mut self, key: &Key, position: Position, added: Option<(usize, i64)>) {
+    pub fn end(&mut self, key: &Key, position: Position, adds: Adds) {
         let Some(of_key) = self.0.get_mut(key) else { return };
         if let Ok(place) = of_key.under_way.binary_search(&position) {
             of_key.under_way.remove(place);
-            of_key.additions -= usize::from(added.is_some());
+            of_key.additions -= usize::from(adds != Adds::Nothing);
         }
-        of_key.added = of_key
-            .added
-            .take()
-            .zip(added)
-            .map(|(sums, (column, delta))| plus(sums, column, delta.wrapping_neg()));
+        let less = |(sums, (of, delta)): (Added, (usize, i64))| plus(sums, of, delta.wrapping_neg());
+        of_key.added = of_key.added.take().zip(adds.beside()).map(less);
         if of_key.under_way.is_empty() {
             self.0.remove(key);
         }
@@ -127,11 +151,13 @@ mod tests {
     #[test]
     fn an_addition_beside_other_writes_is_one() {
         let (mut intents, key) = (KeyIntents::default(), Key::Bigint(1));
-        intents.begin(key.clone(), Position(10), None);
-        intents.begin(key.clone(), Position(20), Some((1, 5)));
-        assert!(intents.is_adding(KeyRef::Bigint(1)));
-        intents.end(&key, Position(20), Some((1, 5)));
-        assert!(!intents.is_adding(KeyRef::Bigint(1)));
+        intents.begin(key.clone(), Position(10), Adds::Nothing);
+        for adds in [Adds::Beside(1, 5), Adds::Alone] {
+            intents.begin(key.clone(), Position(20), adds);
+            assert!(intents.is_adding(KeyRef::Bigint(1)));
+            intents.end(&key, Position(20), adds);
+            assert!(!intents.is_adding(KeyRef::Bigint(1)));
+        }
     }
 
     /// A restart may note a later intent before an earlier one, and learn its outcome before.
@@ -139,10 +165,10 @@ mod tests {
     fn a_competitor_waits_for_one_that_is_under_way() {
         let (mut intents, key) = (KeyIntents::default(), Key::Bigint(1));
         for position in [20, 10, 30] {
-            intents.begin(key.clone(), Position(position), None);
+            intents.begin(key.clone(), Position(position), Adds::Nothing);
         }
         for (ended, last) in [(20, Some(30)), (30, Some(10)), (10, None)] {
-            intents.end(&key, Position(ended), None);
+            intents.end(&key, Position(ended), Adds::Nothing);
             assert_eq!(intents.last(KeyRef::Bigint(1)), last.map(Position));
         }
     }

@@ -1,7 +1,7 @@
 //! Intents that are in the log behind the drained position when the process starts. No client waits for them,
 //! and they keep their reservations until the drain has found their outcomes.
 
-use super::Intent;
+use super::{Adds, Intent};
 use crate::embedded::budget::allocated_bytes;
 use crate::embedded::replay_record::Missing;
 use crate::embedded::rows::Fingerprints;
@@ -43,7 +43,7 @@ impl Table {
             | LogRecord::Committed { .. } => Fingerprints::new(),
         };
         let reserved = self.rows.reserve_known(&after, position);
-        shard.intents.begin(key.to_owned(), position, self.addition(record));
+        shard.intents.begin(key.to_owned(), position, self.adds(record));
         let (key, record) = (key.to_owned(), bytes.into());
         let intent =
             Intent { key, hash, record, reserved, charged_bytes, answer: None, is_outcome_unknown: false };
@@ -59,14 +59,12 @@ impl Table {
         Some(intent.record)
     }
 
-    /// The column and the addend of a record that is an addition to an untracked column, which competes with
-    /// no other addition.
-    pub(crate) fn addition(&self, record: &LogRecord<'_>) -> Option<(usize, i64)> {
+    /// What a record adds to a column.
+    pub(crate) fn adds(&self, record: &LogRecord<'_>) -> Adds {
         match *record {
-            LogRecord::Increment { column, delta, .. } if !self.rows.is_tracked(column) => {
-                Some((column, delta))
-            }
-            _ => None,
+            LogRecord::Increment { column, .. } if self.rows.is_tracked(column) => Adds::Alone,
+            LogRecord::Increment { column, delta, .. } => Adds::Beside(column, delta),
+            _ => Adds::Nothing,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Applies the outcomes of intents that the drain reports.
 
-use super::Intent;
+use super::{Adds, Intent};
 use crate::embedded::budget::allocated_bytes;
 use crate::embedded::slab::EVICTED;
 use crate::embedded::table::Table;
@@ -98,10 +98,12 @@ impl Table {
         let from = self.undo_from(intent.key.as_ref(), position);
         let key = intent.key.to_value();
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
-        let is_over = self.addition(&record).is_some();
+        let adds = self.adds(&record);
+        let is_over = matches!(adds, Adds::Beside(..));
         if is_over {
             self.end(&intent, position);
         } else {
+            self.rows.lock(intent.hash.shard()).intents.doubt(&intent.key, adds);
             intent.is_outcome_unknown = true;
             self.intents.pending.lock().insert(position, intent);
         }
@@ -164,7 +166,8 @@ impl Table {
     pub(super) fn end(&self, intent: &Intent, position: Position) {
         let record = LogRecord::decode(&intent.record).expect("it was checked when it was noted");
         let mut shard = self.rows.lock(intent.hash.shard());
-        shard.intents.end(&intent.key, position, self.addition(&record));
+        let adds = if intent.is_outcome_unknown { Adds::Nothing } else { self.adds(&record) };
+        shard.intents.end(&intent.key, position, adds);
         self.rows.unreserve(&intent.reserved, position);
         self.rows.budget.give(allocated_bytes(intent.charged_bytes));
     }
