@@ -164,10 +164,8 @@ impl Queue for LogQueue {
         if !self.is_settled {
             self.decided = self.log.unreleased().max(self.tables.decided_at()).max(last.at_least());
         }
-        if reached < self.tables.settled_at() {
-            let forgotten = self.tables.went_back(reached);
-            forgotten.map_err(|source| Error::caused(Kind::Log, source.to_string(), source))?;
-        }
+        let went_back = self.tables.went_back(|table| start.reached().of(table), reached);
+        went_back.map_err(|source| Error::caused(Kind::Log, source.to_string(), source))?;
         self.catch_up(database, &start)?;
         self.give_back(&start.reached()).await?;
         Ok(QueuePlace::new(Some(start.position()), start.reached()))
@@ -290,6 +288,7 @@ impl LogQueue {
     /// changes the database may have refused.
     fn catch_up(&mut self, database: &Store, start: &Start) -> Result<(), Error> {
         if self.is_settled {
+            self.undone.extend(self.tables.take_rereads());
             return Ok(());
         }
         if self.tables.is_from_checkpoint() && matches!(start, Start::Fresh { .. }) {

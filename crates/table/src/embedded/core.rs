@@ -27,8 +27,10 @@ pub(crate) struct Core {
     /// The `settled` position that is on the disk; locked while it is written. `None`: memory has outcomes
     /// that the log does not contain, so only the next checkpoint may store a higher position.
     pub saved_settled: Mutex<Option<Position>>,
-    /// Locked while a checkpoint is written.
-    pub checkpointing: Mutex<()>,
+    /// Locked while a checkpoint is written; the count of [`Core::removals`] at the last one.
+    pub checkpointing: Mutex<u64>,
+    /// How often a checkpoint was removed while serving, because the database had lost changes.
+    pub removals: AtomicU64,
     /// Hashes the keys and values of all tables.
     pub hasher: Hasher,
     /// Requests that wait for the next poll of the database.
@@ -97,6 +99,7 @@ impl Core {
             is_unsettled: AtomicBool::new(false),
             saved_settled: Mutex::new(Some(Position(0))),
             checkpointing: Mutex::default(),
+            removals: AtomicU64::new(0),
             hasher,
             waiters: Waiters::default(),
             stream: Stream::default(),

@@ -83,6 +83,7 @@ impl Tables {
         drained: impl Fn(&str) -> Position,
     ) -> Result<Replayed, Error> {
         self.drained_of(&drained);
+        self.all().iter().for_each(|table| table.rows.set_began(drained(&table.schema().name)));
         let from = self.checkpoint_begin().map_or(from, |begin| begin.min(from));
         let mut replayed = Replayed { records: 0, skipped: 0, end: from, highest_keys: Vec::new() };
         let targets = self.targets(drained);

@@ -1,11 +1,12 @@
-//! Random writes, refusals, checkpoints, and restarts beside a database that may be older than the
-//! checkpoint: once the log is drained again, memory equals the database.
+//! Random writes, refusals, checkpoints, and databases that are older than the checkpoint or than memory, put
+//! in place at restarts and beside the running server: once the log is drained again, memory equals the
+//! database, even if it refuses other changes than before.
 
 use crate::common::*;
 use forebay_log::{Durability, Position};
 use forebay_table::{
-    Called, Counters, HotResult, HotTable, LogRecord, Outcome, Read, RereadRow, SourceError, Table, Tables,
-    is_intent,
+    Called, Counters, HotResult, HotTable, LogRecord, Outcome, Read, RereadRow, SourceError, Table,
+    TableSpec, Tables, is_intent,
 };
 use forebay_value::{KeyKind, Row, Schema, Value, ValueRef};
 use proptest::prelude::*;
@@ -15,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 
-/// The database refuses each row with this body.
-const REFUSED: &str = "refused";
+/// The database refuses each row with the body of this number; at first the first.
+const REFUSED: [&str; 2] = ["refused", "1"];
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -48,11 +49,21 @@ enum Op {
     Read {
         key: i64,
     },
+    /// `reads`: clients read all rows before memory hears of the batch.
     Drain {
         tells: bool,
+        reads: bool,
     },
     Checkpoint,
     SaveSettled,
+    /// The database refuses something else from now on.
+    Changes {
+        refused: usize,
+    },
+    /// An earlier database is put in place beside the running server.
+    GoesBack {
+        back: usize,
+    },
     /// `forgets`: the log does not know what it released, because the process was killed.
     Restart {
         back: usize,
@@ -73,9 +84,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (key(), any::<bool>()).prop_map(|(key, is_strict)| Op::Add { key, is_strict }),
         3 => (key(), any::<bool>()).prop_map(|(key, is_strict)| Op::Delete { key, is_strict }),
         4 => key().prop_map(|key| Op::Read { key }),
-        5 => prop::bool::weighted(0.9).prop_map(|tells| Op::Drain { tells }),
+        5 => (prop::bool::weighted(0.9), prop::bool::weighted(0.3))
+            .prop_map(|(tells, reads)| Op::Drain { tells, reads }),
         2 => Just(Op::Checkpoint),
         1 => Just(Op::SaveSettled),
+        1 => (0..REFUSED.len()).prop_map(|refused| Op::Changes { refused }),
+        1 => (1usize..6).prop_map(|back| Op::GoesBack { back }),
         1 => (0usize..6, any::<bool>(), any::<bool>())
             .prop_map(|(back, is_away, forgets)| Op::Restart { back, is_away, forgets }),
     ];
@@ -84,7 +98,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 fn body(number: u8) -> Value {
     match number {
-        0 => text(REFUSED),
+        0 => text(REFUSED[0]),
         4 => text(&"long ".repeat(200)),
         number => text(&number.to_string()),
     }
@@ -109,6 +123,8 @@ struct World<'a> {
     /// Intents up to here were decided before the last start.
     decided: Position,
     undone: Vec<RereadRow>,
+    refused: &'static str,
+    spec: TableSpec,
     limit_bytes: u64,
 }
 
@@ -122,6 +138,13 @@ fn write<T: 'static>(write: HotResult<(), T>) {
     }
 }
 
+/// A client reads the row, which may have to wait for the drain.
+fn read(table: &Table, key: i64) {
+    if let Read::Fetch(key) = table.get(ValueRef::Bigint(key), Counters::Shown, |_| ()) {
+        let _fetched = block_on(table.fetch(key));
+    }
+}
+
 /// What a database does with a record.
 enum Verdict {
     Applied,
@@ -130,12 +153,12 @@ enum Verdict {
     Refused(Value),
 }
 
-fn apply(rows: &mut Rows, schema: &Schema, record: &LogRecord<'_>) -> Verdict {
+fn apply(rows: &mut Rows, schema: &Schema, record: &LogRecord<'_>, refused: &str) -> Verdict {
     let is_refused = |rows: &Rows, row: &Row| {
         let code = row.as_ref().get(schema, CODE);
         let has_code = |other: &Row| other.as_ref().get(schema, CODE) == code;
         let is_other = |other: &Row| other.as_ref().get(schema, ID) != row.as_ref().get(schema, ID);
-        row.as_ref().get(schema, BODY) == ValueRef::Text(REFUSED)
+        row.as_ref().get(schema, BODY) == ValueRef::Text(refused)
             || code != ValueRef::Null && rows.values().any(|other| is_other(other) && has_code(other))
     };
     match *record {
@@ -206,21 +229,21 @@ impl World<'_> {
             Op::Delete { key, is_strict } => {
                 write(hot(is_strict).delete(ValueRef::Bigint(key), |_| ()));
             }
-            Op::Read { key } => {
-                if let Read::Fetch(key) = table.get(ValueRef::Bigint(key), Counters::Shown, |_| ()) {
-                    // It may have to wait for the drain.
-                    let _fetched = block_on(table.fetch(key));
-                }
-            }
-            Op::Drain { tells } => self.drain(tells),
+            Op::Read { key } => read(table, key),
+            Op::Drain { tells, reads } => self.drain(tells, reads),
             Op::Checkpoint => drop(self.now().tables.save_checkpoint(|| true).unwrap()),
             Op::SaveSettled => self.now().tables.save_settled().unwrap(),
+            Op::Changes { refused } => self.refused = REFUSED[refused],
+            Op::GoesBack { back } => {
+                self.put_back(back);
+                self.look();
+            }
             Op::Restart { back, is_away, forgets } => self.restart(back, is_away, forgets),
         }
     }
 
     /// A batch of the drain. Without `tells` the process ends before memory hears of it: a restart follows.
-    fn drain(&mut self, tells: bool) {
+    fn drain(&mut self, tells: bool, reads: bool) {
         let opened = self.opened.as_ref().unwrap();
         opened.log.flush().unwrap();
         let from = *self.store.position.lock().unwrap();
@@ -240,7 +263,7 @@ impl World<'_> {
                     let schema = catalogue.schema(record.table()).unwrap();
                     record.check(schema).unwrap();
                     let awaits = is_intent(bytes) && position > self.decided && opened.table.awaits(position);
-                    match apply(&mut rows, schema, &record) {
+                    match apply(&mut rows, schema, &record, self.refused) {
                         Verdict::Applied => {}
                         Verdict::Refused(_) if awaits => drop(refused_intents.insert(position)),
                         Verdict::Refused(key) => refused.push(key),
@@ -255,6 +278,9 @@ impl World<'_> {
         *self.store.position.lock().unwrap() = reached;
         if !tells {
             return self.restart(0, false, true);
+        }
+        if reads {
+            (0..4).for_each(|key| read(&opened.table, key));
         }
         let outcome = |position: Position| match position {
             position if refused_intents.contains(&position) => {
@@ -287,14 +313,9 @@ impl World<'_> {
         let before = *self.store.position.lock().unwrap();
         self.undone.clear();
         close(self.opened.take().unwrap());
-        let stays = self.history.len().saturating_sub(back).max(1);
-        self.history.truncate(stays);
-        let (position, rows) = self.history.last().unwrap().clone();
-        *self.store.rows.lock().unwrap() = rows.clone();
-        *self.store.position.lock().unwrap() = position;
-
+        let (position, rows) = self.put_back(back);
         let log = open_log(&self.dir.join("log"), Durability::Async);
-        let spec = spec(KeyKind::Bigint);
+        let spec = self.spec.clone();
         let tables =
             Tables::open(log.clone(), self.dir, self.limit_bytes, vec![spec], self.store.clone()).unwrap();
         let table = tables.all()[0].clone();
@@ -324,18 +345,36 @@ impl World<'_> {
         self.undone.extend(tables.settle(|_| position, |_| Outcome::Unknown));
         let before = if forgets { position } else { before };
         self.decided = before.max(tables.decided_at());
-        if position < tables.settled_at() {
-            tables.went_back(position).unwrap();
-        }
-        tables.undo_unsettled(|_| position).unwrap();
-        self.undone.extend(tables.take_rereads());
-        tables.drained(position);
         self.opened = Some(Opened { log, tables, table });
+        self.look();
+        let tables = &self.now().tables;
+        tables.undo_unsettled(|_| position).unwrap();
+        let undone = tables.take_rereads();
+        tables.drained(position);
+        self.undone.extend(undone);
+    }
+
+    /// Puts an earlier database in place.
+    fn put_back(&mut self, back: usize) -> (Position, Rows) {
+        let stays = self.history.len().saturating_sub(back).max(1);
+        self.history.truncate(stays);
+        let (position, rows) = self.history.last().unwrap().clone();
+        *self.store.rows.lock().unwrap() = rows.clone();
+        *self.store.position.lock().unwrap() = position;
+        (position, rows)
+    }
+
+    /// What the drain does when it has connected to the database.
+    fn look(&mut self) {
+        let position = *self.store.position.lock().unwrap();
+        let tables = &self.opened.as_ref().unwrap().tables;
+        tables.went_back(|_| position, position).unwrap();
+        self.undone.extend(tables.take_rereads());
     }
 
     fn check(&mut self) {
-        self.drain(true);
-        self.drain(true);
+        self.drain(true, false);
+        self.drain(true, false);
         let opened = self.opened.as_ref().unwrap();
         let expected: BTreeMap<_, _> = self.store.rows.lock().unwrap().clone();
         let schema = opened.table.schema().clone();
@@ -366,10 +405,13 @@ fn shown(table: &Table, key: ValueRef<'_>) -> Result<Option<Vec<Value>>, SourceE
     }
 }
 
-fn play(ops: &[Op], limit_bytes: u64) {
+/// `counts`: an increment competes with other intents of its row, because the column is indexed.
+fn play(ops: &[Op], counts: bool, limit_bytes: u64) {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::<Store>::default();
-    let opened = open(dir.path(), spec(KeyKind::Bigint), limit_bytes, &store);
+    let mut spec = spec(KeyKind::Bigint);
+    spec.schema.columns[CLICKS].indexed = counts;
+    let opened = open(dir.path(), spec.clone(), limit_bytes, &store);
     let mut world = World {
         dir: dir.path(),
         store,
@@ -377,6 +419,8 @@ fn play(ops: &[Op], limit_bytes: u64) {
         opened: Some(opened),
         decided: Position(0),
         undone: Vec::new(),
+        refused: REFUSED[0],
+        spec,
         limit_bytes,
     };
     for op in ops {
@@ -396,9 +440,10 @@ proptest! {
     #[test]
     fn memory_equals_the_database_once_the_log_is_drained_again(
         ops in ops(),
+        counts in any::<bool>(),
         limit_bytes in prop_oneof![2 => 1_000u64..6_000, 1 => Just(1 << 30)],
     ) {
-        play(&ops, limit_bytes);
+        play(&ops, counts, limit_bytes);
     }
 }
 
@@ -407,10 +452,10 @@ proptest! {
 fn a_row_whose_body_is_not_in_memory_is_not_read_from_an_older_database() {
     let insert = |key| Op::Insert { key, body: 4, code: 0, is_strict: false };
     let restart = |back| Op::Restart { back, is_away: false, forgets: true };
-    let mut ops = vec![insert(0), Op::Drain { tells: true }, insert(1), insert(2), insert(3)];
-    ops.extend([Op::Drain { tells: true }, restart(0), Op::Checkpoint, restart(1)]);
+    let mut ops = vec![insert(0), Op::Drain { tells: true, reads: false }, insert(1), insert(2), insert(3)];
+    ops.extend([Op::Drain { tells: true, reads: false }, restart(0), Op::Checkpoint, restart(1)]);
     ops.extend((0..4).map(|key| Op::Read { key }));
     for limit_bytes in (1_000..6_000).step_by(250) {
-        play(&ops, limit_bytes);
+        play(&ops, false, limit_bytes);
     }
 }

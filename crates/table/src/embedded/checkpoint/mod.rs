@@ -65,6 +65,7 @@ use forebay_value::KeyKind;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 impl Tables {
     /// Removes a data folder's checkpoint: the next start reads all tables from the database. For a program
@@ -107,10 +108,15 @@ impl Tables {
     }
 
     /// Whether a checkpoint is due, because the database has reported more changed rows since the last one
-    /// than the followed tables have.
+    /// than the followed tables have, or because the last one was removed.
     pub fn is_checkpoint_due(&self) -> bool {
+        let core = &self.inner.core;
+        let removals = core.removals.load(Ordering::SeqCst);
+        if core.checkpointing.try_lock().is_some_and(|seen| *seen != removals) {
+            return true;
+        }
         let followed = self.all().iter().filter(|table| table.followed());
-        self.inner.core.stream.is_due(followed.map(|table| table.count().0).sum())
+        core.stream.is_due(followed.map(|table| table.count().0).sum())
     }
 
     /// The position up to which a followed table from a checkpoint contains all changes of this process; 0

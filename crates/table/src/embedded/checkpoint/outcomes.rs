@@ -10,11 +10,13 @@ use crate::embedded::undo::RereadRow;
 use crate::error::{Error, Kind};
 use crate::key::KeyRef;
 use crate::limits::REPLAY_BATCH_BYTES;
-use crate::record::LogRecord;
+use crate::record::{LogRecord, is_intent};
 use forebay_log::Position;
 use forebay_value::{Row, Value, ValueRef};
 use hashbrown::HashSet;
+use std::collections::HashMap;
 use std::hash::RandomState;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -102,20 +104,71 @@ impl Tables {
         Ok(is_beyond)
     }
 
-    /// The database has lost changes, and has those up to `reached`: their outcomes are open again, and no
-    /// start may rely on a checkpoint that has the first ones.
+    /// Finds out whether the database has lost changes: it has those of a table up to `reached`, and all up
+    /// to `least`. It may decide otherwise when it gets the lost ones again. One that it refuses then is
+    /// undone as always. For the case that it takes one that it has refused, the rows of such changes are
+    /// dropped, to be read again ([`Tables::take_rereads`]), and no start may rely on a checkpoint that has
+    /// the first outcomes. Returns whether it has.
     ///
     /// # Errors
-    /// [`Kind::Io`].
-    pub fn went_back(&self, reached: Position) -> Result<(), Error> {
+    /// [`Kind::Io`], [`Kind::Log`], [`Kind::BadRecord`].
+    pub fn went_back(&self, reached: impl Fn(&str) -> Position, least: Position) -> Result<bool, Error> {
         let core = &self.inner.core;
-        // The order matters: a checkpoint or a position that is being written is removed.
+        let all = self.all().iter().map(|table| (table, reached(&table.schema().name)));
+        let lost: Vec<_> = all.filter(|(table, reached)| table.rows.has_lost_behind(*reached)).collect();
+        let Some(from) = lost.iter().map(|(_, reached)| *reached).min() else { return Ok(false) };
+        core.removals.fetch_add(1, Ordering::SeqCst);
+        // A checkpoint that is being written gives up, and the next one has no row of the first outcomes.
         let _alone = core.checkpointing.lock();
         let mut saved = core.saved_settled.lock();
         self.remove()?;
-        core.unsettle(reached);
-        *saved = Some(reached);
-        Ok(())
+        core.unsettle(least);
+        *saved = Some(least);
+        drop(saved);
+        for (table, key) in self.refused_behind(from, &lost)? {
+            let Some(row) = KeyRef::of(key.as_ref()) else { continue };
+            let (hash, drained) = (table.rows.hasher.key(row), table.rows.drained());
+            let from = {
+                let mut shard = table.rows.lock(hash.shard());
+                // What is being read now may come from the database as it was.
+                table.intents.unknown_outcomes.fetch_add(1, Ordering::SeqCst);
+                table.undo_logged(&mut shard, hash, row, drained).max(drained)
+            };
+            self.inner.again.lock().push(RereadRow::new(from, table, key));
+        }
+        lost.iter().for_each(|(table, reached)| table.rows.set_lost_behind(*reached));
+        Ok(true)
+    }
+
+    /// The rows of changes behind the position of a table that the database may have refused: it said so, or
+    /// did not say that it took an intent, or decided before the start.
+    fn refused_behind(&self, from: Position, lost: &[(&Arc<Table>, Position)]) -> Result<Vec<RowId>, Error> {
+        let (mut refused, mut open) = (HashMap::new(), HashMap::<_, Vec<Position>>::new());
+        self.each_record(from, self.inner.core.log.end(), |at, table, key, record, is_intent| {
+            let is_lost = |(of, reached): &(&Arc<Table>, Position)| Arc::ptr_eq(of, table) && *reached < at;
+            if !lost.iter().any(is_lost) {
+                return;
+            }
+            let id = || (table.id(), key.to_owned());
+            match record {
+                LogRecord::Committed { position, .. } => {
+                    if let Some(intents) = open.get_mut(&id()) {
+                        intents.retain(|intent| intent != position);
+                    }
+                }
+                _ if at <= table.rows.began() || matches!(record, LogRecord::Undone { .. }) => {
+                    refused.insert(id(), Arc::clone(table));
+                }
+                _ if is_intent && at <= table.rows.drained() => open.entry(id()).or_default().push(at),
+                _ => {}
+            }
+        })?;
+        for ((id, key), _) in open.into_iter().filter(|(_, intents)| !intents.is_empty()) {
+            let table = lost.iter().map(|(table, _)| *table).find(|table| table.id() == id);
+            refused.extend(table.map(|table| ((id, key), Arc::clone(table))));
+        }
+        let rows = refused.into_iter().map(|((_, key), table)| (table, key.to_value()));
+        Ok(rows.collect())
     }
 
     fn remove(&self) -> Result<(), Error> {
@@ -184,12 +237,30 @@ impl Tables {
         to: Position,
         reached: impl Fn(&str) -> Position,
     ) -> Result<Vec<RowId>, Error> {
-        let (core, settled) = (&self.inner.core, self.inner.core.settled());
-        let loaded = self.all().iter().filter(|table| table.is_from_checkpoint());
-        let loaded: Vec<_> = loaded.map(|table| (table, reached(&table.schema().name))).collect();
-        let unreadable = |error| Error::caused(Kind::Log, "cannot read the log", error);
-        let mut reader = core.log.reader(from.max(core.log.first())).map_err(unreadable)?;
+        let settled = self.inner.core.settled();
         let (mut seen, mut found) = (HashSet::<_, RandomState>::default(), Vec::new());
+        self.each_record(from, to, |position, table, key, record, _| {
+            let is_undone = matches!(record, LogRecord::Undone { .. } | LogRecord::Committed { .. });
+            let is_behind = settled < position && position <= reached(&table.schema().name);
+            let is_found = table.is_from_checkpoint() && (is_undone || is_behind);
+            if is_found && seen.insert((table.id(), key.to_owned())) {
+                found.push((Arc::clone(table), key.value().to_owned()));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `see` with each record between two positions of a table that is configured with the same key:
+    /// the record's end, its table and key, and whether it is an intent.
+    fn each_record(
+        &self,
+        from: Position,
+        to: Position,
+        mut see: impl FnMut(Position, &Arc<Table>, KeyRef<'_>, &LogRecord<'_>, bool),
+    ) -> Result<(), Error> {
+        let (log, catalogue) = (&self.inner.core.log, self.catalogue());
+        let unreadable = |error| Error::caused(Kind::Log, "cannot read the log", error);
+        let mut reader = log.reader(from.max(log.first())).map_err(unreadable)?;
         while reader.position() < to {
             let batch = reader.next_batch(REPLAY_BATCH_BYTES).map_err(unreadable)?;
             if batch.is_empty() {
@@ -201,22 +272,21 @@ impl Tables {
                     Error::caused(Kind::BadRecord { position }, what, error)
                 };
                 let record = LogRecord::decode(bytes).map_err(bad)?;
-                let is_undone = matches!(record, LogRecord::Undone { .. } | LogRecord::Committed { .. });
-                let table = loaded.iter().find(|(table, reached)| {
-                    table.id() == record.table() && (is_undone || settled < position && position <= *reached)
-                });
-                let Some((table, _)) = table else { continue };
-                record.check(table.schema()).map_err(bad)?;
-                let key = record.key(table.schema());
-                if seen.insert((table.id(), key.to_owned())) {
-                    found.push((Arc::clone(table), key.value().to_owned()));
+                // The columns may have been others then.
+                let Some(then) = catalogue.schema(record.table()) else { continue };
+                let Some(table) = self.get(&then.name) else { continue };
+                let (key, key_then) = (table.schema().key, then.key_column());
+                let now = &table.schema().columns[key];
+                if now.name == key_then.name && discriminant(&now.ty) == discriminant(&key_then.ty) {
+                    record.check(then).map_err(bad)?;
+                    see(position, &table, record.key(then), &record, is_intent(bytes));
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 
-    /// Takes the rows that a start dropped and that are to be read again.
+    /// Takes the rows that were dropped and that are to be read again.
     pub fn take_rereads(&self) -> Vec<RereadRow> {
         std::mem::take(&mut *self.inner.again.lock())
     }

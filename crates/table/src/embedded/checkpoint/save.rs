@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A checkpoint that is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +32,9 @@ pub struct Saved {
 
 impl Tables {
     /// Writes a checkpoint in place of the one before; from then on the log is retained from the checkpoint's
-    /// begin. `None`: `goes_on` returned false, a table is not loaded or not followed yet, no table can be in
-    /// a checkpoint, or an intent that the database has passed has no outcome yet. One call at a time writes.
+    /// begin. `None`: `goes_on` returned false, the database has lost changes meanwhile, a table is not
+    /// loaded or not followed yet, no table can be in a checkpoint, or an intent that the database has passed
+    /// has no outcome yet. One call at a time writes.
     ///
     /// # Errors
     /// [`ErrorKind::Io`]: the checkpoint before is still in place. [`ErrorKind::Log`]: the log could not be
@@ -40,7 +42,9 @@ impl Tables {
     /// this one was published.
     pub fn save_checkpoint(&self, goes_on: impl Fn() -> bool) -> Result<Option<Saved>, Error> {
         let core = &self.inner.core;
-        let _alone = core.checkpointing.lock();
+        let mut seen = core.checkpointing.lock();
+        let removals = core.removals.load(Ordering::SeqCst);
+        let goes_on = || goes_on() && core.removals.load(Ordering::SeqCst) == removals;
         // The order matters: a row that memory had not read at the mark is among the unread keys, or the
         // database reports it again.
         let mark = core.stream.mark();
@@ -51,7 +55,9 @@ impl Tables {
         }
         let new = self.inner.dir.join(NEW);
         let saved = self.save(&tables, mark, &new, &goes_on);
-        if !matches!(saved, Ok(Some(_))) {
+        if matches!(saved, Ok(Some(_))) {
+            *seen = removals;
+        } else {
             // If this fails, the next checkpoint or the next start removes the unfinished file.
             let _ = fs::remove_file(&new);
         }

@@ -74,6 +74,10 @@ pub(crate) struct Rows {
     /// All of the table's changes at or before this are durable in the database. Other tables may be further,
     /// or not as far: this one, or they, may be stopped.
     drained: AtomicU64,
+    /// The position from which on the database has lost drained changes and gets them again.
+    lost_behind: AtomicU64,
+    /// The drained position at the start.
+    began: AtomicU64,
     /// Of a followed table: the same at the last applied poll. `u64::MAX` when the table is not followed.
     seen: AtomicU64,
 }
@@ -116,6 +120,8 @@ impl Rows {
             tombstones: AtomicUsize::new(0),
             highest_key: AtomicI64::new(0),
             drained: AtomicU64::new(0),
+            lost_behind: AtomicU64::new(u64::MAX),
+            began: AtomicU64::new(0),
             seen: AtomicU64::new(u64::MAX),
         }
     }
@@ -360,7 +366,29 @@ impl Rows {
     }
 
     pub fn set_drained(&self, position: Position) {
-        self.drained.fetch_max(position.0, Ordering::SeqCst);
+        if self.drained.fetch_max(position.0, Ordering::SeqCst) <= position.0 {
+            self.lost_behind.store(u64::MAX, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the database has lost changes when it has those up to `reached`, and this is not known yet.
+    pub fn has_lost_behind(&self, reached: Position) -> bool {
+        reached < self.drained() && reached.0 < self.lost_behind.load(Ordering::SeqCst)
+    }
+
+    /// The rows of what the database has lost behind `reached` are to be read again.
+    pub fn set_lost_behind(&self, reached: Position) {
+        self.lost_behind.store(reached.0, Ordering::SeqCst);
+    }
+
+    /// The start read the rows from the database, or from a checkpoint, with all changes up to here.
+    pub fn set_began(&self, position: Position) {
+        self.began.store(position.0, Ordering::SeqCst);
+    }
+
+    /// Up to here the log may not say what the database has refused.
+    pub fn began(&self) -> Position {
+        Position(self.began.load(Ordering::SeqCst))
     }
 
     /// The table is followed, and no poll has been applied yet.
