@@ -93,15 +93,8 @@ fn assert_healed(server: &Server) {
 /// has no character for.
 fn a_text_that_is_no_utf8(way: &str, encoding: &str) {
     let beside = Beside::new("SELECT 1", CONFIG);
-    let name = format!("{}_{}", beside.text("SELECT current_database()"), encoding.to_lowercase());
-    beside.sql(&format!(
-        "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
-    ));
-    let url = beside.stores.database_url(&beside.folder);
-    let plain = format!("{}/{name}", url.rsplit_once('/').expect("a database").0);
-    let url = format!("{plain}?{way}");
-    let archive = Archive::postgres(&plain);
-    archive.rows(TABLES);
+    let encoded = Encoded::new(&beside, encoding, TABLES);
+    let (url, archive) = (format!("{}?{way}", encoded.url), &encoded.archive);
     let server = beside.start().database(&url).start();
     server.wait_healthy();
     wait_following(&server);
@@ -140,13 +133,40 @@ fn a_text_that_is_no_utf8(way: &str, encoding: &str) {
     assert_three_unfit(&server, "body");
     archive.rows("UPDATE notes SET body = 'fine' WHERE id IN (1, 4); DELETE FROM notes WHERE id = 2");
     assert_healed(&server);
-    drop((server, archive));
-    wait_for("the database is dropped", || {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            beside.sql(&format!("DROP DATABASE {name} WITH (FORCE)"))
-        }))
-        .ok()
-    });
+    drop(server);
+    encoded.drop();
+}
+
+/// A database in an encoding other than UTF-8.
+struct Encoded<'a> {
+    beside: &'a Beside,
+    name: String,
+    url: String,
+    archive: Archive,
+}
+
+impl<'a> Encoded<'a> {
+    fn new(beside: &'a Beside, encoding: &str, tables: &str) -> Encoded<'a> {
+        let name = format!("{}_{}", beside.text("SELECT current_database()"), encoding.to_lowercase());
+        beside.sql(&format!(
+            "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        ));
+        let url = beside.stores.database_url(&beside.folder);
+        let url = format!("{}/{name}", url.rsplit_once('/').expect("a database").0);
+        let archive = Archive::postgres(&url);
+        archive.rows(tables);
+        Encoded { beside, name, url, archive }
+    }
+
+    fn drop(self) {
+        drop(self.archive);
+        wait_for("the database is dropped", || {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                self.beside.sql(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
+            }))
+            .ok()
+        });
+    }
 }
 
 #[test]
@@ -215,6 +235,129 @@ fn a_value_of_another_kind_stops_its_row_alone_in_a_file() {
     assert_eq!(client.get("/notes").status, 500);
     sql("UPDATE notes SET price = 1 WHERE id IN (1, 4); DELETE FROM notes WHERE id = 2");
     assert_healed(&server);
+}
+
+const WORDS: &str = r#"
+[table.words]
+
+[table.tags]
+invalidates = ["tag:{$tag}"]
+
+[table.own]
+follow = false
+
+[[endpoint]]
+route = "GET /own/{word}"
+get = "own"
+
+[[endpoint]]
+route = "POST /own"
+insert = "own"
+values = { word = "$word", n = "$n" }
+
+[table.shops]
+
+[[endpoint]]
+route = "GET /words/{word}"
+get = "words"
+
+[[endpoint]]
+route = "POST /words"
+insert = "words"
+values = { word = "$word", n = "$n" }
+
+[[endpoint]]
+route = "GET /tags/{id}"
+get = "tags"
+
+[[endpoint]]
+route = "GET /tagged/{tag}"
+sql = "SELECT id FROM tags WHERE tag = $tag"
+params = { tag = "text" }
+cache = { local = "1h", tags = ["tag:{$tag}"] }
+
+[[endpoint]]
+route = "POST /tags"
+insert = "tags"
+values = { id = "$id", tag = "$tag" }
+
+[[endpoint]]
+route = "GET /shops/{id}"
+get = "shops"
+"#;
+
+/// In a key, in a unique column and in one by which answers are kept; and a client asks for texts that the
+/// database lacks.
+#[test]
+fn a_text_that_utf8_lacks_in_a_key_stops_its_row_alone() {
+    let beside = Beside::new("SELECT 1", WORDS);
+    let encoded = Encoded::new(
+        &beside,
+        "WIN1252",
+        "CREATE TABLE words (word text PRIMARY KEY, n bigint NOT NULL);
+         CREATE TABLE own (word text PRIMARY KEY, n bigint NOT NULL);
+         CREATE TABLE tags (id bigint PRIMARY KEY, tag text UNIQUE);
+         CREATE TABLE shops (id bigint PRIMARY KEY, name text);
+         INSERT INTO words VALUES ('fine', 1); INSERT INTO tags VALUES (1, 'fine'); INSERT INTO shops VALUES (1, 'before')",
+    );
+    let archive = &encoded.archive;
+    let odd = "convert_from('\\x6f646481', 'WIN1252')";
+    let server = beside.start().database(&format!("{}?follow=triggers", encoded.url)).start();
+    server.wait_healthy();
+    wait_following(&server);
+    let mut client = server.client();
+    assert_eq!(client.get("/tagged/fine").expect(200)["id"], 1);
+    let mut names = ["one", "two", "three", "four"].into_iter();
+    let mut assert_followed = |client: &mut forebay_tests::Client| {
+        let name = names.next().expect("a name");
+        archive.rows(&format!("UPDATE shops SET name = '{name}'"));
+        wait_for("another table is followed", || {
+            (client.get("/shops/1").expect(200)["name"] == name).then_some(())
+        });
+    };
+    archive.rows(&format!("INSERT INTO words VALUES ({odd}, 2); UPDATE words SET n = 3 WHERE word = 'fine'"));
+    archive.rows(&format!("UPDATE tags SET tag = {odd} WHERE id = 1; INSERT INTO tags VALUES (2, 'other')"));
+    assert_followed(&mut client);
+    wait_for("the other row is followed", || (client.get("/words/fine").expect(200)["n"] == 3).then_some(()));
+    wait_for("the new row is there", || (client.get("/tags/2").status == 200).then_some(()));
+    let problem = client.get("/tags/1");
+    assert!(
+        problem.status == 500 && problem.json()["detail"].to_string().contains("column tag"),
+        "{problem:?}"
+    );
+    wait_for("what was kept is gone", || (client.get("/tagged/fine").status == 404).then_some(()));
+    // A key that the database cannot have.
+    assert_eq!(client.get("/words/%E6%BC%A2").status, 404);
+    assert_eq!(client.get("/tagged/%E6%BC%A2").status, 400);
+    assert_followed(&mut client);
+    client.post_json("/words", r#"{"word":"漢","n":1}"#);
+    client.post_json("/own", r#"{"word":"漢","n":1}"#);
+    client.post_json("/tags", r#"{"id":3,"tag":"漢"}"#);
+    client.post_json("/tags", r#"{"id":4,"tag":"later"}"#).expect(201);
+    server.drain();
+    let ids = archive.rows("SELECT string_agg(id::text, ' ' ORDER BY id) FROM tags");
+    assert_eq!(ids[0][0].as_deref(), Some("1 2 4"));
+    for route in ["/words/%E6%BC%A2", "/own/%E6%BC%A2", "/tags/3"] {
+        wait_for("what was refused is gone", || (client.get(route).status == 404).then_some(()));
+    }
+    archive.rows("UPDATE tags SET tag = 'healed' WHERE id = 1; DELETE FROM words WHERE n = 2");
+    wait_for("the row is served again", || (client.get("/tags/1").status == 200).then_some(()));
+    assert_followed(&mut client);
+    wait_for("nothing else is wrong", || {
+        let ready = server.admin("GET", "/ready").json();
+        let conditions = ready["conditions"].as_array().expect("an array");
+        let states: Vec<_> = conditions.iter().map(|condition| &condition["state"]).collect();
+        (states == ["dead letters"]).then_some(())
+    });
+    let verified = server.admin("POST", "/verify").expect(200);
+    for check in verified["checks"].as_array().expect("an array") {
+        let faults =
+            ["different", "missing_in_database", "missing_in_memory", "only_in_database", "undrained"];
+        assert!(faults.iter().all(|fault| check[fault] == 0), "{verified}");
+        assert_eq!(check["dead"], i32::from(check["table"] != "shops"), "{verified}");
+    }
+    drop((client, server));
+    encoded.drop();
 }
 
 const ODD_CONFIG: &str = r#"

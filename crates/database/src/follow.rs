@@ -48,6 +48,8 @@ pub struct Followed {
     /// The number of rows, by table, in this snapshot: of tables from which the database may remove rows
     /// without reporting them. A caller that has another number must request all of a table's keys.
     pub counts: Vec<(usize, u64)>,
+    /// Whether the previous values of a change are unknown: they hold a text that cannot be shown.
+    pub old_unknown: bool,
     /// Whether more changes wait: then the next poll should follow at once.
     pub more: bool,
     /// Whether the follower has joined again: it cannot continue from an earlier place

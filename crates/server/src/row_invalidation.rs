@@ -89,7 +89,7 @@ impl Changes {
         let mut tags = HashSet::new();
         let tables: Vec<_> = names.iter().map(|name| self.tables.get(name)).collect();
         let is_first = self.is_first.swap(false, Ordering::Relaxed) && !self.tables.is_empty();
-        if is_first || found.reload.iter().any(|table| tables[*table].is_some()) {
+        if is_first || found.old_unknown || found.reload.iter().any(|table| tables[*table].is_some()) {
             // Any row may have changed, and the old tags are unknown.
             tags.extend(self.everything.tags());
         }

@@ -12,16 +12,19 @@ use crate::{Error, Kind, Rows, ScannedRows, UnfitRow};
 use forebay_value::{Schema, Value};
 use tokio::sync::mpsc;
 
+/// Fails if the database's encoding lacks a character of a key.
+const KEY_ALONE: &str = "SELECT $1::text";
+
 impl Session {
     /// [`Session::run`] within a transaction, which goes on when the server cannot convert a text of the
-    /// result to UTF-8 ([`Kind::Unfit`]).
+    /// result to UTF-8 ([`Kind::Unfit`]) or one of a parameter from UTF-8.
     pub(super) async fn run_apart(&mut self, sql: &str, params: &[Value]) -> Result<Rows, Error> {
         if !self.converts {
             return self.run(sql, params).await;
         }
         self.execute("SAVEPOINT apart").await?;
         match self.run(sql, params).await {
-            Err(error) if errors::is_unconvertible(&error) => {
+            Err(error) if errors::is_unconvertible(&error) || errors::is_foreign_text(&error) => {
                 self.execute("ROLLBACK TO apart; RELEASE apart").await?;
                 Err(errors::of_result(error))
             }
@@ -30,6 +33,18 @@ impl Session {
                 self.execute("RELEASE apart").await?;
                 Ok(read)
             }
+        }
+    }
+
+    /// Whether no row can have this key, because the database's encoding lacks a character of it; within a
+    /// transaction.
+    pub(super) async fn lacks(&mut self, key: &Value) -> Result<bool, Error> {
+        if !self.converts {
+            return Ok(false);
+        }
+        match self.run_apart(KEY_ALONE, std::slice::from_ref(key)).await {
+            Err(error) if errors::is_foreign_text(&error) => Ok(true),
+            alone => alone.map(|_| false),
         }
     }
 }

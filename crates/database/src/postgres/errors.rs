@@ -395,12 +395,24 @@ pub(super) fn is_locked(error: &Error) -> bool {
 /// Whether a read failed because a text of the result has characters that UTF-8 lacks. Of a session that
 /// converts ([`Session::converts`](super::session::Session::converts)): functions fail so as well.
 pub(super) fn is_unconvertible(error: &Error) -> bool {
-    answer(error).is_some_and(|said| {
-        // In any language the message names the encoding converted from, then the one converted to.
-        let to = said.message().trim_end_matches(['.', ' ', '\u{a0}']).rsplit(QUOTES).map(str::trim);
-        let mut named = to.filter(|word| !word.is_empty());
-        said.code().code() == "22P05" && said.where_().is_none() && named.next() == Some("UTF8")
-    })
+    answer(error)
+        .is_some_and(|said| said.where_().is_none() && conversion(said).is_some_and(|to| to == "UTF8"))
+}
+
+/// Whether a statement failed because a text, perhaps one of a parameter, has characters that an encoding
+/// other than UTF-8 lacks.
+pub(super) fn is_foreign_text(error: &Error) -> bool {
+    answer(error).is_some_and(|said| conversion(said).is_some_and(|to| to != "UTF8"))
+}
+
+/// The encoding that the server could not convert to: in any language its message quotes the one converted
+/// from, then this one.
+fn conversion(said: &DbError) -> Option<&str> {
+    (said.code().code() == "22P05").then(|| converted_to(said.message()))?
+}
+
+fn converted_to(message: &str) -> Option<&str> {
+    message.split(QUOTES).skip(1).step_by(2).nth(1).map(str::trim)
 }
 
 /// The error of a read, by a session that converts.
@@ -453,6 +465,20 @@ mod tests {
         }
         assert_eq!(of_code("42501", "ExecWithCheckOptions"), Kind::Check);
         assert_eq!(of_code("0A000", "RevalidateCachedQuery"), Kind::Busy);
+    }
+
+    #[test]
+    fn the_encoding_that_a_text_could_not_be_converted_to() {
+        for message in [
+            "character with byte sequence 0x81 in encoding \"WIN1252\" has no equivalent in encoding \"UTF8\"",
+            "符号化方式\"WIN1252\"においてバイト列0x81である文字は符号化方式\"UTF8\"で等価な文字を持ちません",
+            "字节序列为 0x81 的字符在编码\"WIN1252\"里在编码\"UTF8\"没有相对应值",
+            "Zeichen mit Byte-Folge 0x81 in Kodierung »WIN1252« hat keine Entsprechung in Kodierung »UTF8«",
+            "le caractère 0x81 de «\u{a0}WIN1252\u{a0}» n'a pas d'équivalent dans «\u{a0}UTF8\u{a0}»",
+        ] {
+            assert_eq!(converted_to(message), Some("UTF8"), "{message}");
+        }
+        assert_eq!(converted_to("something \"else\""), None);
     }
 
     /// The server speaks the language of its `lc_messages`.

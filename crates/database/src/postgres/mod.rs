@@ -374,9 +374,23 @@ impl Postgres {
         Ok((position, note, row))
     }
 
-    /// Runs a statement that reads one row. The text of some types depends on the settings of the session: a
-    /// table with such columns is read by sessions of one kind.
+    /// Runs a statement that reads one row. No row has a key that the database cannot represent.
     async fn read(&self, schema: &Schema, sql: &str, key: &Value) -> Result<Rows, Error> {
+        match self.read_key(schema, sql, key).await {
+            Err(error) if errors::is_foreign_text(&error) => {
+                let alone = self.submit("SELECT $key::text", vec![key.clone()], false).await;
+                match alone.is_err_and(|alone| errors::is_foreign_text(&alone)) {
+                    true => self.read_key(schema, sql, &Value::Null).await,
+                    false => Err(error),
+                }
+            }
+            read => read,
+        }
+    }
+
+    /// The text of some types depends on the settings of the session: a table with such columns is read by
+    /// sessions of one kind.
+    async fn read_key(&self, schema: &Schema, sql: &str, key: &Value) -> Result<Rows, Error> {
         if schema.columns.iter().all(|column| column.ty != Type::AsText) {
             return self.submit(sql, vec![key.clone()], false).await;
         }

@@ -4,6 +4,7 @@
 use super::cursor::Tracked;
 use crate::postgres::apart::named;
 use crate::postgres::bulk::array;
+use crate::postgres::errors::is_foreign_text;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
 use crate::postgres::table::{columns, key_array, row_from_values};
@@ -161,7 +162,8 @@ impl Page {
             while let Some(keys) = left.pop().filter(|keys| !keys.is_empty()) {
                 match read_rows(session, &follow.schema, keys).await {
                     // One row's trouble: the other rows are read without it.
-                    Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unfit) => match keys {
+                    Err(error) if is_of_one_row(session, &error) => match keys {
+                        [key] if session.lacks(key).await? => {}
                         [key] => {
                             let place = self.place(table, key_text(key), || Ok(key.clone()))?;
                             let error = named(session, &follow.schema, key, error).await?;
@@ -192,6 +194,11 @@ impl Page {
         *fault = None;
         Ok(())
     }
+}
+
+/// Whether the other rows can be read without the one.
+fn is_of_one_row(session: &Session, error: &Error) -> bool {
+    matches!(error.kind(), Kind::TooLarge | Kind::Unfit) || session.converts && is_foreign_text(error)
 }
 
 /// The existing rows, each with its key; an error concerns one row, which a hot table cannot store.

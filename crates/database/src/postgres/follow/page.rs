@@ -113,16 +113,17 @@ async fn within(
     }
     let mut page = Page::new(&link.follows, wanted);
     let first = cursor.pass.as_ref().map_or(&head.snapshot, |pass| &pass.snapshot);
-    let changes = changes(session, cursor, first.xmax).await?;
+    let Next { changes, is_full, old_unknown } = next(session, cursor, first.xmax).await?;
     for change in changes.iter() {
         page.told(&cursor.tables, integer(&change[2]), optional(&change[3]), optional(&change[4]))?;
     }
+    page.found.old_unknown = old_unknown && !page.found.rows.is_empty();
     page.read(session, &link.follows, &cursor.tables, fault).await?;
     page.found.troubles = troubles(&cursor.tables);
     let mut next = cursor.clone();
     next.checked = head.snapshot.to_string();
     (page.found.position, page.found.note) = (head.position, head.note);
-    page.found.more = changes.len() == FOLLOW_PAGE;
+    page.found.more = is_full;
     match changes.iter().last() {
         Some([Value::Bigint(xid), Value::Bigint(id), ..]) if page.found.more => {
             next.pass = Some(Pass { snapshot: first.clone(), after: (*xid, *id) });
@@ -136,16 +137,50 @@ fn optional(value: &Value) -> Option<&str> {
     (!value.is_null()).then(|| text(value))
 }
 
-/// The next changes that are visible now and were not in `seen`, of transactions below `xmax`.
-async fn changes(session: &mut Session, cursor: &Cursor, xmax: i64) -> Result<Rows, Error> {
+/// What is read of a change: the more, the less of it is a text that the server cannot convert to UTF-8.
+const TEXTS: [&str; 3] = ["c.key, c.old::text", "c.key, NULL::text", "NULL::text, NULL::text"];
+
+/// The next changes.
+struct Next {
+    changes: Rows,
+    /// As many as could have been read.
+    is_full: bool,
+    old_unknown: bool,
+}
+
+/// Reads the next changes. One with a text that the server cannot convert to UTF-8 is read alone: without its
+/// previous values, or even without its key, so that any row of its table may be the one.
+async fn next(session: &mut Session, cursor: &Cursor, xmax: i64) -> Result<Next, Error> {
+    let (mut limit, mut texts) = (FOLLOW_PAGE, 0);
+    loop {
+        match changes(session, cursor, xmax, limit, TEXTS[texts]).await {
+            Err(error) if *error.kind() == Kind::Unfit && limit > 1 => limit /= 2,
+            Err(error) if *error.kind() == Kind::Unfit && texts + 1 < TEXTS.len() => texts += 1,
+            read => {
+                let changes = read?;
+                return Ok(Next { is_full: changes.len() == limit, changes, old_unknown: texts > 0 });
+            }
+        }
+    }
+}
+
+/// The next changes that are visible now and were not in `seen`, of transactions below `xmax`, with the
+/// `texts` of each: its key and the previous values.
+async fn changes(
+    session: &mut Session,
+    cursor: &Cursor,
+    xmax: i64,
+    limit: usize,
+    texts: &str,
+) -> Result<Rows, Error> {
     let columns = "c.xid, c.id, c.relation, c.key, c.old";
     let sql = format!(
-        "SELECT xid, id, relation, key, old::text FROM ( \
+        "SELECT c.xid, c.id, c.relation, {texts} FROM ( \
            SELECT {columns} FROM unnest($1::int8[], $2::int8[]) AS r (xid, after) CROSS JOIN LATERAL \
-             (SELECT * FROM _forebay.forebay_change c WHERE c.xid = r.xid AND c.id > r.after ORDER BY c.id LIMIT {FOLLOW_PAGE}) c \
+             (SELECT * FROM _forebay.forebay_change c WHERE c.xid = r.xid AND c.id > r.after ORDER BY c.id LIMIT {limit}) c \
            UNION ALL (SELECT {columns} FROM _forebay.forebay_change c WHERE (c.xid, c.id) > ($3::int8, $4::int8) AND c.xid < $5::int8 \
-             ORDER BY c.xid, c.id LIMIT {FOLLOW_PAGE}) \
-         ) c ORDER BY xid, id LIMIT {FOLLOW_PAGE}"
+             ORDER BY c.xid, c.id LIMIT {limit}) \
+         ) c ORDER BY c.xid, c.id LIMIT {limit}"
     );
     let after = cursor.pass.as_ref().map_or((0, 0), |pass| pass.after);
     let ran: Vec<i64> = cursor.seen.running.iter().copied().filter(|&xid| xid >= after.0).collect();
@@ -158,5 +193,5 @@ async fn changes(session: &mut Session, cursor: &Cursor, xmax: i64) -> Result<Ro
         Value::Bigint(start.1),
         Value::Bigint(xmax),
     ];
-    session.run(&sql, &params).await
+    session.run_apart(&sql, &params).await
 }
