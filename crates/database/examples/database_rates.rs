@@ -198,7 +198,7 @@ fn apply(
                 opening: String::new(),
                 schemas,
                 changes,
-                acting: None,
+                basis: None,
                 on_error,
                 priority,
                 patience: forebay_database::Patience::default(),

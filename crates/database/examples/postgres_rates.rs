@@ -101,7 +101,7 @@ async fn drain_all(store: &Store, schema: &Arc<Schema>, rows: &[Row]) {
             opening: String::new(),
             schemas: vec![schema.clone()],
             changes,
-            acting: None,
+            basis: None,
             on_error,
             priority,
             patience: forebay_database::Patience::default(),

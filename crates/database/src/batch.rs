@@ -26,9 +26,9 @@ pub struct Batch {
     pub schemas: Vec<Arc<Schema>>,
     /// The changes, executed in this order.
     pub changes: Vec<Change>,
-    /// Which changes act, as it was when the batch was prepared: if that has changed, the batch is
-    /// [`Kind::Altered`]. `None`: it does not matter how the changes were prepared.
-    pub acting: Option<Arc<Acting>>,
+    /// What the batch was prepared for: if that has changed, the batch is [`Kind::Altered`]. `None`: it does
+    /// not matter how the changes were prepared.
+    pub basis: Option<Basis>,
     /// What happens when a change is refused.
     pub on_error: OnError,
     /// Whether direct writes may interrupt it.
@@ -37,6 +37,16 @@ pub struct Batch {
     pub patience: Patience,
     /// The held changes that the batch adds or settles.
     pub held: Holding,
+}
+
+/// What the changes of a batch were prepared for.
+#[derive(Debug, Clone)]
+pub struct Basis {
+    /// Which changes act.
+    pub acting: Arc<Acting>,
+    /// The tables of the changes before they were coalesced, each once, ascending. Of a table whose changes
+    /// cancelled out each other the batch has none.
+    pub tables: Vec<usize>,
 }
 
 /// How long a batch may wait for others' locks, and how long each of its statements may run; on SQLite, how
@@ -184,7 +194,8 @@ impl Batch {
 
     /// Whether some change acts.
     pub(crate) fn acts(&self) -> bool {
-        self.acting.as_deref().is_some_and(|acting| self.changes.iter().any(|change| change.acts(acting)))
+        let acts = |basis: &Basis| self.changes.iter().any(|change| change.acts(&basis.acting));
+        self.basis.as_ref().is_some_and(acts)
     }
 
     /// Whether the batch settles held changes instead of moving its log's position.

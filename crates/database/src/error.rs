@@ -44,7 +44,7 @@ pub enum Kind {
     /// changed.
     Fenced,
     /// A table has got or lost a trigger, a rule or a foreign key since the batch was prepared
-    /// ([`Batch::acting`](crate::Batch::acting)). Nothing of the batch was applied.
+    /// ([`Batch::basis`](crate::Batch::basis)). Nothing of the batch was applied.
     Altered,
     /// One change of a batch was refused. Nothing of the batch was applied.
     Row {

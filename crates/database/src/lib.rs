@@ -52,7 +52,8 @@ mod unwritten_dead_letters;
 
 pub use acting::{Acting, ColumnsNow};
 pub use batch::{
-    Applied, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Patience, Priority, Refused,
+    Applied, Basis, Batch, Change, DeadLetter, HeldId, Holding, Note, OnError, Op, Patience, Priority,
+    Refused,
 };
 pub use cascades::{Cascades, UpdateAction};
 pub use claim::{Claim, Claimed, ClaimedQueue, Expected, Holder};

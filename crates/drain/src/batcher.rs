@@ -35,8 +35,8 @@ use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Sc
 use crate::reached::Reached;
 use crate::stopped::{StoppedTable, StoppedTables};
 use forebay_database::{
-    Acting, Applied, Batch, Change, DeadLetterStorage, Holding, Kind as DatabaseKind, Note, OnError,
-    Priority, Store,
+    Applied, Basis, Batch, Change, DeadLetterStorage, Holding, Kind as DatabaseKind, Note, OnError, Priority,
+    Store,
 };
 use forebay_log::Position;
 use forebay_value::Value;
@@ -75,7 +75,7 @@ pub(crate) struct Prepared {
     /// `None`: the records cannot be combined into one change a key.
     changes: Option<Vec<Change>>,
     /// What they were coalesced for.
-    acting: Arc<Acting>,
+    basis: Basis,
     /// Changes of rows that have held changes.
     held: Vec<Change>,
     on_error: OnError,
@@ -293,6 +293,7 @@ impl<Q: Queue> Batcher<Q> {
         self.schemas.fit(&mut changes);
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let acting = self.schemas.acting(&self.database).await?;
+        let basis = Basis { acting: acting.clone(), tables: tables_of(&changes) };
         let (changes, on_error) = match uncoalesced {
             Some(_) => (Some(changes), Q::ON_REFUSAL),
             None if self.refuses_intents && changes.iter().all(|change| change.is_intent) => {
@@ -302,7 +303,7 @@ impl<Q: Queue> Batcher<Q> {
             None => (coalesce(changes, &self.schemas.list, &self.schemas.is_shared, &acting), OnError::Fail),
         };
         let is_end = is_end && (of.is_none() || until == others);
-        Ok(Prepared { changes, acting, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
+        Ok(Prepared { changes, basis, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
     }
 
     /// Prepares the next batch, when the backlog behind the current batch is long: at most twice as many
@@ -319,12 +320,12 @@ impl<Q: Queue> Batcher<Q> {
     pub(crate) async fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let reached = prepared.reached(&place.reached);
-        let Prepared { changes, acting, held, on_error, rows, of, bytes, to, next, .. } = prepared;
+        let Prepared { changes, basis, held, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
             return Ok(self.one_by_one(to, of.is_some()));
         };
         let count = changes.len();
-        let tables = tables_of(&changes);
+        let (tables, acting) = (tables_of(&changes), basis.acting.clone());
         let shortened = self.schemas.shortened(&changes);
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let batch = Batch {
@@ -335,7 +336,7 @@ impl<Q: Queue> Batcher<Q> {
             opening: self.queue.opening(),
             schemas: self.schemas.list.clone(),
             changes,
-            acting: Some(acting.clone()),
+            basis: Some(basis),
             on_error,
             priority,
             patience: patience(rows, of.is_some()),

@@ -25,7 +25,7 @@ pub(crate) fn sign_of_life(log: u128, at: Option<Position>, note: &str, opening:
         opening,
         schemas: Vec::new(),
         changes: Vec::new(),
-        acting: None,
+        basis: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
         patience: Patience::default(),

@@ -160,16 +160,17 @@ impl Facts<'_> {
 
 /// What a batch expects of the catalogue.
 pub(super) struct Expected {
-    /// The names of the tables that it changes, and the numbers of those that these reach.
+    /// The names of the tables that it was prepared for, and the numbers of those that these reach.
     values: [Value; 2],
     told: String,
 }
 
 impl Expected {
-    /// `None`: the batch changes no table.
+    /// `None`: the batch is of no table.
     pub(super) fn of(batch: &Batch, acting: &Acting) -> Option<Expected> {
         let Stamp::Catalogue { tables, entries } = &acting.stamp else { return None };
-        let changed = batch.changed_tables();
+        let changed =
+            batch.basis.as_ref().map_or_else(|| batch.changed_tables(), |basis| basis.tables.clone());
         let mut reached: Vec<i64> =
             changed.iter().flat_map(|&table| tables[table].reached.iter().copied()).collect();
         reached.sort_unstable();

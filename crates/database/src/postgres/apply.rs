@@ -188,8 +188,8 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
     if letters.broken.is_none() {
         bulk.make_drain_tables(session).await.map_err(of_letters)?;
     }
-    let acting = match &batch.acting {
-        Some(acting) => acting.clone(),
+    let acting = match &batch.basis {
+        Some(basis) => basis.acting.clone(),
         None => {
             let changed = batch.changed_tables();
             let is_changed = |table| changed.binary_search(&table).is_ok();

@@ -8,7 +8,7 @@
 
 use super::errors::map;
 use crate::acting::{Acting, Stamp, TableActing, column_indexes};
-use crate::{Batch, Error, Kind};
+use crate::{Basis, Batch, Error, Kind};
 use forebay_value::Schema;
 use rusqlite::Connection;
 use std::collections::{HashMap, HashSet};
@@ -94,10 +94,10 @@ impl SchemaFacts {
 
     /// Compares the facts that a batch was prepared for with these.
     pub(super) fn check(&self, batch: &Batch) -> Result<(), Error> {
-        let Some(acting) = batch.acting.as_deref() else { return Ok(()) };
-        let is_same = |table: usize| *acting.of(table) == self.table(&batch.schemas[table]);
+        let Some(Basis { acting, tables }) = &batch.basis else { return Ok(()) };
+        let is_same = |&table: &usize| *acting.of(table) == self.table(&batch.schemas[table]);
         if matches!(acting.stamp, Stamp::Version(version) if version == self.version)
-            || batch.changed_tables().into_iter().all(is_same)
+            || tables.iter().all(is_same)
         {
             return Ok(());
         }

@@ -96,7 +96,7 @@ pub(crate) fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Ba
         opening: String::new(),
         schemas: vec![schema.clone()],
         changes,
-        acting: None,
+        basis: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
         patience: Patience::default(),

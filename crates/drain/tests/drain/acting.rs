@@ -501,3 +501,33 @@ fn postgresql_ends_as_if_each_write_had_been_executed_alone() {
         panic!("{error}");
     }
 }
+
+/// A row that is inserted and deleted in one batch leaves no change of its table, whose new trigger runs for
+/// both.
+fn cancelled() -> (Shape, Vec<Round>, usize) {
+    let step = |table, kind, id| {
+        let sets = BTreeSet::from([1]);
+        Step { table, kind, id, u: None, n: 0, p: None, q: None, sets }
+    };
+    let kind = Kind::Notes { is_before: false, of_rows: false };
+    let notes = Code { table: 2, events: BTreeSet::from([0, 2]), kind };
+    let rounds = vec![
+        (vec![step(0, 0, 1), step(2, 0, 2)], Some(notes)),
+        (vec![step(2, 0, 3), step(2, DELETE, 3), step(0, 0, 4)], None),
+        (vec![step(2, 0, 3), step(2, DELETE, 3)], None),
+    ];
+    (Shape { p: [0; 3], q: [(0, 1); 2], code: Vec::new() }, rounds, 1_000)
+}
+
+#[test]
+fn changes_that_cancel_out_each_other_meet_a_trigger_made_since() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = runtime.block_on(database("")).1;
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    runtime.block_on(async {
+        let (pair, store) = on_sqlite(folders[0].path());
+        play(pair, store, folders[0].path(), cancelled()).await;
+        let (pair, store) = on_postgres(&url).await;
+        play(pair, store, folders[1].path(), cancelled()).await;
+    });
+}

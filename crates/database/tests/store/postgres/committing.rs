@@ -27,7 +27,7 @@ fn batch(from: Option<u64>, to: u64) -> Batch {
         opening: String::new(),
         schemas,
         changes,
-        acting: None,
+        basis: None,
         on_error: OnError::Fail,
         priority: Priority::Holds,
         patience: Patience::default(),

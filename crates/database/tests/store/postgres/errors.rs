@@ -23,7 +23,7 @@ fn batch(ops: Vec<Op>, on_error: OnError) -> Batch {
         opening: String::new(),
         schemas,
         changes,
-        acting: None,
+        basis: None,
         on_error,
         priority,
         patience: Patience::default(),

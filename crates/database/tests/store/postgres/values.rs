@@ -347,7 +347,7 @@ fn batch(schema: &Arc<Schema>, from: Option<u64>, ops: Vec<Op>) -> Batch {
         opening: String::new(),
         schemas: vec![schema.clone()],
         changes: changes.collect(),
-        acting: None,
+        basis: None,
         on_error: OnError::Fail,
         patience: Patience::default(),
         priority: Priority::Holds,

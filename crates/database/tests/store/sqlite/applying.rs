@@ -22,7 +22,7 @@ fn batch(from: Option<u64>, to: u64, ops: Vec<Op>) -> Batch {
         opening: String::new(),
         schemas,
         changes,
-        acting: None,
+        basis: None,
         on_error: OnError::Fail,
         priority: Priority::Yields,
         patience: Patience::default(),

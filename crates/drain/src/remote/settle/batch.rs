@@ -115,7 +115,7 @@ impl Settler {
             opening: String::new(),
             schemas: schemas.to_vec(),
             changes,
-            acting: None,
+            basis: None,
             on_error,
             priority: Priority::Holds,
             patience: Patience::default(),
