@@ -59,17 +59,10 @@ impl Postgres {
     pub(crate) async fn references(&self) -> Result<References, Error> {
         self.job(|bulk| async move {
             let session = &mut *bulk.sessions.lease().await?;
-            let found = session.run(REFERENCES, &[]).await?;
-            let key = |row: &[Value]| Reference {
-                child: text(&row[0]).into(),
-                parent: text(&row[1]).into(),
-                columns: Some(names(&row[2])),
-            };
-            let mut keys: Vec<Reference> = found.iter().map(key).collect();
-            let found = session.run(TABLES, &[]).await?;
-            let tables = found.iter().map(|row| text(&row[0]).into()).collect();
-            keys.extend(code(session).await?.references(&tables));
-            Ok(References { keys, tables })
+            // One snapshot: a table that is renamed in between would be in the one answer alone.
+            session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+            let read = references(session).await;
+            session.end(read).await
         })
         .await
     }
@@ -94,6 +87,20 @@ impl Postgres {
         })
         .await
     }
+}
+
+async fn references(session: &mut Session) -> Result<References, Error> {
+    let found = session.run(REFERENCES, &[]).await?;
+    let key = |row: &[Value]| Reference {
+        child: text(&row[0]).into(),
+        parent: text(&row[1]).into(),
+        columns: Some(names(&row[2])),
+    };
+    let mut keys: Vec<Reference> = found.iter().map(key).collect();
+    let found = session.run(TABLES, &[]).await?;
+    let tables = found.iter().map(|row| text(&row[0]).into()).collect();
+    keys.extend(code(session).await?.references(&tables));
+    Ok(References { keys, tables })
 }
 
 /// What runs beside the changes of tables. Takes no locks of tables.

@@ -55,6 +55,14 @@ const CODE: &str = "SELECT of.name, t.sql FROM sqlite_schema t JOIN sqlite_schem
      UNION ALL SELECT name, sql FROM sqlite_schema WHERE type = 'view'";
 
 fn references(connection: &Connection) -> Result<References, Error> {
+    // One snapshot: a table that is renamed in between would be in the one answer alone.
+    connection.execute_batch("SAVEPOINT one").map_err(map)?;
+    let read = references_in_snapshot(connection);
+    connection.execute_batch("RELEASE one").map_err(map)?;
+    read
+}
+
+fn references_in_snapshot(connection: &Connection) -> Result<References, Error> {
     let mut statement = connection.prepare_cached(EDGES).map_err(map)?;
     let key = |row: &Row<'_>| {
         Ok(Reference {

@@ -7,7 +7,11 @@ use forebay_database::{Batch, Change, HeldId, Holding, Kind, OnError, Op};
 use forebay_value::{KeyKind, Schema, Type, Value};
 use std::sync::Arc;
 
-on_both!(rows_that_a_delete_acts_on_are_found, a_settled_delete_tells_which_rows_it_acted_on);
+on_both!(
+    rows_that_a_delete_acts_on_are_found,
+    a_settled_delete_tells_which_rows_it_acted_on,
+    references_are_of_one_moment
+);
 
 /// `owners` ◀ `between` (not a hot table, two columns) ◀ `Things` ◀ itself; `owners` ◀ `notes` (SET NULL);
 /// `owners` ◀ `bills`, which can refuse a delete.
@@ -100,4 +104,28 @@ async fn a_settled_delete_tells_which_rows_it_acted_on(scratch: &Scratch) {
     assert_eq!(sorted(applied.differing), "1:10 1:11 1:12 2:20");
     assert_eq!(scratch.number("SELECT count(*) FROM \"Things\"").await, 2);
     assert_eq!(scratch.number("SELECT count(*) FROM notes WHERE owner IS NULL").await, 2);
+}
+
+/// A table that others rename is in the keys under the name that it has among the tables.
+async fn references_are_of_one_moment(scratch: &Scratch) {
+    fill(scratch).await;
+    let store = scratch.store();
+    let rename = async {
+        for _ in 0..150 {
+            scratch.execute("ALTER TABLE owners RENAME TO aside").await;
+            scratch.execute("ALTER TABLE aside RENAME TO owners").await;
+        }
+    };
+    let read = async {
+        loop {
+            let found = store.references().await.unwrap();
+            let names = found.keys.iter().flat_map(|key| [&key.child, &key.parent]);
+            let missing: Vec<_> = names.filter(|name| !found.tables.contains(*name)).collect();
+            assert!(missing.is_empty(), "{missing:?} of {:?}", found.tables);
+        }
+    };
+    tokio::select! {
+        () = rename => {}
+        () = read => {}
+    }
 }
