@@ -115,7 +115,7 @@ impl Core {
     }
 
     pub fn set_settled(&self, position: Position) {
-        if !self.is_unsettled.load(Ordering::SeqCst) {
+        if !self.lacks_outcomes() {
             self.settled.fetch_max(position.0, Ordering::SeqCst);
         }
     }
@@ -123,6 +123,11 @@ impl Core {
     /// Lowers [`Core::settled`].
     pub fn unsettle(&self, position: Position) {
         self.settled.fetch_min(position.0, Ordering::SeqCst);
+    }
+
+    /// Whether the log refused the record of an outcome.
+    pub fn lacks_outcomes(&self) -> bool {
+        self.is_unsettled.load(Ordering::SeqCst)
     }
 
     /// Appends the outcome of a change to the log: the record that `put` writes.

@@ -141,8 +141,11 @@ impl Tables {
     }
 
     /// The rows of changes behind the position of a table that the database may have refused: it said so, or
-    /// did not say that it took an intent, or decided before the start.
+    /// did not say that it took an intent, or decided before the start or while the log was full.
     fn refused_behind(&self, from: Position, lost: &[(&Arc<Table>, Position)]) -> Result<Vec<RowId>, Error> {
+        // A full log may lack the record of a refusal.
+        let lacks_some = self.inner.core.lacks_outcomes();
+        let unsaid = |table: &Table| if lacks_some { table.rows.drained() } else { table.rows.began() };
         let (mut refused, mut open) = (HashMap::new(), HashMap::<_, Vec<Position>>::new());
         self.each_record(from, self.inner.core.log.end(), |at, table, key, record, is_intent| {
             let is_lost = |(of, reached): &(&Arc<Table>, Position)| Arc::ptr_eq(of, table) && *reached < at;
@@ -156,7 +159,7 @@ impl Tables {
                         intents.retain(|intent| intent != position);
                     }
                 }
-                _ if at <= table.rows.began() || matches!(record, LogRecord::Undone { .. }) => {
+                _ if at <= unsaid(table) || matches!(record, LogRecord::Undone { .. }) => {
                     refused.insert(id(), Arc::clone(table));
                 }
                 _ if is_intent && at <= table.rows.drained() => open.entry(id()).or_default().push(at),
