@@ -5,9 +5,9 @@ use crate::{Error, Store};
 use forebay_value::{Need, Row, Schema, Value};
 
 impl Store {
-    /// Marks columns as gone: those that the table does not need and that it lacks, and those that nothing
-    /// needs and that have another type. Returns the names of those that were not known to be. None is looked
-    /// for when the table itself is missing, or has a feature that no hot table may have.
+    /// Looks which columns are gone: those that the config can do without and that the table lacks, and those
+    /// that nothing needs and that have another type. Returns the names of those that were not known to be.
+    /// None is looked for when the table itself is missing, or has a feature that no hot table may have.
     ///
     /// # Errors
     /// When the database cannot be asked.
@@ -21,21 +21,17 @@ impl Store {
             Err(error) if error.may_retry() => return Err(error),
             Ok(None) | Err(_) => return Ok(Vec::new()),
         };
-        presence.set_has_others(found.columns.iter().any(|column| schema.position(&column.name).is_none()));
-        let mut new = Vec::new();
-        for (index, column) in schema.columns.iter().enumerate() {
-            let is_gone = match found.position(&column.name) {
-                Some(there) => {
-                    presence.need(index) == Need::Nothing
-                        && found.columns[there].ty.unbounded() != column.ty.unbounded()
-                }
+        let is_gone = schema.columns.iter().enumerate().map(|(index, column)| {
+            let other = |there: usize| found.columns[there].ty.unbounded() != column.ty.unbounded();
+            match found.position(&column.name) {
+                Some(there) => presence.need(index) == Need::Nothing && other(there),
                 None => true,
-            };
-            if is_gone && presence.set_gone(index, true) {
-                new.push(column.name.clone());
             }
-        }
-        Ok(new)
+        });
+        let is_gone: Vec<bool> = is_gone.collect();
+        let has_others = found.columns.iter().any(|column| schema.position(&column.name).is_none());
+        let new = presence.see(&is_gone, has_others);
+        Ok(new.into_iter().map(|index| schema.columns[index].name.clone()).collect())
     }
 
     /// The form in which the table stores these rows and returns them: its columns may pad, round, or sort
@@ -98,7 +94,7 @@ mod tests {
         assert!(shortened(&schema, &rows).is_none());
         for at in [0, 3] {
             schema.presence.set_need(at, Need::Nothing);
-            schema.presence.set_gone(at, true);
+            schema.presence.set_gone(at);
         }
         let (short, gone, short_rows) = shortened(&schema, &rows).unwrap();
         assert_eq!(short_rows[0].as_ref().to_values(&short), [two.clone(), three.clone()]);

@@ -163,16 +163,17 @@ pub(crate) mod tests {
         base.presence.set_need(2, Need::Endpoints);
         let insert = |a, b| Op::Insert(row([a, Some(2), b, None]));
         assert!(left_out(&base, &insert(Some(1), None), None).is_empty());
-        [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, true)));
+        let is_gone = [true, false, true, false];
+        assert_eq!(base.presence.see(&is_gone, false), [0, 2]);
         assert_eq!(left_out(&base, &insert(Some(1), Some(3)), None), [0, 2]);
         // One may have been renamed.
-        base.presence.set_has_others(true);
+        base.presence.see(&is_gone, true);
         assert!(left_out(&base, &insert(Some(1), Some(3)), None).is_empty());
         assert_eq!(left_out(&base, &insert(None, Some(3)), None), [0]);
         let update = Op::Update { key: Value::Bigint(2), columns: vec![(2, Value::Bigint(7))] };
         assert!(left_out(&base, &update, None).is_empty());
         // Both are back: no client can have set NULL where that is not permitted.
-        [0, 2].into_iter().for_each(|column| assert!(base.presence.set_gone(column, false)));
+        base.presence.see(&[false; 4], false);
         assert_eq!(left_out(&base, &insert(None, None), None), [0]);
     }
 

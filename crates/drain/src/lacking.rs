@@ -157,7 +157,7 @@ mod tests {
         // It was written while `a` was gone.
         let (names, _) = fitted(&mut schemas, Op::Insert(row([None, Some(2), Some(3), None]))).unwrap();
         assert_eq!(names, ["id", "b", "c"]);
-        base.presence.set_gone(2, true);
+        base.presence.see(&[false, false, true, false], false);
         let (names, op) = fitted(&mut schemas, whole()).unwrap();
         assert_eq!(names, ["a", "id", "c"]);
         // Changes in the old form are outdated, whoever has found that the column is gone.
@@ -174,13 +174,13 @@ mod tests {
         assert!(fitted(&mut schemas, update(vec![one(2)])).is_none());
         assert!(schemas.list.len() == 3 && schemas.is_shared.len() == 3);
         // `b` is back, and has a default.
-        base.presence.set_gone(2, false);
+        base.presence.see(&[false; 4], false);
         assert_eq!(fitted(&mut schemas, whole()).unwrap().0.len(), 4);
         let (names, _) = fitted(&mut schemas, Op::Put(row([Some(1), Some(2), None, None]))).unwrap();
         assert_eq!(names, ["a", "id", "c"]);
         // Of the two forms, one lacks nothing that the database has.
         let keys = |place: usize| vec![(place, Value::Bigint(2))];
-        base.presence.set_gone(2, true);
+        base.presence.see(&[false, false, true, false], false);
         assert!(schemas.back(keys(2)).is_empty() && schemas.back(keys(0)).is_empty());
         assert_eq!(schemas.back(keys(1)), [(schemas.list[1].clone(), Value::Bigint(2))]);
     }

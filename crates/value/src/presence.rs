@@ -15,6 +15,8 @@ const GONE: u8 = 4;
 const WAS_GONE: u8 = 8;
 const HIDDEN: u8 = 16;
 const OPEN: u8 = 32;
+/// It is gone, and may have another name now.
+const RENAMED: u8 = 64;
 
 /// What in the config needs a column, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +37,6 @@ pub struct Presence(Arc<Flags>);
 struct Flags {
     /// Whether any column has ever been gone.
     is_in_use: AtomicBool,
-    /// Whether the table has columns that the schema lacks.
-    has_others: AtomicBool,
     columns: Box<[AtomicU8]>,
 }
 
@@ -80,32 +80,54 @@ impl Presence {
         (0..self.0.columns.len()).map(|column| self.need(column)).collect()
     }
 
-    /// Sets whether the database lacks a column; returns whether that is new. A column that the whole table
-    /// needs is never gone.
-    pub fn set_gone(&self, column: usize, is_gone: bool) -> bool {
-        let flags = &self.0.columns[column];
-        let before = match is_gone {
-            true if self.need(column) == Need::Table => return false,
-            true => {
-                self.0.is_in_use.store(true, Ordering::Release);
-                flags.fetch_or(GONE | WAS_GONE | HIDDEN | OPEN, Ordering::AcqRel)
-            }
-            false if !self.is_in_use() => return false,
-            false => flags.fetch_and(!GONE, Ordering::AcqRel),
-        };
-        (before & GONE != 0) != is_gone
+    /// Marks a column as gone, which may have another name; returns whether that is new. A column that the
+    /// whole table needs is never gone.
+    pub fn set_gone(&self, column: usize) -> bool {
+        self.look(column, true, true)
     }
 
-    /// Sets whether the table has columns that the schema lacks: what is gone may be renamed to one of them.
-    pub fn set_has_others(&self, has_others: bool) {
-        self.0.has_others.store(has_others, Ordering::Release);
+    /// Sets which columns the database lacks, by a look at its catalogue; `has_others`: the table has columns
+    /// that the schema lacks. What is gone may be renamed to one of them, or to one that is back. Returns the
+    /// columns that were not known to be gone.
+    pub fn see(&self, is_gone: &[bool], has_others: bool) -> Vec<usize> {
+        let is_back = |(column, is_gone): (usize, &bool)| !is_gone && self.was_gone(column);
+        let has_others = has_others || is_gone.iter().enumerate().any(is_back);
+        let all = is_gone.iter().enumerate();
+        all.filter(|(column, is_gone)| self.look(*column, **is_gone, has_others) && **is_gone)
+            .map(|(column, _)| column)
+            .collect()
+    }
+
+    /// Sets whether the database lacks a column, in one step for those that read it; returns whether that is
+    /// new.
+    fn look(&self, column: usize, is_gone: bool, may_be_renamed: bool) -> bool {
+        if !is_gone && !self.is_in_use() || is_gone && self.need(column) == Need::Table {
+            return false;
+        }
+        if is_gone {
+            self.0.is_in_use.store(true, Ordering::Release);
+        }
+        let seen = |flags: u8| {
+            let flags = flags & !(GONE | RENAMED);
+            Some(match (is_gone, may_be_renamed) {
+                (false, _) => flags,
+                (true, false) => flags | GONE | WAS_GONE | HIDDEN | OPEN,
+                (true, true) => flags | GONE | WAS_GONE | HIDDEN | OPEN | RENAMED,
+            })
+        };
+        // Never refused: it always sets something.
+        let before = self.0.columns[column].fetch_update(Ordering::AcqRel, Ordering::Acquire, seen);
+        before.is_ok_and(|before| (before & GONE != 0) != is_gone)
     }
 
     /// Whether a column is gone with its values: changes are written without it. What a client may have set
     /// waits while the column may have another name.
     pub fn is_lost(&self, column: usize) -> bool {
-        let may_be_renamed = || self.0.has_others.load(Ordering::Acquire);
-        self.is_gone(column) && (self.need(column) == Need::Nothing || !may_be_renamed())
+        if !self.is_in_use() {
+            return false;
+        }
+        let flags = self.0.columns[column].load(Ordering::Acquire);
+        flags & GONE != 0 && (flags & SPARE != 0 || flags & RENAMED == 0)
     }
 
     /// Whether the database lacks a column.
@@ -180,7 +202,7 @@ mod tests {
         let presence = Presence::new(2);
         assert_eq!(presence.needs(), [Need::Table, Need::Table]);
         presence.set_need(1, Need::Endpoints);
-        assert!(presence.set_gone(1, true));
+        assert!(presence.set_gone(1));
         for need in [Need::Nothing, Need::Endpoints] {
             presence.set_need(1, need);
             assert_eq!((presence.need(1), presence.is_gone(1)), (need, true));
@@ -191,18 +213,19 @@ mod tests {
     fn a_column_that_is_back_is_shown_once_the_rows_were_read() {
         let presence = Presence::new(3);
         presence.set_need(1, Need::Nothing);
-        assert!(!presence.set_gone(1, false) && !presence.set_gone(0, true) && !presence.hides());
+        let see = |is_gone| presence.see(&[false, is_gone, false], false);
+        assert!(see(false).is_empty() && !presence.set_gone(0) && !presence.hides());
         let copy = presence.clone();
-        assert!(presence.set_gone(1, true) && !presence.set_gone(1, true));
+        assert!(see(true) == [1] && see(true).is_empty());
         presence.show_present();
         assert!(copy.is_gone(1) && copy.is_hidden(1) && copy.hides());
         assert_eq!(copy.gone().collect::<Vec<_>>(), [1]);
-        assert!(presence.set_gone(1, false));
+        assert!(see(false).is_empty());
         assert!(!copy.is_gone(1) && copy.is_hidden(1) && copy.was_gone(1));
         let back = copy.open_present();
-        assert!(back == [1] && presence.set_gone(1, true));
+        assert!(back == [1] && see(true) == [1]);
         presence.close(&back);
-        assert!(copy.is_open(1) && copy.open_present().is_empty() && presence.set_gone(1, false));
+        assert!(copy.is_open(1) && copy.open_present().is_empty() && see(false).is_empty());
         presence.show_present();
         assert!(copy.is_hidden(1), "its default is not known");
         presence.close(&back);
@@ -214,12 +237,20 @@ mod tests {
 
     #[test]
     fn what_may_be_renamed_is_not_lost() {
-        let presence = Presence::new(3);
-        presence.set_need(1, Need::Endpoints);
+        let presence = Presence::new(4);
+        [1, 3].into_iter().for_each(|column| presence.set_need(column, Need::Endpoints));
         presence.set_need(2, Need::Nothing);
-        assert!(presence.set_gone(1, true) && presence.set_gone(2, true));
-        assert!(presence.is_lost(1) && presence.is_lost(2) && !presence.is_lost(0));
-        presence.set_has_others(true);
-        assert!(!presence.is_lost(1) && presence.is_lost(2));
+        let lost = |is_gone: [bool; 4], has_others| {
+            presence.see(&is_gone, has_others);
+            (0..4).filter(|column| presence.is_lost(*column)).collect::<Vec<_>>()
+        };
+        assert!(presence.set_gone(1) && !presence.is_lost(1), "nobody has looked");
+        assert_eq!(lost([false, true, true, false], false), [1, 2]);
+        assert_eq!(lost([false, true, true, false], true), [2]);
+        // It has its name again, and the other name is gone.
+        assert_eq!(lost([false, false, true, false], false), [2]);
+        // It is back under the name of a column that was gone before.
+        assert_eq!(lost([false, false, true, true], false), [2]);
+        assert_eq!(lost([false, true, true, true], false), [1, 2, 3]);
     }
 }

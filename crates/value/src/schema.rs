@@ -142,7 +142,7 @@ impl Schema {
         self.numbers = Numbers::new(numbers);
         for place in places {
             self.presence.set_need(place, Need::Endpoints);
-            self.presence.set_gone(place, true);
+            self.presence.set_gone(place);
         }
         self
     }

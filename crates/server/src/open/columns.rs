@@ -61,7 +61,7 @@ impl StoredTable {
         for name in &self.gone {
             let column = schema.position(name)?;
             schema.presence.set_need(column, need(name));
-            if !schema.presence.set_gone(column, true) {
+            if !schema.presence.set_gone(column) {
                 return None;
             }
         }

@@ -80,9 +80,6 @@ async fn check(session: &mut Session, found: &Look, follow: &Follow) -> Result<(
     let columns = schema.columns.iter().map(number).collect();
     let numbering = Numbering { table: integer(found.value("oid")), columns };
     schema.numbers.see(numbering, numbers.values().copied().collect());
-    schema.presence.set_has_others(there.keys().any(|name| schema.position(name).is_none()));
-    for (index, is_gone) in is_gone.into_iter().enumerate() {
-        schema.presence.set_gone(index, is_gone);
-    }
+    schema.presence.see(&is_gone, there.keys().any(|name| schema.position(name).is_none()));
     Ok(())
 }

@@ -212,10 +212,8 @@ pub(super) fn check(connection: &Connection, schema: &Schema) -> Result<(), Erro
     }
     let is_known =
         |found: &RawColumn| schema.columns.iter().any(|column| column.name.eq_ignore_ascii_case(&found.name));
-    schema.presence.set_has_others(!columns.iter().all(is_known));
-    for index in 0..schema.columns.len() {
-        schema.presence.set_gone(index, gone.contains(&index));
-    }
+    let is_gone: Vec<bool> = (0..schema.columns.len()).map(|index| gone.contains(&index)).collect();
+    schema.presence.see(&is_gone, !columns.iter().all(is_known));
     Ok(())
 }
 
