@@ -42,6 +42,7 @@ mod one_flight;
 mod own_schema;
 mod positions;
 mod query_plan;
+mod rewritten;
 mod scan;
 mod schema;
 mod serial_keys;

@@ -2,6 +2,7 @@
 //! separate thread and connection.
 
 use super::codec::Codec;
+use super::rewritten::not_rewritten;
 use super::session::{Connector, Role, Session};
 use super::sql::quoted;
 use super::table::{codecs, columns, row_from_bytes};
@@ -84,6 +85,9 @@ fn no_thread(source: std::io::Error) -> Error {
     Error::new(Kind::Unavailable, "cannot start a thread").with_source(source)
 }
 
+/// How often a scan that had to wait for its table takes a new snapshot.
+const SNAPSHOTS: usize = 5;
+
 /// The position of the log, and its note.
 type At = (Option<u64>, String);
 
@@ -121,10 +125,16 @@ async fn read_all(
     match copy(wanted, &mut session, &codecs, &sql, rows).await {
         Err(error) if session.converts && errors::is_unconvertible(&error) => {
             session.execute("ROLLBACK TO whole").await?;
-            apart::scan(&wanted.schema, &mut session, &from, rows).await
+            apart::scan(&wanted.schema, &mut session, &from, rows).await?;
         }
-        copied => copied,
+        copied => copied?,
     }
+    if rows.is_closed() {
+        // Nobody reads on; the connection ends with the session, and the COPY with it.
+        return Ok(());
+    }
+    // Partitions are locked when they are read.
+    not_rewritten(&mut session, &wanted.schema).await
 }
 
 /// Reads all rows in one stream.
@@ -152,7 +162,6 @@ async fn copy(
             if batch.len() == SCAN_ROWS {
                 let full = std::mem::replace(&mut batch, empty());
                 if rows.send(Ok(full)).await.is_err() {
-                    // The connection ends with the session, and the COPY with it.
                     return Ok(());
                 }
             }
@@ -167,18 +176,35 @@ async fn copy(
 
 async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, At), Error> {
     let mut session = wanted.connector.connect(Role::Bulk).await?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let (codecs, position) = begin_in(&mut session, wanted).await?;
+        match not_rewritten(&mut session, &wanted.schema).await {
+            // The table was locked behind the snapshot: the next one shows what it has now.
+            Err(_) if tries < SNAPSHOTS => session.rollback().await,
+            Err(error) => return Err(error),
+            Ok(()) => {
+                session.patience = Duration::from_millis(WHOLE_TABLE_MS);
+                return Ok((session, codecs, position));
+            }
+        }
+    }
+}
+
+async fn begin_in(session: &mut Session, wanted: &ScanRequest) -> Result<(Vec<Codec>, At), Error> {
     // A table that stays locked must not use up the scans of the others.
     let begin = format!(
         "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {FOLLOW_LOCK_WAIT_MS}"
     );
     session.begin(&begin).await?;
     let position = match wanted.log {
-        Some(log) => positions::noted(&mut session, log).await?,
+        Some(log) => positions::noted(session, log).await?,
         None => (None, String::new()),
     };
-    let codecs = codecs(&mut session, &wanted.schema).await?;
-    session.patience = Duration::from_millis(WHOLE_TABLE_MS);
-    Ok((session, codecs, position))
+    // Locks the table.
+    let codecs = codecs(session, &wanted.schema).await?;
+    Ok((codecs, position))
 }
 
 /// The bytes of a COPY, in whatever parts they arrive.

@@ -5,6 +5,7 @@ use super::cursor::Tracked;
 use crate::postgres::apart::named;
 use crate::postgres::bulk::array;
 use crate::postgres::errors::is_foreign_text;
+use crate::postgres::rewritten::not_rewritten;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
 use crate::postgres::table::{columns, key_array, row_from_values};
@@ -217,18 +218,6 @@ async fn read_rows(
     let found = session.run_apart(&sql, &[array(keys.iter().map(Value::as_ref))]).await?;
     let row = |values: &[Value]| (values[schema.key].clone(), row_from_values(schema, values));
     Ok(found.iter().map(row).collect())
-}
-
-/// Fails if the table was rewritten after the snapshot was taken (TRUNCATE, ALTER TABLE): the snapshot shows
-/// such a table as empty, and its rows must not count as deleted. From here on the table cannot be rewritten
-/// before the transaction ends.
-async fn not_rewritten(session: &mut Session, schema: &Schema) -> Result<(), Error> {
-    let sql = "SELECT relfilenode IS NOT DISTINCT FROM pg_relation_filenode(oid)::oid FROM pg_class WHERE oid = to_regclass($1)";
-    let same = session.run(sql, &[Value::Text(quoted(&schema.name).into())]).await?;
-    match same.values[..] {
-        [Value::Bool(true)] => Ok(()),
-        _ => Err(Error::new(Kind::Busy, format!("table {} was rewritten meanwhile", schema.name))),
-    }
 }
 
 /// A key in the form that the triggers write.

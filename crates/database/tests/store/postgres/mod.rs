@@ -12,6 +12,7 @@ mod follow_slot;
 mod keys;
 mod own_schema;
 mod relay;
+mod scanning;
 mod statements;
 mod types;
 mod values;
