@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which changes of a list of tables act.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acting {
     tables: Vec<TableActing>,
     pub(crate) stamp: Stamp,
@@ -53,7 +53,7 @@ pub struct ColumnsNow {
 }
 
 /// Identifies what the facts were read from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stamp {
     /// Facts of no database.
     Nothing,
@@ -64,7 +64,7 @@ pub(crate) enum Stamp {
 }
 
 /// A table, in PostgreSQL.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Root {
     /// Its number in the catalogue, and its columns.
     pub told: String,

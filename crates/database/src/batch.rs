@@ -47,6 +47,9 @@ pub struct Basis {
     /// The tables of the changes before they were coalesced, each once, ascending. Of a table whose changes
     /// cancelled out each other the batch has none.
     pub tables: Vec<usize>,
+    /// Whether the batch itself alters tables (a trigger makes a partition): the catalogue that it was
+    /// prepared for is not compared then.
+    pub alters: bool,
 }
 
 /// How long a batch may wait for others' locks, and how long each of its statements may run; on SQLite, how
@@ -243,6 +246,9 @@ impl Batch {
 pub enum OnError {
     /// Nothing of the batch is applied; the error names the change.
     Fail,
+    /// The changes are applied one by one, in their order. Nothing of the batch is applied when one is refused
+    /// that is no intent; the error names the first.
+    FailInOrder,
     /// The change goes to `forebay_dead_letter` in the same transaction, unless it is an intent; the others
     /// are applied.
     DeadLetter,

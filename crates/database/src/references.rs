@@ -1,7 +1,7 @@
 //! Which tables refer to which: the foreign keys of a database, and its triggers and rules, as far as their
 //! text and that of the functions that they call names tables. SQL that they put together is not understood.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// A foreign key, or a trigger or rule of the child that names the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,17 +88,31 @@ fn is_of_word(character: char) -> bool {
 pub struct References {
     /// Foreign keys, triggers and rules.
     pub keys: Vec<Reference>,
-    /// The names of all tables.
-    pub tables: BTreeSet<String>,
+    /// The names of all tables, with the numbers by which the database knows them.
+    pub tables: BTreeMap<String, Option<i64>>,
 }
 
 impl References {
+    /// With other names for the tables that have others elsewhere, by their names here and their numbers.
+    pub fn named(mut self, name: impl Fn(&str, i64) -> Option<String>) -> References {
+        let other =
+            |(table, number): (&String, &Option<i64>)| Some((table.clone(), name(table, (*number)?)?));
+        let others: HashMap<String, String> = self.tables.iter().filter_map(other).collect();
+        for end in self.keys.iter_mut().flat_map(|key| [&mut key.child, &mut key.parent]) {
+            if let Some(other) = others.get(end) {
+                end.clone_from(other);
+            }
+        }
+        self
+    }
+
     /// Takes over what was read later. A key of a table that is missing now stays: it was renamed or dropped,
     /// and what its children contain was written for it.
     pub fn learn(&mut self, later: References) {
         let known = std::mem::replace(self, later);
         let tables = self.tables.clone();
-        let is_missing = |key: &Reference| !tables.contains(&key.child) || !tables.contains(&key.parent);
+        let is_missing =
+            |key: &Reference| !tables.contains_key(&key.child) || !tables.contains_key(&key.parent);
         for key in known.keys.iter().filter(|key| is_missing(key)) {
             if !self.keys.contains(key) {
                 self.keys.push(key.clone());
@@ -150,7 +164,7 @@ mod tests {
             parent: (*parent).into(),
             columns: Some(vec!["id".into()]),
         };
-        let tables = tables.iter().map(|table| (*table).to_owned()).collect();
+        let tables = (1..).zip(tables).map(|(number, table)| ((*table).to_owned(), Some(number))).collect();
         References { keys: keys.iter().map(key).collect(), tables }
     }
 
@@ -199,6 +213,14 @@ mod tests {
         let stopped = names(&["ord", "cust", "part"]);
         assert_eq!(found.connected("cust", |table| stopped.contains(table)), names(&["cust", "ord"]));
         assert_eq!(found.connected("part", |_| true), names(&["cust", "ord", "part", "prod"]));
+    }
+
+    #[test]
+    fn renamed_tables_have_the_names_that_are_known() {
+        let now = references(&[("ord", "aside"), ("part", "ord")], &["aside", "ord", "part"]);
+        let named = now.named(|table, number| (table != "ord").then(|| format!("t{number}")));
+        let ends = named.keys.iter().map(|key| (&*key.child, &*key.parent));
+        assert_eq!(ends.collect::<Vec<_>>(), [("ord", "t1"), ("t3", "ord")]);
     }
 
     #[test]

@@ -34,12 +34,13 @@ use crate::pace::{next_size, patience};
 use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas};
 use crate::reached::Reached;
 use crate::stopped::{StoppedTable, StoppedTables};
+use crate::uncoalesced::Uncoalesced;
 use forebay_database::{
     Applied, Basis, Batch, Change, DeadLetterStorage, Holding, Kind as DatabaseKind, Note, OnError, Priority,
     Store,
 };
 use forebay_log::Position;
-use forebay_value::Value;
+use forebay_value::{Schema, Value};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -55,10 +56,11 @@ pub(crate) struct Batcher<Q> {
     place: Option<QueuePlace>,
     /// The batch behind the one that the database is applying, or the error that prevented it.
     ahead: Option<Result<Prepared, Error>>,
-    /// A batch was refused: the records up to here are applied one by one.
-    uncoalesced_until: Option<Position>,
+    uncoalesced: Option<Uncoalesced>,
     /// The last batch contained intents that the database refused: the next one may too.
     refuses_intents: bool,
+    /// The end of a batch that alters tables itself.
+    alters: Option<Position>,
     stopped: StoppedTables,
     /// Stores dead letters that the database does not accept.
     letters: Option<Arc<dyn DeadLetterStorage>>,
@@ -130,8 +132,9 @@ impl<Q: Queue> Batcher<Q> {
             rows_now: rows_limit,
             place: None,
             ahead: None,
-            uncoalesced_until: None,
+            uncoalesced: None,
             refuses_intents: false,
+            alters: None,
             stopped: StoppedTables::default(),
             letters,
             uncertain: Vec::new(),
@@ -195,19 +198,33 @@ impl<Q: Queue> Batcher<Q> {
             self.queue.undo(rows).await;
         }
         self.stopped.agree(&mut place.reached);
-        self.uncoalesced_until = self.uncoalesced_until.filter(|until| *until > place.drained);
+        self.uncoalesced = self.uncoalesced.and_then(|uncoalesced| uncoalesced.behind(place.drained));
         if let Some(own) = self.stopped.catching_up_mut() {
             let reached = place.reached.last_of(&own.tables);
-            own.uncoalesced_until = own.uncoalesced_until.filter(|until| *until > reached);
+            own.uncoalesced = own.uncoalesced.and_then(|uncoalesced| uncoalesced.behind(reached));
         }
         self.place = Some(place.clone());
         Ok(place)
     }
 
+    /// Reads which tables refer to which, under the names that they have in the queue.
+    async fn learn_references(&mut self) -> Result<(), Error> {
+        let (references, catalogue) = (self.database.references().await?, self.queue.catalogue());
+        let named = references.named(|name, number| {
+            let is_known = catalogue.tables().any(|(_, schema)| schema.name == name);
+            let has_number =
+                |schema: &Arc<Schema>| schema.numbers.logged().is_some_and(|logged| logged.table == number);
+            let known = catalogue.tables().find(|(_, schema)| !is_known && has_number(schema));
+            known.map(|(_, schema)| schema.name.clone())
+        });
+        self.stopped.learn(named);
+        Ok(())
+    }
+
     /// The next batch, of no more rows than the pace allows at a time. Empty when the queue has no records.
     pub(crate) async fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
         if !self.stopped.knows_references() || self.stopped.must_begin() {
-            self.stopped.learn(self.database.references().await?);
+            self.learn_references().await?;
             self.stopped.begin();
         }
         loop {
@@ -260,8 +277,8 @@ impl<Q: Queue> Batcher<Q> {
         let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
         let own = self.stopped.catching_up().filter(|_| of.is_some());
         let (rows_now, uncoalesced) = match own {
-            Some(own) => (own.rows, own.uncoalesced_until),
-            None => (self.rows_now, self.uncoalesced_until),
+            Some(own) => (own.rows, own.uncoalesced),
+            None => (self.rows_now, self.uncoalesced),
         };
         let mut rows = rows_now.min(paced).min(rows_max).max(1);
         if uncoalesced.is_some() || self.refuses_intents {
@@ -269,7 +286,8 @@ impl<Q: Queue> Batcher<Q> {
         }
         // Stopped tables catch up with where the others are, and few records are theirs.
         let others = self.place.as_ref().map(|place| place.drained).filter(|_| of.is_some());
-        let until = uncoalesced.into_iter().chain(others).min();
+        let end = uncoalesced.map(|uncoalesced| uncoalesced.end(after));
+        let until = end.into_iter().chain(others).min();
         let limit = Limit { rows: if of.is_some() { rows_max } else { rows }, until };
         let taken = self.queue.read_after(after, limit, &mut self.schemas).await?;
         let QueueRead { mut changes, mut bytes, mut is_end, mut last, mut next } = taken;
@@ -293,8 +311,12 @@ impl<Q: Queue> Batcher<Q> {
         self.schemas.fit(&mut changes);
         let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
         let acting = self.schemas.acting(&self.database).await?;
-        let basis = Basis { acting: acting.clone(), tables: tables_of(&changes) };
+        let alters = self.alters.is_some() && self.alters == last;
+        let basis = Basis { acting: acting.clone(), tables: tables_of(&changes), alters };
         let (changes, on_error) = match uncoalesced {
+            Some(uncoalesced) if Q::ON_REFUSAL == OnError::DeadLetter && !uncoalesced.is_judged(last) => {
+                (Some(changes), OnError::FailInOrder)
+            }
             Some(_) => (Some(changes), Q::ON_REFUSAL),
             None if self.refuses_intents && changes.iter().all(|change| change.is_intent) => {
                 (Some(changes), Q::ON_REFUSAL)
@@ -309,7 +331,7 @@ impl<Q: Queue> Batcher<Q> {
     /// Prepares the next batch, when the backlog behind the current batch is long: at most twice as many
     /// rows, so that the database does not wait for a large batch while a small one would do.
     async fn prepare_ahead(&mut self, rows: usize, next: Position, pace: Option<f64>) {
-        if self.uncoalesced_until.is_some() || !self.stopped.is_empty() || !self.queue.is_long_behind(next) {
+        if self.uncoalesced.is_some() || !self.stopped.is_empty() || !self.queue.is_long_behind(next) {
             return;
         }
         let prepared = self.read(None, next, rows.saturating_mul(2).max(BATCH_ROWS_FIRST), pace).await;
@@ -326,6 +348,11 @@ impl<Q: Queue> Batcher<Q> {
         };
         let count = changes.len();
         let (tables, acting) = (tables_of(&changes), basis.acting.clone());
+        // Only beside stopped tables does it matter which change is refused.
+        let places = match self.stopped.is_empty() {
+            true => Vec::new(),
+            false => changes.iter().map(|change| change.table).collect(),
+        };
         let shortened = self.schemas.shortened(&changes);
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let batch = Batch {
@@ -344,7 +371,8 @@ impl<Q: Queue> Batcher<Q> {
         };
         let is_holding = !batch.held.more.is_empty();
         // The answer contains which of them are refused, and the answer to a commit can be lost.
-        let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
+        let tells = matches!(on_error, OnError::DeadLetter | OnError::FailInOrder);
+        let touched = tells.then(|| rows_of(&batch));
         let (database, letters) = (self.database.clone(), self.letters.clone());
         self.in_doubt = true;
         // Polled in this order: the batch is sent before the next one is prepared.
@@ -362,7 +390,7 @@ impl<Q: Queue> Batcher<Q> {
                 if self.in_doubt {
                     self.uncertain.push((reached, touched.unwrap_or_default()));
                 }
-                let tried = Tried { to, rows, tables, acting, is_of_stopped: of.is_some() };
+                let tried = Tried { to, rows, tables, places, acting, on_error, is_of_stopped: of.is_some() };
                 return self.refused(&place, &tried, error).await;
             }
         };
@@ -425,14 +453,14 @@ impl<Q: Queue> Batcher<Q> {
         self.uncertain.clear();
         self.last = Some(place.clone());
         self.place = Some(place);
-        let is_ahead = |until: &Position| to.is_some_and(|to| to < *until);
+        let left = |uncoalesced: Uncoalesced| uncoalesced.behind(to?);
         if is_of_stopped {
             if let Some(own) = self.stopped.catching_up_mut() {
-                own.uncoalesced_until = own.uncoalesced_until.filter(is_ahead);
+                own.uncoalesced = own.uncoalesced.and_then(left);
             }
             return;
         }
-        self.uncoalesced_until = self.uncoalesced_until.filter(is_ahead);
+        self.uncoalesced = self.uncoalesced.and_then(left);
         let slice_ms = if applied.others_waited { SLICE_MS } else { BATCH_MS_MAX };
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
         let rows_now = self.rows_now;

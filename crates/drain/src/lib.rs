@@ -46,6 +46,7 @@ mod replay;
 mod seed;
 mod state;
 mod stopped;
+mod uncoalesced;
 mod verify;
 mod window;
 

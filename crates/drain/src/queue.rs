@@ -59,8 +59,13 @@ pub(crate) trait Queue {
     /// Called before [`Queue::release`].
     async fn settle(&mut self, reached: &Reached, verdict: &IntentResult);
 
+    /// The tables of which changes can be in the queue.
+    fn catalogue(&self) -> Arc<Catalogue>;
+
     /// Whether changes of this table can be in the queue.
-    fn knows(&self, table: &str) -> bool;
+    fn knows(&self, table: &str) -> bool {
+        self.catalogue().tables().any(|(_, schema)| schema.name == table)
+    }
 
     /// Sets which tables are stopped: their intents are answered.
     fn set_stopped(&self, stopped: &[StoppedTable]);

@@ -33,6 +33,7 @@
 use crate::limits::{ANNOUNCED_AFTER, CATCH_UP_MS, SLOW_ROW_MS};
 use crate::pace::BackOff;
 use crate::reached::Reached;
+use crate::uncoalesced::Uncoalesced;
 use forebay_database::{Change, Op, Reference, References};
 use forebay_log::Position;
 use forebay_value::{Schema, Timestamp};
@@ -114,8 +115,7 @@ pub(crate) struct CatchingUp {
     pub tables: BTreeSet<String>,
     /// Changes in the next batch at most.
     pub rows: usize,
-    /// A batch was refused: the records up to here are applied one by one.
-    pub uncoalesced_until: Option<Position>,
+    pub uncoalesced: Option<Uncoalesced>,
 }
 
 impl CatchingUp {
@@ -204,7 +204,7 @@ impl StoppedTables {
     /// Lets a set that is due catch up.
     pub(crate) fn begin(&mut self) {
         if self.catching_up.is_none() {
-            let catch_up = |tables| CatchingUp { tables, rows: 1, uncoalesced_until: None };
+            let catch_up = |tables| CatchingUp { tables, rows: 1, uncoalesced: None };
             self.catching_up = self.due().map(catch_up);
         }
     }
@@ -361,17 +361,43 @@ impl StoppedTables {
         self.wait_for(table, table, knows);
     }
 
-    /// Stops the tables that refer to stopped tables by foreign keys that were made since; returns whether
-    /// there are any.
+    /// Stops the tables that refer to stopped tables, as far as those do not catch up, by references that were
+    /// made or found since; returns whether there are any.
     pub(crate) fn grow(&mut self, knows: impl Fn(&str) -> bool) -> bool {
-        let before = self.tables.len();
-        for (table, of) in self.tables.clone() {
+        let own = self.catching_up.as_ref().map(|own| own.tables.clone()).unwrap_or_default();
+        let mut has_grown = false;
+        for (table, of) in self.tables.clone().into_iter().filter(|(table, _)| !own.contains(table)) {
             let children = self.references.get_or_insert_default().children(&table);
-            for child in children.into_iter().filter(|child| knows(child)) {
-                self.tables.entry(child).or_insert_with(|| of.clone());
-            }
+            let found = |child: &&String| own.contains(*child) || !self.tables.contains_key(*child);
+            let found: Vec<String> =
+                children.iter().filter(found).filter(|child| knows(child)).cloned().collect();
+            has_grown |= !found.is_empty();
+            found.iter().for_each(|child| self.leave_to(child, &of, &knows));
         }
-        self.tables.len() > before
+        has_grown
+    }
+
+    /// Has a table of which a change was refused wait for a stopped table that is not in the database under
+    /// its name, if it refers to a table that may be that one, renamed; returns whether it does.
+    pub(crate) fn wait_for_renamed(&mut self, table: &str, knows: impl Fn(&str) -> bool) -> bool {
+        let references = self.references.get_or_insert_default();
+        // Where tables have numbers their names in the queue are known.
+        let may_be_renamed = |parent: &String| references.tables.get(parent) == Some(&None) && !knows(parent);
+        if !references.keys.iter().any(|key| key.child == table && may_be_renamed(&key.parent)) {
+            return false;
+        }
+        let is_away =
+            |(other, _): &(&String, &String)| *other != table && !references.tables.contains_key(*other);
+        let Some((_, of)) = self.tables.iter().find(is_away) else { return false };
+        let of = of.clone();
+        self.leave_to(table, &of, knows);
+        true
+    }
+
+    /// Has a table wait for the trouble of `of`, which is why its changes are refused now.
+    fn leave_to(&mut self, table: &str, of: &str, knows: impl Fn(&str) -> bool) {
+        self.troubles.remove(table);
+        self.wait_for(table, of, knows);
     }
 
     /// Stops a table, with all that refer to it, until the trouble of `of` is over.
@@ -419,9 +445,12 @@ mod tests {
         };
         let mut stopped = StoppedTables::default();
         let keys = vec![key("ord", "cust"), key("ord", "prod"), key("part", "prod")];
-        let tables = names(&["cust", "ord", "prod", "part"]);
-        stopped.learn(References { keys, tables });
+        stopped.learn(References { keys, tables: numbered(&["cust", "ord", "prod", "part"]) });
         stopped
+    }
+
+    fn numbered(tables: &[&str]) -> BTreeMap<String, Option<i64>> {
+        (1..).zip(tables).map(|(number, table)| ((*table).to_owned(), Some(number))).collect()
     }
 
     fn names(tables: &[&str]) -> BTreeSet<String> {
@@ -501,13 +530,52 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_catches_up_waits_for_a_stopped_one_that_it_refers_to() {
+        let mut stopped = world();
+        let known = stopped.references.take().unwrap();
+        // The database has `cust` under another name.
+        let mut now = known.clone();
+        now.keys.retain(|key| key.parent != "cust");
+        stopped.learn(now);
+        stopped.agree(&mut reached(50, &[("cust", 20), ("ord", 20)]));
+        stopped.stop("cust", "is not in the database any more".into(), Ends::WhenCorrected, true, |_| true);
+        stopped.begin();
+        assert_eq!(stopped.catching_up().unwrap().tables, names(&["ord"]));
+        assert!(!stopped.grow(|_| true));
+        stopped.learn(known);
+        assert!(stopped.grow(|_| true) && stopped.catching_up().is_none() && !stopped.is_due());
+        assert_eq!(
+            listed(&stopped)[1],
+            "table ord waits for table cust, which is not in the database any more"
+        );
+    }
+
+    #[test]
+    fn a_table_that_may_refer_to_a_renamed_one_waits_for_it() {
+        let mut stopped = world();
+        stopped.stop("cust", "is not in the database any more".into(), Ends::WhenCorrected, true, |_| true);
+        let columns = Some(vec!["id".into()]);
+        let key = |child: &str, parent: &str| Reference {
+            child: child.into(),
+            parent: parent.into(),
+            columns: columns.clone(),
+        };
+        let tables = ["aside", "late", "part", "prod"].map(|table| (table.to_owned(), None));
+        let keys = vec![key("late", "aside"), key("part", "prod")];
+        stopped.learn(References { keys, tables: tables.into() });
+        let knows = |table: &str| table != "aside";
+        assert!(!stopped.wait_for_renamed("part", knows) && stopped.wait_for_renamed("late", knows));
+        assert_eq!(stopped.tables["late"], "cust");
+    }
+
+    #[test]
     fn a_foreign_key_that_is_made_meanwhile_stops_its_table_too() {
         let mut stopped = world();
         stopped.stop("part", "is locked".into(), Ends::WhenCorrected, false, |_| true);
         assert!(!stopped.grow(|_| true));
         let columns = Some(vec!["id".into()]);
         let key = Reference { child: "late".into(), parent: "part".into(), columns };
-        stopped.learn(References { keys: vec![key], tables: names(&["late", "part"]) });
+        stopped.learn(References { keys: vec![key], tables: numbered(&["late", "part"]) });
         assert!(stopped.grow(|_| true) && !stopped.grow(|_| true));
         assert_eq!(listed(&stopped)[0], "table late waits for table part, which is locked");
     }

@@ -166,8 +166,11 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// `None`: the batch is of no table.
+    /// `None`: the batch is of no table, or alters tables itself.
     pub(super) fn of(batch: &Batch, acting: &Acting) -> Option<Expected> {
+        if batch.basis.as_ref().is_some_and(|basis| basis.alters) {
+            return None;
+        }
         let Stamp::Catalogue { tables, entries } = &acting.stamp else { return None };
         let changed =
             batch.basis.as_ref().map_or_else(|| batch.changed_tables(), |basis| basis.tables.clone());

@@ -221,7 +221,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
                     return Err(skipped::reason().at_row(index));
                 }
             }
-            OnError::DeadLetter | OnError::Hold | OnError::Sift => {
+            OnError::FailInOrder | OnError::DeadLetter | OnError::Hold | OnError::Sift => {
                 one_by_one::apply(session, batch, (acting, may_skip), letters, done).await?;
                 batch.sift(&done.held)?;
             }
@@ -253,7 +253,7 @@ fn constraints(batch: &Batch, acting: &Acting) -> &'static str {
         OnError::Fail => "; SET CONSTRAINTS ALL DEFERRED",
         // A refusal at the commit names no change.
         OnError::Sift => "; SET CONSTRAINTS ALL IMMEDIATE",
-        OnError::DeadLetter | OnError::Hold => "",
+        OnError::FailInOrder | OnError::DeadLetter | OnError::Hold => "",
     }
 }
 

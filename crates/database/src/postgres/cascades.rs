@@ -1,5 +1,6 @@
 //! Foreign keys with actions, from the catalogue, and the rows that a delete acts on.
 
+use super::positions::integer;
 use super::session::Session;
 use super::sql::quoted;
 use super::table::text;
@@ -9,7 +10,7 @@ use crate::reached::{Reached, Search};
 use crate::references::Code;
 use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const EDGES: &str = "SELECT c.conrelid::regclass::text, c.confrelid::regclass::text, \
@@ -27,7 +28,7 @@ const REFERENCES: &str = "SELECT child.relname::text, parent.relname::text, \
      FROM pg_constraint c JOIN pg_class child ON child.oid = c.conrelid JOIN pg_class parent ON parent.oid = c.confrelid \
      WHERE c.contype = 'f' AND pg_table_is_visible(child.oid) AND pg_table_is_visible(parent.oid)";
 
-const TABLES: &str = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p', 'f') \
+const TABLES: &str = "SELECT relname::text, oid::int8 FROM pg_class WHERE relkind IN ('r', 'p', 'f') \
      AND relnamespace <> 'pg_catalog'::regnamespace AND pg_table_is_visible(oid)";
 
 /// Tables and views with the functions and arguments of their triggers. Those of following write to tables of
@@ -98,8 +99,9 @@ async fn references(session: &mut Session) -> Result<References, Error> {
     };
     let mut keys: Vec<Reference> = found.iter().map(key).collect();
     let found = session.run(TABLES, &[]).await?;
-    let tables = found.iter().map(|row| text(&row[0]).into()).collect();
-    keys.extend(code(session).await?.references(&tables));
+    let tables: BTreeMap<String, Option<i64>> =
+        found.iter().map(|row| (text(&row[0]).into(), Some(integer(&row[1])))).collect();
+    keys.extend(code(session).await?.references(&tables.keys().cloned().collect()));
     Ok(References { keys, tables })
 }
 

@@ -190,6 +190,8 @@ fn refused(
     if change.is_intent {
         let reason = Some(error.clone());
         done.refused.push(Refused { position: change.position, reason });
+    } else if batch.on_error == OnError::FailInOrder {
+        return Err(error.clone().at_row(index));
     } else if matches!(batch.on_error, OnError::Hold | OnError::Sift) {
         if !batch.is_settling() {
             held_changes::hold(connection, batch, change, index, error, letters)?;

@@ -9,6 +9,7 @@ use crate::references::Code;
 use crate::{Batch, Error, Reference, References};
 use forebay_value::{Schema, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A referenced column without a name is the one at the same place in the primary key.
@@ -76,14 +77,14 @@ fn references_in_snapshot(connection: &Connection) -> Result<References, Error> 
     let mut statement =
         connection.prepare_cached("SELECT name FROM sqlite_schema WHERE type = 'table'").map_err(map)?;
     let tables = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect::<Result<_, _>>);
-    let tables = tables.map_err(map)?;
+    let tables: BTreeSet<String> = tables.map_err(map)?;
     let mut statement = connection.prepare_cached(CODE).map_err(map)?;
     let (mut code, mut texts) = (Code::default(), statement.query([]).map_err(map)?);
     while let Some(row) = texts.next().map_err(map)? {
         code.add(&row.get::<_, String>(0).map_err(map)?, &row.get::<_, String>(1).map_err(map)?);
     }
     keys.extend(code.references(&tables));
-    Ok(References { keys, tables })
+    Ok(References { keys, tables: tables.into_iter().map(|table| (table, None)).collect() })
 }
 
 fn read(connection: &Connection, schemas: &[Arc<Schema>]) -> Result<Cascades, Error> {

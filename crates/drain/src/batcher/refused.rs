@@ -9,7 +9,8 @@ use crate::misfit::misfit_among;
 use crate::queue::{Queue, QueuePlace};
 use crate::reached::Reached;
 use crate::stopped::Ends;
-use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, Stuck};
+use crate::uncoalesced::Uncoalesced;
+use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, OnError, Stuck};
 use forebay_log::Position;
 
 impl<Q: Queue> Batcher<Q> {
@@ -24,6 +25,12 @@ impl<Q: Queue> Batcher<Q> {
             DatabaseKind::Fenced => return self.fenced(before, error).await,
             DatabaseKind::Altered => {
                 self.schemas.acting = None;
+                if !self.stopped.is_empty() {
+                    self.learn_references().await?;
+                }
+                let now = self.schemas.acting(&self.database).await?;
+                // What is in the database is as it was: the batch's own triggers alter it.
+                self.alters = tried.to.filter(|_| now == tried.acting);
                 return Ok(Outcome::Again);
             }
             DatabaseKind::Yielded { done } => {
@@ -56,14 +63,22 @@ impl<Q: Queue> Batcher<Q> {
         }
         if !self.stopped.is_empty() {
             // A foreign key that was made since may be why the change was refused.
-            self.stopped.learn(self.database.references().await?);
-            let queue = &self.queue;
-            if self.stopped.grow(|table| queue.knows(table)) {
+            self.learn_references().await?;
+            let (queue, refused) = (&self.queue, tried.refused(&error));
+            let refused = refused.map(|table| &*self.schemas.list[table].name);
+            if self.stopped.grow(|table| queue.knows(table))
+                || refused.is_some_and(|of| self.stopped.wait_for_renamed(of, |table| queue.knows(table)))
+            {
                 return Ok(Outcome::Again);
             }
         }
-        match self.uncoalesced_until(tried.is_of_stopped) {
+        let names_change = tried.rows == 1 || matches!(error.kind(), DatabaseKind::Row { .. });
+        match self.uncoalesced(tried.is_of_stopped) {
             None => Ok(self.one_by_one(tried.to, tried.is_of_stopped)),
+            Some(uncoalesced) if tried.on_error == OnError::FailInOrder && names_change => {
+                uncoalesced.judge(tried.to);
+                Ok(Outcome::Again)
+            }
             // Refused at the commit (a deferred foreign key), which names no change: split until the
             // violating record is the only one.
             Some(_) if tried.rows > 1 => {
@@ -119,19 +134,19 @@ impl<Q: Queue> Batcher<Q> {
 
     /// Stops a table with those that refer to it.
     async fn stop(&mut self, tried: &Tried, table: &str, what: String, ends: Ends) -> Result<Outcome, Error> {
-        self.stopped.learn(self.database.references().await?);
+        self.learn_references().await?;
         let queue = &self.queue;
         self.stopped.stop(table, what, ends, tried.is_of_stopped, |table| queue.knows(table));
         if !tried.is_of_stopped {
-            self.uncoalesced_until = None;
+            self.uncoalesced = None;
         }
         Ok(Outcome::Again)
     }
 
-    fn uncoalesced_until(&self, is_of_stopped: bool) -> Option<Position> {
-        match self.stopped.catching_up().filter(|_| is_of_stopped) {
-            Some(own) => own.uncoalesced_until,
-            None => self.uncoalesced_until,
+    fn uncoalesced(&mut self, is_of_stopped: bool) -> &mut Option<Uncoalesced> {
+        match self.stopped.catching_up_mut().filter(|_| is_of_stopped) {
+            Some(own) => &mut own.uncoalesced,
+            None => &mut self.uncoalesced,
         }
     }
 
@@ -144,10 +159,7 @@ impl<Q: Queue> Batcher<Q> {
 
     /// Has everything up to `to` applied again, uncoalesced; refused changes become dead letters.
     pub(super) fn one_by_one(&mut self, to: Option<Position>, is_of_stopped: bool) -> Outcome {
-        match self.stopped.catching_up_mut().filter(|_| is_of_stopped) {
-            Some(own) => own.uncoalesced_until = to,
-            None => self.uncoalesced_until = to,
-        }
+        *self.uncoalesced(is_of_stopped) = to.map(Uncoalesced::new);
         self.forget_place();
         Outcome::Again
     }

@@ -16,7 +16,7 @@ use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, OnError, Store};
 use forebay_log::{Log, Position, Reader};
-use forebay_table::{Outcome, RereadRow, SourceError, Table, Tables};
+use forebay_table::{Catalogue, Outcome, RereadRow, SourceError, Table, Tables};
 use forebay_terminal::say;
 use forebay_value::Schema;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -213,8 +213,8 @@ impl Queue for LogQueue {
         self.undone.extend(self.tables.settle(|table| reached.of(table), outcome));
     }
 
-    fn knows(&self, table: &str) -> bool {
-        self.tables.catalogue().tables().any(|(_, schema)| schema.name == table)
+    fn catalogue(&self) -> Arc<Catalogue> {
+        self.tables.catalogue()
     }
 
     fn set_stopped(&self, stopped: &[StoppedTable]) {

@@ -17,7 +17,7 @@ use crate::stopped::StoppedTable;
 use crate::{Error, Kind};
 use forebay_database::{Cascades, Change, HeldId, OnError, Op, Store};
 use forebay_log::Position;
-use forebay_table::{Lease, opening_number};
+use forebay_table::{Catalogue, Lease, opening_number};
 use forebay_value::Schema;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -232,8 +232,8 @@ impl Queue for ShardQueue {
     /// No client waits for the database on this tier.
     async fn settle(&mut self, _: &Reached, _: &IntentResult) {}
 
-    fn knows(&self, table: &str) -> bool {
-        self.queues.queue.catalogue().tables().any(|(_, schema)| schema.name == table)
+    fn catalogue(&self) -> Arc<Catalogue> {
+        self.queues.queue.catalogue()
     }
 
     fn set_stopped(&self, _: &[StoppedTable]) {}

@@ -120,7 +120,7 @@ async fn references_are_of_one_moment(scratch: &Scratch) {
         loop {
             let found = store.references().await.unwrap();
             let names = found.keys.iter().flat_map(|key| [&key.child, &key.parent]);
-            let missing: Vec<_> = names.filter(|name| !found.tables.contains(*name)).collect();
+            let missing: Vec<_> = names.filter(|name| !found.tables.contains_key(*name)).collect();
             assert!(missing.is_empty(), "{missing:?} of {:?}", found.tables);
         }
     };
