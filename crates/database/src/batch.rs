@@ -50,6 +50,9 @@ pub struct Basis {
     /// Whether the batch itself alters tables (a trigger makes a partition): the catalogue that it was
     /// prepared for is not compared then.
     pub alters: bool,
+    /// The refusals that make dead letters: of a table, for a reason. Any other fails the batch, and the
+    /// error names the change.
+    pub judged: Vec<(usize, Kind)>,
 }
 
 /// How long a batch may wait for others' locks, and how long each of its statements may run; on SQLite, how
@@ -219,6 +222,14 @@ impl Batch {
         settles.filter(|(index, _)| !stays.contains(index)).map(|(_, id)| *id).collect()
     }
 
+    /// Whether the refused change becomes a dead letter.
+    pub(crate) fn is_judged(&self, index: usize, refused: &Error) -> bool {
+        let is_same =
+            |(table, reason): &(usize, Kind)| *table == self.changes[index].table && reason == refused.kind();
+        let basis = self.basis.as_ref().filter(|_| self.on_error == OnError::DeadLetter);
+        basis.is_none_or(|basis| basis.judged.iter().any(is_same))
+    }
+
     /// Fails a batch with [`OnError::Sift`] when the changes with these indexes were refused.
     pub(crate) fn sift(&self, refused: &[usize]) -> Result<(), Error> {
         if self.on_error != OnError::Sift || refused.is_empty() {
@@ -246,9 +257,6 @@ impl Batch {
 pub enum OnError {
     /// Nothing of the batch is applied; the error names the change.
     Fail,
-    /// The changes are applied one by one, in their order. Nothing of the batch is applied when one is refused
-    /// that is no intent; the error names the first.
-    FailInOrder,
     /// The change goes to `forebay_dead_letter` in the same transaction, unless it is an intent; the others
     /// are applied.
     DeadLetter,

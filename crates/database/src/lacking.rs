@@ -30,7 +30,7 @@ impl Store {
         });
         let is_gone: Vec<bool> = is_gone.collect();
         let has_others = found.columns.iter().any(|column| schema.position(&column.name).is_none());
-        let new = presence.see(&is_gone, has_others);
+        let new = presence.find(&is_gone, has_others);
         Ok(new.into_iter().map(|index| schema.columns[index].name.clone()).collect())
     }
 

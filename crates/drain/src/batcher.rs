@@ -7,7 +7,8 @@
 //!    │         ├── altered ◀─────────┤   by the triggers, rules, foreign keys and columns that there are now
 //!    │         ├── misfit, stuck ◀───┤   without the table that is at fault and its children (`stopped`)
 //!    │         ├── refused ◀─────────┤   the same records uncoalesced; refused ones: dead letters, or held
-//!    │         └── refused again ◀───┤   half as many, until the guilty record is the only one
+//!    │         ├── refused again ◀───┤   its reason judged: such refusals of its table are dead letters now
+//!    │         └── refused at COMMIT ┤   half as many, until the guilty record is the only one
 //!    └──────────── away ◀────────────┘   after a pause
 //! ```
 //! A refused intent (`durability = "database"`) does not become a dead letter: nothing was acknowledged. The
@@ -21,6 +22,7 @@
 //! how long a small batch lingers, and what a pace allows.
 
 mod outcome;
+mod preparing;
 mod refused;
 
 pub(crate) use self::outcome::{Committed, Drained, Outcome};
@@ -28,10 +30,9 @@ pub(crate) use self::outcome::{Committed, Drained, Outcome};
 use self::outcome::Tried;
 use crate::Error;
 use crate::claim::sign_of_life;
-use crate::coalesce::coalesce;
 use crate::limits::*;
 use crate::pace::{next_size, patience};
-use crate::queue::{IntentResult, Limit, Queue, QueuePlace, QueueRead, RowKey, Schemas};
+use crate::queue::{IntentResult, Queue, QueuePlace, RowKey, Schemas};
 use crate::reached::Reached;
 use crate::stopped::{StoppedTable, StoppedTables};
 use crate::uncoalesced::Uncoalesced;
@@ -40,7 +41,7 @@ use forebay_database::{
     Store,
 };
 use forebay_log::Position;
-use forebay_value::{Schema, Value};
+use forebay_value::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -59,8 +60,8 @@ pub(crate) struct Batcher<Q> {
     uncoalesced: Option<Uncoalesced>,
     /// The last batch contained intents that the database refused: the next one may too.
     refuses_intents: bool,
-    /// The end of a batch that alters tables itself.
-    alters: Option<Position>,
+    /// The last batch alters tables itself, and is to be tried again.
+    alters: bool,
     stopped: StoppedTables,
     /// Stores dead letters that the database does not accept.
     letters: Option<Arc<dyn DeadLetterStorage>>,
@@ -102,6 +103,18 @@ impl Prepared {
         self.rows == 0 && !self.is_passing && !(self.of.is_some() && self.is_end)
     }
 
+    fn tried(&self) -> Tried {
+        let changes = self.changes.as_deref().unwrap_or_default();
+        Tried {
+            to: self.to,
+            rows: self.rows,
+            tables: tables_of(changes),
+            places: changes.iter().map(|change| change.table).collect(),
+            acting: self.basis.acting.clone(),
+            is_of_stopped: self.of.is_some(),
+        }
+    }
+
     /// How far the tables are once the batch is in the database.
     fn reached(&self, before: &Reached) -> Reached {
         let mut reached = before.clone();
@@ -134,7 +147,7 @@ impl<Q: Queue> Batcher<Q> {
             ahead: None,
             uncoalesced: None,
             refuses_intents: false,
-            alters: None,
+            alters: false,
             stopped: StoppedTables::default(),
             letters,
             uncertain: Vec::new(),
@@ -198,161 +211,25 @@ impl<Q: Queue> Batcher<Q> {
             self.queue.undo(rows).await;
         }
         self.stopped.agree(&mut place.reached);
-        self.uncoalesced = self.uncoalesced.and_then(|uncoalesced| uncoalesced.behind(place.drained));
+        self.uncoalesced = self.uncoalesced.take().and_then(|uncoalesced| uncoalesced.behind(place.drained));
         if let Some(own) = self.stopped.catching_up_mut() {
             let reached = place.reached.last_of(&own.tables);
-            own.uncoalesced = own.uncoalesced.and_then(|uncoalesced| uncoalesced.behind(reached));
+            own.uncoalesced = own.uncoalesced.take().and_then(|uncoalesced| uncoalesced.behind(reached));
         }
         self.place = Some(place.clone());
         Ok(place)
-    }
-
-    /// Reads which tables refer to which, under the names that they have in the queue.
-    async fn learn_references(&mut self) -> Result<(), Error> {
-        let (references, catalogue) = (self.database.references().await?, self.queue.catalogue());
-        let named = references.named(|name, number| {
-            let is_known = catalogue.tables().any(|(_, schema)| schema.name == name);
-            let has_number =
-                |schema: &Arc<Schema>| schema.numbers.logged().is_some_and(|logged| logged.table == number);
-            let known = catalogue.tables().find(|(_, schema)| !is_known && has_number(schema));
-            known.map(|(_, schema)| schema.name.clone())
-        });
-        self.stopped.learn(named);
-        Ok(())
-    }
-
-    /// The next batch, of no more rows than the pace allows at a time. Empty when the queue has no records.
-    pub(crate) async fn prepare(&mut self, pace: Option<f64>) -> Result<Prepared, Error> {
-        if !self.stopped.knows_references() || self.stopped.must_begin() {
-            self.learn_references().await?;
-            self.stopped.begin();
-        }
-        loop {
-            let place = self.locate().await?;
-            let is_first = self.stopped.take_turn();
-            if !is_first {
-                let prepared = match self.ahead.take() {
-                    Some(prepared) => prepared?,
-                    None => self.read(None, place.drained, Q::ROWS_FIRST, pace).await?,
-                };
-                if self.must_wait(&prepared) {
-                    continue;
-                }
-                if !prepared.is_empty() || self.stopped.catching_up().is_none() {
-                    return Ok(prepared);
-                }
-            }
-            let Some(own) = self.stopped.catching_up() else { continue };
-            let (of, after) = (own.tables.clone(), place.reached.last_of(&own.tables));
-            let prepared = self.read(Some(of), after, CATCH_UP_READ, pace).await?;
-            if !self.must_wait(&prepared) {
-                return Ok(prepared);
-            }
-        }
-    }
-
-    /// Skips an empty batch. It is not worth a commit: the database's position stays, and the queue can be
-    /// read from there again. Returns whether the known position has moved.
-    pub(crate) fn pass(&mut self, empty: &Prepared) -> bool {
-        let Some(place) = &mut self.place else { return false };
-        let before = (place.drained, place.reached.clone());
-        match &empty.of {
-            Some(tables) => place.reached.advance(tables, empty.to),
-            None => {
-                place.drained = place.drained.max(empty.next);
-                place.reached.others = empty.to.unwrap_or(place.reached.others);
-            }
-        }
-        before != (place.drained, place.reached.clone())
-    }
-
-    /// Reads and coalesces the records behind `after`: of stopped tables, or of all others.
-    async fn read(
-        &mut self,
-        of: Option<BTreeSet<String>>,
-        after: Position,
-        rows_max: usize,
-        pace: Option<f64>,
-    ) -> Result<Prepared, Error> {
-        let paced = pace.map_or(usize::MAX, |rows_per_s| (rows_per_s * PACE_SLICE_S) as usize);
-        let own = self.stopped.catching_up().filter(|_| of.is_some());
-        let (rows_now, uncoalesced) = match own {
-            Some(own) => (own.rows, own.uncoalesced),
-            None => (self.rows_now, self.uncoalesced),
-        };
-        let mut rows = rows_now.min(paced).min(rows_max).max(1);
-        if uncoalesced.is_some() || self.refuses_intents {
-            rows = rows.min(UNCOALESCED_ROWS);
-        }
-        // Stopped tables catch up with where the others are, and few records are theirs.
-        let others = self.place.as_ref().map(|place| place.drained).filter(|_| of.is_some());
-        let end = uncoalesced.map(|uncoalesced| uncoalesced.end(after));
-        let until = end.into_iter().chain(others).min();
-        let limit = Limit { rows: if of.is_some() { rows_max } else { rows }, until };
-        let taken = self.queue.read_after(after, limit, &mut self.schemas).await?;
-        let QueueRead { mut changes, mut bytes, mut is_end, mut last, mut next } = taken;
-        let read = changes.len();
-        if let Some(place) = &self.place {
-            self.stopped.retain(of.as_ref(), &place.reached, &mut changes, &self.schemas.list);
-        }
-        if of.is_some() {
-            // They were counted when the others passed them.
-            bytes = 0;
-        }
-        if of.is_some() && changes.len() > rows {
-            changes.truncate(rows);
-            is_end = false;
-            last = changes.last().map(|change| Position(change.position));
-            next = last.unwrap_or(next);
-        }
-        let rows = changes.len();
-        let is_passing = of.is_none() && rows < read;
-        self.schemas.acting(&self.database).await?;
-        self.schemas.fit(&mut changes);
-        let held = self.queue.take_held(&mut changes, &self.schemas.list).await?;
-        let acting = self.schemas.acting(&self.database).await?;
-        let alters = self.alters.is_some() && self.alters == last;
-        let basis = Basis { acting: acting.clone(), tables: tables_of(&changes), alters };
-        let (changes, on_error) = match uncoalesced {
-            Some(uncoalesced) if Q::ON_REFUSAL == OnError::DeadLetter && !uncoalesced.is_judged(last) => {
-                (Some(changes), OnError::FailInOrder)
-            }
-            Some(_) => (Some(changes), Q::ON_REFUSAL),
-            None if self.refuses_intents && changes.iter().all(|change| change.is_intent) => {
-                (Some(changes), Q::ON_REFUSAL)
-            }
-            None if self.schemas.mixes(&changes) => (None, OnError::Fail),
-            None => (coalesce(changes, &self.schemas.list, &self.schemas.is_shared, &acting), OnError::Fail),
-        };
-        let is_end = is_end && (of.is_none() || until == others);
-        Ok(Prepared { changes, basis, held, on_error, rows, is_passing, is_end, of, bytes, to: last, next })
-    }
-
-    /// Prepares the next batch, when the backlog behind the current batch is long: at most twice as many
-    /// rows, so that the database does not wait for a large batch while a small one would do.
-    async fn prepare_ahead(&mut self, rows: usize, next: Position, pace: Option<f64>) {
-        if self.uncoalesced.is_some() || !self.stopped.is_empty() || !self.queue.is_long_behind(next) {
-            return;
-        }
-        let prepared = self.read(None, next, rows.saturating_mul(2).max(BATCH_ROWS_FIRST), pace).await;
-        self.ahead = (!prepared.as_ref().is_ok_and(Prepared::is_empty)).then_some(prepared);
     }
 
     /// Applies a batch, with the position that it reaches, in one transaction.
     pub(crate) async fn apply(&mut self, prepared: Prepared, pace: Option<f64>) -> Result<Outcome, Error> {
         let place = self.locate().await?;
         let reached = prepared.reached(&place.reached);
+        let tried = prepared.tried();
         let Prepared { changes, basis, held, on_error, rows, of, bytes, to, next, .. } = prepared;
         let Some(changes) = changes else {
             return Ok(self.one_by_one(to, of.is_some()));
         };
         let count = changes.len();
-        let (tables, acting) = (tables_of(&changes), basis.acting.clone());
-        // Only beside stopped tables does it matter which change is refused.
-        let places = match self.stopped.is_empty() {
-            true => Vec::new(),
-            false => changes.iter().map(|change| change.table).collect(),
-        };
         let shortened = self.schemas.shortened(&changes);
         let priority = if rows <= BATCH_ROWS_MIN { Priority::Holds } else { Priority::Yields };
         let batch = Batch {
@@ -371,8 +248,7 @@ impl<Q: Queue> Batcher<Q> {
         };
         let is_holding = !batch.held.more.is_empty();
         // The answer contains which of them are refused, and the answer to a commit can be lost.
-        let tells = matches!(on_error, OnError::DeadLetter | OnError::FailInOrder);
-        let touched = tells.then(|| rows_of(&batch));
+        let touched = (on_error == OnError::DeadLetter).then(|| rows_of(&batch));
         let (database, letters) = (self.database.clone(), self.letters.clone());
         self.in_doubt = true;
         // Polled in this order: the batch is sent before the next one is prepared.
@@ -390,7 +266,6 @@ impl<Q: Queue> Batcher<Q> {
                 if self.in_doubt {
                     self.uncertain.push((reached, touched.unwrap_or_default()));
                 }
-                let tried = Tried { to, rows, tables, places, acting, on_error, is_of_stopped: of.is_some() };
                 return self.refused(&place, &tried, error).await;
             }
         };
@@ -453,14 +328,14 @@ impl<Q: Queue> Batcher<Q> {
         self.uncertain.clear();
         self.last = Some(place.clone());
         self.place = Some(place);
-        let left = |uncoalesced: Uncoalesced| uncoalesced.behind(to?);
+        let left = |uncoalesced: Uncoalesced| uncoalesced.committed(to?);
         if is_of_stopped {
             if let Some(own) = self.stopped.catching_up_mut() {
-                own.uncoalesced = own.uncoalesced.and_then(left);
+                own.uncoalesced = own.uncoalesced.take().and_then(left);
             }
             return;
         }
-        self.uncoalesced = self.uncoalesced.and_then(left);
+        self.uncoalesced = self.uncoalesced.take().and_then(left);
         let slice_ms = if applied.others_waited { SLICE_MS } else { BATCH_MS_MAX };
         self.rows_now = next_size(rows, self.rows_now, self.rows_limit, applied.took, slice_ms);
         let rows_now = self.rows_now;

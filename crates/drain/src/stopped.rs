@@ -116,6 +116,8 @@ pub(crate) struct CatchingUp {
     /// Changes in the next batch at most.
     pub rows: usize,
     pub uncoalesced: Option<Uncoalesced>,
+    /// The last batch alters tables itself, and is to be tried again.
+    pub alters: bool,
 }
 
 impl CatchingUp {
@@ -204,7 +206,7 @@ impl StoppedTables {
     /// Lets a set that is due catch up.
     pub(crate) fn begin(&mut self) {
         if self.catching_up.is_none() {
-            let catch_up = |tables| CatchingUp { tables, rows: 1, uncoalesced: None };
+            let catch_up = |tables| CatchingUp { tables, rows: 1, uncoalesced: None, alters: false };
             self.catching_up = self.due().map(catch_up);
         }
     }
@@ -361,43 +363,52 @@ impl StoppedTables {
         self.wait_for(table, table, knows);
     }
 
-    /// Stops the tables that refer to stopped tables, as far as those do not catch up, by references that were
-    /// made or found since; returns whether there are any.
+    /// Stops the tables that refer to stopped tables which do not catch up, by references that were made or
+    /// found since; returns whether there are any.
     pub(crate) fn grow(&mut self, knows: impl Fn(&str) -> bool) -> bool {
         let own = self.catching_up.as_ref().map(|own| own.tables.clone()).unwrap_or_default();
         let mut has_grown = false;
-        for (table, of) in self.tables.clone().into_iter().filter(|(table, _)| !own.contains(table)) {
+        for table in self.tables.keys().filter(|table| !own.contains(*table)).cloned().collect::<Vec<_>>() {
             let children = self.references.get_or_insert_default().children(&table);
-            let found = |child: &&String| own.contains(*child) || !self.tables.contains_key(*child);
-            let found: Vec<String> =
-                children.iter().filter(found).filter(|child| knows(child)).cloned().collect();
-            has_grown |= !found.is_empty();
-            found.iter().for_each(|child| self.leave_to(child, &of, &knows));
+            for child in children.into_iter().filter(|child| knows(child)) {
+                let is_free = own.contains(&child) || !self.tables.contains_key(&child);
+                has_grown |= is_free && self.leave_to(&child, &table, &knows);
+            }
         }
         has_grown
     }
 
-    /// Has a table of which a change was refused wait for a stopped table that is not in the database under
-    /// its name, if it refers to a table that may be that one, renamed; returns whether it does.
-    pub(crate) fn wait_for_renamed(&mut self, table: &str, knows: impl Fn(&str) -> bool) -> bool {
-        let references = self.references.get_or_insert_default();
-        // Where tables have numbers their names in the queue are known.
-        let may_be_renamed = |parent: &String| references.tables.get(parent) == Some(&None) && !knows(parent);
-        if !references.keys.iter().any(|key| key.child == table && may_be_renamed(&key.parent)) {
+    /// To which tables this one refers that may be stopped ones under other names: each with the name that
+    /// it may have had. Where tables have numbers their names in the queue are known.
+    pub(crate) fn may_be_renamed(&self, table: &str, knows: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let Some(references) = &self.references else { return Vec::new() };
+        let is_unknown = |parent: &String| references.tables.get(parent) == Some(&None) && !knows(parent);
+        let parents = references.keys.iter().filter(|key| key.child == table && is_unknown(&key.parent));
+        let is_away = |(name, of): &(&String, &String)| {
+            !references.tables.contains_key(*name) && *name != table && *of != table
+        };
+        let away: Vec<&String> = self.tables.iter().filter(is_away).map(|(name, _)| name).collect();
+        let pairs = parents.flat_map(|key| away.iter().map(|name| (key.parent.clone(), (*name).clone())));
+        pairs.collect()
+    }
+
+    /// Has a table wait for a stopped one, which is why its changes are refused now; false: it does, or that
+    /// one waits for it.
+    pub(crate) fn leave_to(&mut self, table: &str, stopped: &str, knows: impl Fn(&str) -> bool) -> bool {
+        let of = self.tables[stopped].clone();
+        if of == table || self.tables.get(table) == Some(&of) && !self.is_catching_up(table) {
             return false;
         }
-        let is_away =
-            |(other, _): &(&String, &String)| *other != table && !references.tables.contains_key(*other);
-        let Some((_, of)) = self.tables.iter().find(is_away) else { return false };
-        let of = of.clone();
-        self.leave_to(table, &of, knows);
+        self.troubles.remove(table);
+        for waits_for in self.tables.values_mut().filter(|waits_for| *waits_for == table) {
+            waits_for.clone_from(&of);
+        }
+        self.wait_for(table, &of, knows);
         true
     }
 
-    /// Has a table wait for the trouble of `of`, which is why its changes are refused now.
-    fn leave_to(&mut self, table: &str, of: &str, knows: impl Fn(&str) -> bool) {
-        self.troubles.remove(table);
-        self.wait_for(table, of, knows);
+    fn is_catching_up(&self, table: &str) -> bool {
+        self.catching_up.as_ref().is_some_and(|own| own.tables.contains(table))
     }
 
     /// Stops a table, with all that refer to it, until the trouble of `of` is over.
@@ -564,7 +575,11 @@ mod tests {
         let keys = vec![key("late", "aside"), key("part", "prod")];
         stopped.learn(References { keys, tables: tables.into() });
         let knows = |table: &str| table != "aside";
-        assert!(!stopped.wait_for_renamed("part", knows) && stopped.wait_for_renamed("late", knows));
+        assert!(stopped.may_be_renamed("part", knows).is_empty());
+        let pairs =
+            [("aside", "cust"), ("aside", "ord")].map(|(now, then)| (now.to_owned(), then.to_owned()));
+        assert_eq!(stopped.may_be_renamed("late", knows), pairs);
+        stopped.leave_to("late", "ord", |_| true);
         assert_eq!(stopped.tables["late"], "cust");
     }
 

@@ -98,6 +98,16 @@ impl Presence {
             .collect()
     }
 
+    /// The same where nobody reads the rows again: what was gone stays gone, and values for it are written
+    /// when it is back.
+    pub fn find(&self, is_gone: &[bool], has_others: bool) -> Vec<usize> {
+        let new = |(column, is_gone): &(usize, &bool)| match **is_gone {
+            true => self.look(*column, true, has_others),
+            false => self.is_gone(*column) && self.look(*column, true, true),
+        };
+        is_gone.iter().enumerate().filter(new).map(|(column, _)| column).collect()
+    }
+
     /// Sets whether the database lacks a column, in one step for those that read it; returns whether that is
     /// new.
     fn look(&self, column: usize, is_gone: bool, may_be_renamed: bool) -> bool {
@@ -247,6 +257,8 @@ mod tests {
         assert!(presence.set_gone(1) && !presence.is_lost(1), "nobody has looked");
         assert_eq!(lost([false, true, true, false], false), [1, 2]);
         assert_eq!(lost([false, true, true, false], true), [2]);
+        presence.find(&[false; 4], false);
+        assert!(presence.is_gone(1) && !presence.is_lost(1), "it is back, and stays hidden");
         // It has its name again, and the other name is gone.
         assert_eq!(lost([false, false, true, false], false), [2]);
         // It is back under the name of a column that was gone before.

@@ -162,6 +162,7 @@ async fn apply(
     if let (Err(error), [_], OnError::DeadLetter | OnError::Hold) =
         (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
+        && batch.is_judged(0, error)
     {
         // The only change was refused at the commit (a deferred constraint).
         let error = error.clone();
@@ -221,7 +222,7 @@ async fn attempt(bulk: &Bulk, batch: &Batch, letters: &mut Letters, done: &mut D
                     return Err(skipped::reason().at_row(index));
                 }
             }
-            OnError::FailInOrder | OnError::DeadLetter | OnError::Hold | OnError::Sift => {
+            OnError::DeadLetter | OnError::Hold | OnError::Sift => {
                 one_by_one::apply(session, batch, (acting, may_skip), letters, done).await?;
                 batch.sift(&done.held)?;
             }
@@ -253,7 +254,7 @@ fn constraints(batch: &Batch, acting: &Acting) -> &'static str {
         OnError::Fail => "; SET CONSTRAINTS ALL DEFERRED",
         // A refusal at the commit names no change.
         OnError::Sift => "; SET CONSTRAINTS ALL IMMEDIATE",
-        OnError::FailInOrder | OnError::DeadLetter | OnError::Hold => "",
+        OnError::DeadLetter | OnError::Hold => "",
     }
 }
 

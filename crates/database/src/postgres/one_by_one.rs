@@ -32,7 +32,7 @@ pub(super) async fn apply(
     done: &mut Done,
 ) -> Result<(), Error> {
     let (mut from, mut flight) = (0, SAVEPOINT_CHANGES);
-    let mut on_server = matches!(batch.on_error, OnError::DeadLetter | OnError::FailInOrder);
+    let mut on_server = batch.on_error == OnError::DeadLetter;
     let mut looked_at = 0;
     let mut most = FLIGHT_CHANGES_FIRST;
     while from < batch.changes.len() {
@@ -205,13 +205,13 @@ pub(super) async fn refused(
     let change = &batch.changes[index];
     if change.is_intent {
         done.refused(change, Some(error.clone()));
-    } else if batch.on_error == OnError::FailInOrder {
-        return Err(error.clone().at_row(index));
     } else if matches!(batch.on_error, OnError::Hold | OnError::Sift) {
         if !batch.is_settling() {
             held_changes::hold(session, batch, change, index, error, letters).await?;
         }
         done.held(batch, index);
+    } else if !batch.is_judged(index, error) {
+        return Err(error.clone().at_row(index));
     } else {
         let is_written = dead_letters::write(session, batch, index, error, letters).await?;
         done.dead_lettered(batch, change, is_written);

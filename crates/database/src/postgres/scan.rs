@@ -182,7 +182,11 @@ async fn begin(wanted: &ScanRequest) -> Result<(Session, Vec<Codec>, At), Error>
         let (codecs, position) = begin_in(&mut session, wanted).await?;
         match not_rewritten(&mut session, &wanted.schema).await {
             // The table was locked behind the snapshot: the next one shows what it has now.
-            Err(_) if tries < SNAPSHOTS => session.rollback().await,
+            Err(_) if tries < SNAPSHOTS => {
+                session.rollback().await;
+                // To prepare a statement is what locks the table, and its types may be others.
+                session.forget_all();
+            }
             Err(error) => return Err(error),
             Ok(()) => {
                 session.patience = Duration::from_millis(WHOLE_TABLE_MS);

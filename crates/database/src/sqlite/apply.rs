@@ -152,6 +152,7 @@ fn try_apply(
     if let (Err(error), [_], OnError::DeadLetter | OnError::Hold) =
         (&outcome, &batch.changes[..], batch.on_error)
         && error.is_data()
+        && batch.is_judged(0, error)
     {
         let error = error.clone();
         outcome = set_aside(session, batch, &error, letters);
@@ -190,14 +191,14 @@ fn refused(
     if change.is_intent {
         let reason = Some(error.clone());
         done.refused.push(Refused { position: change.position, reason });
-    } else if batch.on_error == OnError::FailInOrder {
-        return Err(error.clone().at_row(index));
     } else if matches!(batch.on_error, OnError::Hold | OnError::Sift) {
         if !batch.is_settling() {
             held_changes::hold(connection, batch, change, index, error, letters)?;
         }
         done.held.push(index);
         done.held_keys.insert(change.key_hash(&batch.schemas));
+    } else if !batch.is_judged(index, error) {
+        return Err(error.clone().at_row(index));
     } else {
         let is_written = dead_letters::write(connection, batch, index, error, letters)?;
         done.dead_lettered(batch, change, is_written);

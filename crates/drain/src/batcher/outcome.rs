@@ -1,7 +1,7 @@
 //! What a batch gives.
 
 use crate::Error;
-use forebay_database::{Acting, Error as DatabaseError, Kind, OnError};
+use forebay_database::{Acting, Error as DatabaseError, Kind};
 use forebay_log::Position;
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ pub(super) struct Tried {
     pub rows: usize,
     /// Its tables, as indexes of the queue's schemas.
     pub tables: Vec<usize>,
-    /// The table of each change; empty unless tables are stopped.
+    /// The table of each change.
     pub places: Vec<usize>,
     /// What it was prepared for.
     pub acting: Arc<Acting>,
-    pub on_error: OnError,
     /// Whether it is of stopped tables that catch up.
     pub is_of_stopped: bool,
 }
 
 impl Tried {
-    /// The table whose change was refused, as far as the error or the batch tells.
-    pub fn refused(&self, error: &DatabaseError) -> Option<usize> {
-        match error.kind() {
-            Kind::Row { index, .. } => self.places.get(*index).copied(),
-            _ => self.tables.first().copied().filter(|_| self.tables.len() == 1),
+    /// The table whose change was refused, and the reason, as far as the error or the batch tells.
+    pub fn refusal(&self, error: &DatabaseError) -> Option<(usize, Kind)> {
+        match (error.kind(), &self.places[..]) {
+            (Kind::Row { index, reason }, places) => Some((*places.get(*index)?, Kind::clone(reason))),
+            (reason, [only]) => Some((*only, reason.clone())),
+            _ => None,
         }
     }
 }

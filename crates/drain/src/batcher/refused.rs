@@ -12,6 +12,8 @@ use crate::stopped::Ends;
 use crate::uncoalesced::Uncoalesced;
 use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, OnError, Stuck};
 use forebay_log::Position;
+use forebay_value::Schema;
+use std::sync::Arc;
 
 impl<Q: Queue> Batcher<Q> {
     pub(super) async fn refused(
@@ -21,6 +23,8 @@ impl<Q: Queue> Batcher<Q> {
         error: DatabaseError,
     ) -> Result<Outcome, Error> {
         self.forget_place();
+        // Whatever else happens, the tables are looked at again before a refusal makes a dead letter.
+        let judged = self.judged(tried);
         match error.kind() {
             DatabaseKind::Fenced => return self.fenced(before, error).await,
             DatabaseKind::Altered => {
@@ -28,13 +32,17 @@ impl<Q: Queue> Batcher<Q> {
                 if !self.stopped.is_empty() {
                     self.learn_references().await?;
                 }
-                let now = self.schemas.acting(&self.database).await?;
                 // What is in the database is as it was: the batch's own triggers alter it.
-                self.alters = tried.to.filter(|_| now == tried.acting);
+                let alters = self.schemas.acting(&self.database).await? == tried.acting;
+                *self.alters(tried.is_of_stopped) = alters;
+                if alters {
+                    self.judge(tried, judged);
+                }
                 return Ok(Outcome::Again);
             }
             DatabaseKind::Yielded { done } => {
                 self.shrink(tried, (*done).min(tried.rows / 2).max(BATCH_ROWS_MIN));
+                self.judge(tried, judged);
                 return Ok(Outcome::Again);
             }
             DatabaseKind::DeadLetter { table, .. } => {
@@ -61,31 +69,68 @@ impl<Q: Queue> Batcher<Q> {
         if let Some((table, what)) = misfit_among(&self.database, &schemas, &error).await? {
             return self.stop(tried, &table, what, Ends::WhenCorrected).await;
         }
-        if !self.stopped.is_empty() {
-            // A foreign key that was made since may be why the change was refused.
-            self.learn_references().await?;
-            let (queue, refused) = (&self.queue, tried.refused(&error));
-            let refused = refused.map(|table| &*self.schemas.list[table].name);
-            if self.stopped.grow(|table| queue.knows(table))
-                || refused.is_some_and(|of| self.stopped.wait_for_renamed(of, |table| queue.knows(table)))
-            {
-                return Ok(Outcome::Again);
-            }
+        if !self.stopped.is_empty() && self.waits_for_stopped(tried, &error).await? {
+            return Ok(Outcome::Again);
         }
-        let names_change = tried.rows == 1 || matches!(error.kind(), DatabaseKind::Row { .. });
-        match self.uncoalesced(tried.is_of_stopped) {
-            None => Ok(self.one_by_one(tried.to, tried.is_of_stopped)),
-            Some(uncoalesced) if tried.on_error == OnError::FailInOrder && names_change => {
-                uncoalesced.judge(tried.to);
-                Ok(Outcome::Again)
-            }
+        let Some(uncoalesced) = self.uncoalesced(tried.is_of_stopped) else {
+            return Ok(self.one_by_one(tried.to, tried.is_of_stopped));
+        };
+        uncoalesced.judged = judged;
+        match tried.refusal(&error).filter(|_| Q::ON_REFUSAL == OnError::DeadLetter) {
+            Some(refusal) if !uncoalesced.judged.contains(&refusal) => uncoalesced.judged.push(refusal),
             // Refused at the commit (a deferred foreign key), which names no change: split until the
             // violating record is the only one.
-            Some(_) if tried.rows > 1 => {
-                self.shrink(tried, tried.rows / 2);
-                Ok(Outcome::Again)
+            _ if tried.rows > 1 => self.shrink(tried, tried.rows / 2),
+            _ => return Err(error.into()),
+        }
+        Ok(Outcome::Again)
+    }
+
+    /// Whether tables of a refused batch wait for stopped tables from now on: a foreign key that was made
+    /// since, or the new name of a stopped table, may be why a change was refused.
+    async fn waits_for_stopped(&mut self, tried: &Tried, error: &DatabaseError) -> Result<bool, Error> {
+        self.learn_references().await?;
+        let queue = &self.queue;
+        if self.stopped.grow(|table| queue.knows(table)) {
+            return Ok(true);
+        }
+        let Some((table, DatabaseKind::Check)) = tried.refusal(error) else { return Ok(false) };
+        let (table, catalogue) = (&self.schemas.list[table].name, queue.catalogue());
+        for (parent, away) in self.stopped.may_be_renamed(table, |table| queue.knows(table)) {
+            let found = match self.database.describe(&parent).await {
+                Err(error) if error.may_retry() => return Err(error.into()),
+                found => found.ok().flatten(),
+            };
+            let has_columns = |schema: &Schema| {
+                let mut columns = schema.columns.iter();
+                found
+                    .as_ref()
+                    .is_some_and(|found| columns.all(|column| found.position(&column.name).is_some()))
+            };
+            if catalogue.tables().any(|(_, schema)| schema.name == away && has_columns(schema)) {
+                return Ok(self.stopped.leave_to(table, &away, |table| queue.knows(table)));
             }
-            Some(_) => Err(error.into()),
+        }
+        Ok(false)
+    }
+
+    /// Takes what was judged of a batch.
+    fn judged(&mut self, tried: &Tried) -> Vec<(usize, DatabaseKind)> {
+        let uncoalesced = self.uncoalesced(tried.is_of_stopped).as_mut();
+        uncoalesced.map_or_else(Vec::new, |uncoalesced| std::mem::take(&mut uncoalesced.judged))
+    }
+
+    fn judge(&mut self, tried: &Tried, judged: Vec<(usize, DatabaseKind)>) {
+        if let Some(uncoalesced) = self.uncoalesced(tried.is_of_stopped) {
+            uncoalesced.judged = judged;
+        }
+    }
+
+    /// Whether the next batch of stopped tables, or of all others, alters tables itself.
+    pub(super) fn alters(&mut self, is_of_stopped: bool) -> &mut bool {
+        match self.stopped.catching_up_mut().filter(|_| is_of_stopped) {
+            Some(own) => &mut own.alters,
+            None => &mut self.alters,
         }
     }
 
@@ -130,6 +175,20 @@ impl<Q: Queue> Batcher<Q> {
             self.forget_place();
         }
         must_wait
+    }
+
+    /// Reads which tables refer to which, under the names that they have in the queue.
+    pub(super) async fn learn_references(&mut self) -> Result<(), Error> {
+        let (references, catalogue) = (self.database.references().await?, self.queue.catalogue());
+        let named = references.named(|name, number| {
+            let is_known = catalogue.tables().any(|(_, schema)| schema.name == name);
+            let has_number =
+                |schema: &Arc<Schema>| schema.numbers.logged().is_some_and(|logged| logged.table == number);
+            let known = catalogue.tables().find(|(_, schema)| !is_known && has_number(schema));
+            known.map(|(_, schema)| schema.name.clone())
+        });
+        self.stopped.learn(named);
+        Ok(())
     }
 
     /// Stops a table with those that refer to it.
