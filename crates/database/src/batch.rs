@@ -5,6 +5,7 @@ use crate::limits::{BULK_ANSWER_MS, BULK_LOCK_WAIT_MS, SERVER_GRACE_MS};
 use crate::{Acting, Cascades, Error, Kind};
 use forebay_value::{Row, Schema, Timestamp, Value, ValueRef};
 use std::collections::HashSet;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub struct Basis {
     pub alters: bool,
     /// The refusals that make dead letters: of a table, for a reason. Any other fails the batch, and the
     /// error names the change.
-    pub judged: Vec<(usize, Kind)>,
+    pub judged: Vec<(usize, Discriminant<Kind>)>,
 }
 
 /// How long a batch may wait for others' locks, and how long each of its statements may run; on SQLite, how
@@ -224,10 +225,9 @@ impl Batch {
 
     /// Whether the refused change becomes a dead letter.
     pub(crate) fn is_judged(&self, index: usize, refused: &Error) -> bool {
-        let is_same =
-            |(table, reason): &(usize, Kind)| *table == self.changes[index].table && reason == refused.kind();
+        let refusal = (self.changes[index].table, discriminant(refused.kind()));
         let basis = self.basis.as_ref().filter(|_| self.on_error == OnError::DeadLetter);
-        basis.is_none_or(|basis| basis.judged.iter().any(is_same))
+        basis.is_none_or(|basis| basis.judged.contains(&refusal))
     }
 
     /// Fails a batch with [`OnError::Sift`] when the changes with these indexes were refused.

@@ -6,6 +6,7 @@
 
 use forebay_database::Kind;
 use forebay_log::Position;
+use std::mem::Discriminant;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub(crate) struct Uncoalesced {
     /// All records up to here.
     until: Position,
     /// The refusals that only the changes explain: their tables, and the reasons.
-    pub judged: Vec<(usize, Kind)>,
+    pub judged: Vec<(usize, Discriminant<Kind>)>,
 }
 
 impl Uncoalesced {

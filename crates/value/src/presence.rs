@@ -101,9 +101,14 @@ impl Presence {
     /// The same where nobody reads the rows again: what was gone stays gone, and values for it are written
     /// when it is back.
     pub fn find(&self, is_gone: &[bool], has_others: bool) -> Vec<usize> {
+        let back = |flags: u8| (flags & GONE != 0).then_some(flags | RENAMED);
         let new = |(column, is_gone): &(usize, &bool)| match **is_gone {
             true => self.look(*column, true, has_others),
-            false => self.is_gone(*column) && self.look(*column, true, true),
+            false => {
+                // Unchanged where it is not gone.
+                let _ = self.0.columns[*column].fetch_update(Ordering::AcqRel, Ordering::Acquire, back);
+                false
+            }
         };
         is_gone.iter().enumerate().filter(new).map(|(column, _)| column).collect()
     }

@@ -24,10 +24,10 @@ const ENTRY: &str = "concat_ws('/', of.of::text,
     (SELECT 'r' || string_agg(w.oid::text || ':' || w.xmin::text, ',' ORDER BY w.oid) FROM pg_rewrite w WHERE w.ev_class = of.of),
     (SELECT 'p' || string_agg(i.inhrelid::text, ',' ORDER BY i.inhrelid) FROM pg_inherits i WHERE i.inhparent = of.of))";
 
-/// The columns of a table `n.of`, as JSON: their names by their numbers.
+/// The columns of a table `n.of`, as JSON: their names and types by their numbers.
 const COLUMNS: &str =
-    "(SELECT json_object_agg(a.attnum, a.attname ORDER BY a.attnum)::text FROM pg_attribute a
-    WHERE a.attrelid = n.of AND a.attnum > 0 AND NOT a.attisdropped)";
+    "(SELECT json_object_agg(a.attnum, json_build_array(a.attname, a.atttypid::int8, a.atttypmod) ORDER BY a.attnum)::text
+    FROM pg_attribute a WHERE a.attrelid = n.of AND a.attnum > 0 AND NOT a.attisdropped)";
 
 /// Returns for each of the tables with the names `$1`, and for each table that it reaches through its
 /// descendants (`own`) and through foreign keys with actions: its entry, its kind, its rules, its triggers
@@ -101,7 +101,8 @@ pub(super) async fn read(
         facts.note(&mut tables[place], &schemas[place], is_own, of == root);
         if of == root {
             roots[place].told = format!("{of} {}", text(&row[8]));
-            let names = json(&row[8])?.unwrap_or_default();
+            let columns: BTreeMap<i32, (String, i64, i64)> = json(&row[8])?.unwrap_or_default();
+            let names = columns.into_iter().map(|(number, (name, _, _))| (number, name)).collect();
             tables[place].now = Some(Arc::new(ColumnsNow { table: of, names }));
         }
     }

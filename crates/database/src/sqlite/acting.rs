@@ -94,10 +94,10 @@ impl SchemaFacts {
 
     /// Compares the facts that a batch was prepared for with these.
     pub(super) fn check(&self, batch: &Batch) -> Result<(), Error> {
-        let Some(Basis { acting, tables, .. }) = &batch.basis else { return Ok(()) };
+        let Some(Basis { acting, tables, judged, .. }) = &batch.basis else { return Ok(()) };
         let is_same = |&table: &usize| *acting.of(table) == self.table(&batch.schemas[table]);
         if matches!(acting.stamp, Stamp::Version(version) if version == self.version)
-            || tables.iter().all(is_same)
+            || judged.is_empty() && tables.iter().all(is_same)
         {
             return Ok(());
         }

@@ -13,6 +13,7 @@ use crate::uncoalesced::Uncoalesced;
 use forebay_database::{Error as DatabaseError, Kind as DatabaseKind, OnError, Stuck};
 use forebay_log::Position;
 use forebay_value::Schema;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 impl<Q: Queue> Batcher<Q> {
@@ -76,7 +77,8 @@ impl<Q: Queue> Batcher<Q> {
             return Ok(self.one_by_one(tried.to, tried.is_of_stopped));
         };
         uncoalesced.judged = judged;
-        match tried.refusal(&error).filter(|_| Q::ON_REFUSAL == OnError::DeadLetter) {
+        let refusal = tried.refusal(&error).filter(|_| Q::ON_REFUSAL == OnError::DeadLetter);
+        match refusal.map(|(table, reason)| (table, discriminant(&reason))) {
             Some(refusal) if !uncoalesced.judged.contains(&refusal) => uncoalesced.judged.push(refusal),
             // Refused at the commit (a deferred foreign key), which names no change: split until the
             // violating record is the only one.
@@ -115,12 +117,12 @@ impl<Q: Queue> Batcher<Q> {
     }
 
     /// Takes what was judged of a batch.
-    fn judged(&mut self, tried: &Tried) -> Vec<(usize, DatabaseKind)> {
+    fn judged(&mut self, tried: &Tried) -> Vec<(usize, Discriminant<DatabaseKind>)> {
         let uncoalesced = self.uncoalesced(tried.is_of_stopped).as_mut();
         uncoalesced.map_or_else(Vec::new, |uncoalesced| std::mem::take(&mut uncoalesced.judged))
     }
 
-    fn judge(&mut self, tried: &Tried, judged: Vec<(usize, DatabaseKind)>) {
+    fn judge(&mut self, tried: &Tried, judged: Vec<(usize, Discriminant<DatabaseKind>)>) {
         if let Some(uncoalesced) = self.uncoalesced(tried.is_of_stopped) {
             uncoalesced.judged = judged;
         }
