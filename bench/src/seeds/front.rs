@@ -9,7 +9,7 @@ use crate::rows::front::{kept, passed_on};
 pub const ABOUT: &str = "\
 A request that is passed on, kept answers of 1 KB, 304, and hits of 10,000 keys: rows 29 and 29-cache of `make bench`. The proxy has a \
 core, what is behind it and the tester have the other; the CPU time is the proxy's alone. nginx keeps answers in a tmpfs, with \
-`open_file_cache`, Varnish in memory. None of the documents tells figures of a proxy.";
+`open_file_cache`, Varnish in memory. None of the documents tells figures of an HTTP proxy.";
 
 const WANTED_PER_S: f64 = 1e6;
 const OURS: &str = "Forebay";

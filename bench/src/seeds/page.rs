@@ -31,16 +31,16 @@ network has to carry.";
 
 /// The cited sources, in the order of their numbers.
 const SOURCES: &[&str] = &[
-    "Cododev, *Let's Handle 1 Million Requests per Second*, a video of 2026-02-05, <https://youtu.be/W4EwfEU8CGA>; \
-     its figures as two summaries write them down: <https://cleosum.com/video/W4EwfEU8CGA> and \
-     <https://bullsift.ai/video/W4EwfEU8CGA>. Express, Fastify and Cpeak on a Mac Studio of 12 cores; servers of 128 \
+    "Cododev, *Let's Handle 1 Million Requests per Second, It's Scarier Than You Think!*, a video, \
+     <https://youtu.be/W4EwfEU8CGA>, by its transcript. Express, Fastify and Cpeak on a Mac Studio of 12 cores; servers of 128 \
      cores with 50 Gbit/s and of 192 with 600, PostgreSQL on 64.",
     "Dreams of Code, *There's more than one way to scale Redis/Valkey to 1M op/s*, a video, \
      <https://www.youtube.com/watch?v=uptpnVdwFM4>.",
     "B. Igor, *How many HTTP requests/second can a Single Machine handle?*, 2024-03-28, \
-     <https://binaryigor.com/how-many-http-requests-can-a-single-machine-handle.html>. Spring Boot 3 on Java 21 and \
-     PostgreSQL share the machine; latencies of one of four testers.",
-    "*busyapi*, a task of Propeller Health, as <https://github.com/jongodshall/busyapi> has it.",
+     <https://binaryigor.com/how-many-http-requests-can-a-single-machine-handle.html>, and the README of its tests, whose run is the \
+     other one. Spring Boot 3 on Java 21 and PostgreSQL share the machine; latencies of one of four testers.",
+    "J. Langel, *busyapi*, an answer to a task of that name, <https://github.com/JonMLangel/busyapi>.",
+    "*How I Handled 10k Concurrent Users!*, an article about a page of live streams (Nuxt, Fastify, PostgreSQL, Redis).",
 ];
 
 /// The page, while it is written.

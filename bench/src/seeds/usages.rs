@@ -15,7 +15,7 @@ pub const ABOUT: &str = "\
 `POST /api/usages`, closed model, 64 connections; application and PostgreSQL together in a control group of 1 CPU and 2 GiB. Theirs \
 insert a row a request and answer when it is committed; Forebay answers when it is synced to its log, and \
 writes it into PostgreSQL meanwhile, which is in the CPU time. The document asks for 1,000,000 a minute, \
-16,667 a second [4].";
+16,667 a second; its program in Node, which stores nothing, reached 194,004 a minute on 8 CPUs at first and 383,392 in the end [4].";
 
 const WANTED_PER_S: f64 = 1_000_000.0 / 60.0;
 
@@ -43,7 +43,7 @@ pub fn run(bench: &Bench) -> Figures {
     let ours = driven(bench, &group, server.as_ref().map(Side::from).map_err(Clone::clone));
     let figure = |(name, theirs): (&str, Cell)| Figure {
         what: format!("POST /api/usages, {name}"),
-        published: "not known: a task, 16,667/s [4]",
+        published: "3,233/s, then 6,390/s, by Node, which stores nothing [4]",
         theirs,
         ours: ours.clone(),
         wanted_per_s: WANTED_PER_S,
