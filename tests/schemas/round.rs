@@ -1,6 +1,6 @@
 //! One history: the writes of clients, what others do meanwhile, and what is compared.
 
-use crate::history::{DDL_OF_POSTGRES, DDL_OF_SQLITE, TABLES, Write, of_others, of_others_apart};
+use crate::history::{TABLES, Write, ddl_of_others, of_others, of_others_apart};
 use crate::json::members;
 use crate::site::{Site, Way, brief, soon};
 use crate::twin::{Rows, STEP, Twin};
@@ -495,10 +495,8 @@ impl<'a> Round<'a> {
     /// Others' statement or DDL when everything is settled; how to take it back.
     fn interrupt(&mut self) -> Result<Option<&'static str>, String> {
         self.settle()?;
-        let ddl: &[(&str, &str)] =
-            if self.site.way.is_postgres() { &DDL_OF_POSTGRES } else { &DDL_OF_SQLITE };
         let back = if self.random.random_bool(0.4) {
-            let (forth, back) = ddl[self.random.random_range(0..ddl.len())];
+            let (forth, back) = ddl_of_others(self.site.way, &mut self.random);
             self.step("others' DDL");
             self.others(forth);
             Some(back)
