@@ -42,6 +42,20 @@ pub struct Client {
     pub is_secure: bool,
 }
 
+impl Client {
+    /// The network that one client can choose its addresses from: an IPv4 address, or the first 64 bits of an
+    /// IPv6 address. An IPv4 address behind NAT64 (RFC 6052) is itself.
+    pub fn network(self) -> u64 {
+        const NAT64: u128 = 0x64_ff9b << 96;
+        let of_v4 = |bits: u32| 0xffff_0000_0000 | u64::from(bits);
+        match self.address.to_canonical() {
+            IpAddr::V4(address) => of_v4(address.to_bits()),
+            IpAddr::V6(address) if address.to_bits() >> 32 == NAT64 >> 32 => of_v4(address.to_bits() as u32),
+            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+        }
+    }
+}
+
 /// The client that a field names: its address, its number of hops from the end of the list, and its scheme
 /// if the field gives one.
 struct NamedClient {
@@ -297,6 +311,23 @@ mod tests {
         assert!(!of(&[("Forwarded", "for=192.0.2.1;proto=http"), ("X-Forwarded-Proto", "https")]));
         assert!(of(&[("Forwarded", "for=192.0.2.1"), ("X-Forwarded-Proto", "https")]));
         assert!(!found("11.0.0.1", &[("X-Forwarded-Proto", "https")]).1);
+    }
+
+    #[test]
+    fn networks_are_what_a_client_chooses_addresses_from() {
+        let network = |text: &str| Client { address: ip(text), is_secure: false }.network();
+        for (one, other) in [
+            ("192.0.2.1", "::ffff:192.0.2.1"),
+            ("192.0.2.1", "64:ff9b::192.0.2.1"),
+            ("2001:db8::1", "2001:db8::ffff:1:2:3"),
+        ] {
+            assert_eq!(network(one), network(other), "{one} {other}");
+        }
+        for (one, other) in
+            [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8:0:1::1"), ("64:ff9b::1", "64:ff9b::2")]
+        {
+            assert_ne!(network(one), network(other), "{one} {other}");
+        }
     }
 
     #[test]

@@ -237,6 +237,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         if count > 0 {
             local.read_bytes += count as u64;
             self.active_ms = local.now_ms;
+            self.stage.count(count, local.now_ms, &self.shared.limits);
             if self.input.is_empty() {
                 let used = self.consume(&scratch[..count], local);
                 if used < count && self.keeps_input() {

@@ -13,6 +13,7 @@ use crate::limits::METHOD_BYTES_MAX;
 use crate::local::{ServerState, Stopping, WorkerState};
 use crate::method::Method;
 use crate::networks::Networks;
+use crate::pace::Pace;
 use crate::parse::{Framing, RequestHead, Version, field_slots, parse_head};
 use crate::pending::Pending;
 use crate::reject::{Refused, Reject};
@@ -46,18 +47,17 @@ impl<S: Service, T: Transport> Connection<S, T> {
         match &mut self.stage {
             Stage::Head { began_ms } if left == 0 || self.unparsed => *began_ms = None,
             Stage::Head { began_ms } if consumed || began_ms.is_none() => *began_ms = Some(local.now_ms),
-            Stage::Head { .. } | Stage::Chunked(_) | Stage::Streaming(_) | Stage::Tunnel(_) => {}
-            Stage::Body { received_bytes, .. } => *received_bytes = left,
+            _ => {}
         }
     }
 
     /// Whether `count` new bytes at the end of the connection's own buffer can have completed anything. A
     /// head is parsed again only when a line has ended or a limit is near: to parse it again for each byte
     /// of a slow client would be quadratic.
-    pub(crate) fn is_worth_parsing(&mut self, count: usize) -> bool {
+    pub(crate) fn is_worth_parsing(&self, count: usize) -> bool {
         let limits = &self.shared.limits;
         let length = self.input.len();
-        match &mut self.stage {
+        match &self.stage {
             Stage::Head { .. } => {
                 // The first two bytes may be the blank line that is skipped.
                 let (old, new) = self.input.split_at(length - count);
@@ -66,10 +66,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                     || (length > limits.target_bytes + METHOD_BYTES_MAX
                         && !old.iter().skip(2).any(|byte| *byte == b'\n'))
             }
-            Stage::Body { total_bytes, received_bytes, .. } => {
-                *received_bytes = length;
-                length >= *total_bytes
-            }
+            Stage::Body { total_bytes, .. } => length >= *total_bytes,
             Stage::Chunked(_) | Stage::Streaming(_) => true,
             Stage::Tunnel(_) => false,
         }
@@ -136,8 +133,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.expect_body(head, has_begun, local);
         match head.framing {
             Framing::Length(length) => {
-                let (total_bytes, began_ms) = (head.length + length, local.now_ms);
-                self.stage = Stage::Body { total_bytes, received_bytes: input.len(), began_ms };
+                self.stage = Stage::Body { total_bytes: head.length + length, pace: Pace::new(local.now_ms) };
                 Ok(0)
             }
             Framing::Chunked => {
@@ -145,7 +141,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                     head: input[..head.length].to_vec(),
                     decoder: ChunkedDecoder::new(),
                     body: local.pool.take(),
-                    began_ms: local.now_ms,
+                    pace: Pace::new(local.now_ms),
                 }));
                 Ok(head.length)
             }

@@ -7,6 +7,7 @@
 
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::limits::{Limits, PIPE_BYTES};
+use crate::pace::Pace;
 use crate::parse::Framing;
 use crate::reject::{BODY_TOO_LARGE, Reject};
 use std::fmt;
@@ -113,8 +114,7 @@ enum Left {
 pub(crate) struct Intake {
     pipe: Arc<Mutex<Pipe>>,
     left: Left,
-    pub(crate) received_bytes: u64,
-    pub(crate) began_ms: u64,
+    pub(crate) pace: Pace,
     /// Whether the connection ends after this request.
     pub(crate) closes: bool,
 }
@@ -136,7 +136,7 @@ impl Intake {
             }
         };
         let stream = BodyStream { pipe: pipe.clone(), length };
-        (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
+        (Intake { pipe, left, pace: Pace::new(now_ms), closes: false }, stream)
     }
 
     /// Creates both ends of the pipe for a body of at most `bytes_max` that ends when [`Intake::end`] is
@@ -145,7 +145,7 @@ impl Intake {
         let pipe = Arc::new(Mutex::new(Pipe::default()));
         let stream = BodyStream { pipe: pipe.clone(), length };
         let left = Left::UntilEnded(bytes_max);
-        (Intake { pipe, left, received_bytes: 0, began_ms: now_ms, closes: false }, stream)
+        (Intake { pipe, left, pace: Pace::new(now_ms), closes: false }, stream)
     }
 
     /// Marks the body as complete.
@@ -183,7 +183,6 @@ impl Intake {
     /// Takes the next piece of input. Returns how many bytes belong to the body, and whether the body ended.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Reject> {
         let mut pipe = lock(&self.pipe);
-        let before = pipe.bytes.len();
         let fed = match &mut self.left {
             Left::Bytes(left) => {
                 let count = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
@@ -211,7 +210,6 @@ impl Intake {
                 }
             }
         };
-        self.received_bytes += (pipe.bytes.len() - before) as u64;
         match &fed {
             Ok((_, true)) => pipe.end = Some(Ok(())),
             Ok((_, false)) => {}

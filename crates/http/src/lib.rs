@@ -17,6 +17,8 @@
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
 //! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
 //! | [`Client`], [`Networks`] | the client of a request, as far as trusted proxies name it |
+//! | `pace` | how fast a body must arrive |
+//! | `page` | the web page that made a browser send a request |
 //! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
 //! | [`OwnedRequest`], [`detached()`] | a request and an answer for a service that must wait first |
 //! | `pending` | deferred answers whose futures are still running |
@@ -67,6 +69,8 @@ mod local;
 mod method;
 mod networks;
 mod output;
+mod pace;
+mod page;
 pub mod parse;
 mod path;
 mod pending;

@@ -16,10 +16,10 @@ pub struct Limits {
     /// Most header fields (at most `FIELDS_MAX`); more are answered 431.
     pub fields: usize,
     /// The longest time from the first byte of a head to its last; a slower head is answered 408. Also the
-    /// grace period before a body must keep its pace.
+    /// window in which a body must keep its pace.
     pub head_timeout_ms: u64,
-    /// Slowest average pace at which a body may arrive once `head_timeout_ms` has passed; a slower body is
-    /// answered 408.
+    /// Slowest pace at which a body may arrive in each window of `head_timeout_ms`; a slower body is answered
+    /// 408.
     pub body_bytes_per_s_min: u64,
     /// A connection without a request for this long is closed.
     pub idle_timeout_ms: u64,

@@ -284,8 +284,9 @@ impl<'a> Fields<'a> {
     fn check_host(&self, version: Version) -> Result<(), Reject> {
         match (self.hosts, version) {
             (0, Version::Http11) => bad("Host is missing"),
-            (0 | 1, _) if is_authority(self.host.unwrap_or_default()) => Ok(()),
-            (0 | 1, _) => bad("Host is malformed"),
+            (0, _) => Ok(()),
+            (1, _) if is_authority(self.host.unwrap_or_default()) => Ok(()),
+            (1, _) => bad("Host is malformed"),
             _ => bad("Host is given more than once"),
         }
     }

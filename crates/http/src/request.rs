@@ -4,6 +4,7 @@ use crate::client::{Client, Origin, client, is_loopback_host, is_of_proxy};
 use crate::intake::BodyStream;
 use crate::method::Method;
 use crate::networks::Networks;
+use crate::page::{is_from_other_page, names_other_origin, names_other_site};
 use crate::parse::{RequestHead, Version};
 use std::cell::Cell;
 use std::fmt;
@@ -139,11 +140,17 @@ impl<'a> Request<'a> {
         !self.origin.is_forwarded && self.trusted.contains(self.origin.peer.ip().to_canonical())
     }
 
+    /// Whether a web page of another origin made a browser send the request: the browser adds what it knows
+    /// of its user, and the page chooses the rest.
+    pub fn is_from_other_page(&self) -> bool {
+        is_from_other_page(self.host(), self.headers())
+    }
+
     /// Whether a program on this machine sent the request, without a proxy in between. When a local proxy
     /// adds no field, its requests look like those of other local programs. So a request is local only when
     /// it comes by the loopback interface, from an address that is no trusted proxy's, in HTTP/1.1 (nginx
     /// uses 1.0 by default towards upstreams), with a Host that names this interface, and without a field
-    /// that proxies add.
+    /// that proxies add. What a page of another origin asks a local browser for is not local.
     pub fn is_local(&self) -> bool {
         let peer = self.origin.peer.ip().to_canonical();
         peer.is_loopback()
@@ -152,6 +159,8 @@ impl<'a> Request<'a> {
             && self.head.version == Version::Http11
             && self.host().is_some_and(is_loopback_host)
             && !self.headers().any(|(name, _)| is_of_proxy(name))
+            && !names_other_origin(self.host(), self.headers())
+            && names_other_site(self.headers()) != Some(true)
     }
 
     /// The number of the worker that serves this connection, from 0.

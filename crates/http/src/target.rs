@@ -7,6 +7,7 @@
 use crate::method::Method;
 use std::borrow::Cow;
 use std::fmt;
+use std::net::Ipv6Addr;
 
 /// A request target, split but not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl<'a> Target<'a> {
         }
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
-        if authority.is_empty() || !is_authority(authority.as_bytes()) {
+        if !is_authority(authority.as_bytes()) {
             return None;
         }
         let path = match tail.as_bytes().first() {
@@ -75,10 +76,35 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether all bytes may stand in a Host field or an authority (RFC 3986 section 3.2, without user
-/// information).
+/// Whether this is a host with an optional port: a name, an IPv4 address or `[an IPv6 address]`. Marks and
+/// escapes that no host name has are refused, though RFC 3986 section 3.2.2 lets a name have them:
+/// applications put the host into links.
 pub(crate) fn is_authority(bytes: &[u8]) -> bool {
-    bytes.iter().fold(true, |all, byte| all & AUTHORITY_BYTES[usize::from(*byte)])
+    let (has_host, rest) = match bytes.strip_prefix(b"[") {
+        Some(rest) => {
+            let end = rest.iter().position(|byte| *byte == b']').unwrap_or(rest.len());
+            let address =
+                std::str::from_utf8(&rest[..end]).ok().and_then(|text| text.parse::<Ipv6Addr>().ok());
+            (address.is_some(), rest.get(end + 1..).unwrap_or(b"]"))
+        }
+        None => {
+            let end = bytes.iter().position(|byte| !NAME_BYTES[usize::from(*byte)]).unwrap_or(bytes.len());
+            (end > 0, &bytes[end..])
+        }
+    };
+    has_host && is_port(rest)
+}
+
+/// Whether this is the port behind a host: nothing, or `:` and a number.
+fn is_port(bytes: &[u8]) -> bool {
+    match bytes {
+        [] => true,
+        [b':', digits @ ..] if digits.iter().all(u8::is_ascii_digit) => {
+            let add = |port: u32, digit: &u8| port.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+            digits.iter().fold(0, add) <= u32::from(u16::MAX)
+        }
+        _ => false,
+    }
 }
 
 /// In a path: not canonical in any position.
@@ -111,19 +137,13 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-/// A table, because every request's Host is scanned.
-const AUTHORITY_BYTES: [bool; 256] = {
+/// The bytes of a host's name. A table, because every request's Host is scanned.
+const NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
-    let marks = b"-._~%!$&'()*+,;=:[]";
     let mut byte = 0;
     while byte < 128 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'-' | b'.' | b'_' | b'~');
         byte += 1;
-    }
-    let mut mark = 0;
-    while mark < marks.len() {
-        table[marks[mark] as usize] = true;
-        mark += 1;
     }
     table
 };
@@ -261,6 +281,46 @@ mod tests {
         check(Method::Get, "/a#b", None);
         check(Method::Get, "/é", None);
         check(Method::Connect, "/a", None);
+    }
+
+    #[test]
+    fn hosts() {
+        for host in [
+            "a",
+            "A.example:80",
+            "my_app-1.internal.",
+            "127.0.0.1:3000",
+            "[::1]",
+            "[2001:db8::1]:65535",
+            "a:",
+        ] {
+            assert!(is_authority(host.as_bytes()), "{host}");
+        }
+        for host in [
+            "",
+            ":80",
+            "a b",
+            "a/b",
+            "a,b",
+            "a@b",
+            "a%2e",
+            "a:b",
+            "a:80:80",
+            "a:65536",
+            "a:99999999999999999999",
+            "a:-1",
+            "a\\b",
+            "a'b",
+            "::1",
+            "[::1",
+            "[::1]x",
+            "[::g]",
+            "[127.0.0.1]",
+            "[]",
+            "é",
+        ] {
+            assert!(!is_authority(host.as_bytes()), "{host}");
+        }
     }
 
     #[test]

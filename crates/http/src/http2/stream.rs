@@ -14,9 +14,10 @@ use crate::client::Origin;
 use crate::connection::{NO_TUNNEL, PANICKED};
 use crate::exchange::{call, refuse, request};
 use crate::intake::{BodyStream, Intake};
-use crate::limits::{BODIES_BYTES_MAX, Limits, PIPE_BYTES};
+use crate::limits::{BODIES_BYTES_MAX, PIPE_BYTES};
 use crate::local::{ServerState, WorkerState};
 use crate::method::Method;
+use crate::pace::Pace;
 use crate::parse::Framing;
 use crate::pending::Pending;
 use crate::reject::{BODY_TOO_LARGE, Reject};
@@ -88,11 +89,6 @@ pub(super) fn begin<S: Service>(
         (None, rendered) => stream.answer_now(rendered),
         (Some(pending), _) => RequestProgress::Later(Box::pin(stream.wait(pending))),
     }
-}
-
-/// The time at which a body that began at `began_ms` is too slow.
-fn body_deadline(limits: &Limits, began_ms: u64, bytes: u64) -> u64 {
-    began_ms + limits.head_timeout_ms + bytes.saturating_mul(1000) / limits.body_bytes_per_s_min
 }
 
 impl<S: Service> Stream<S> {
@@ -296,16 +292,16 @@ impl<S: Service> Stream<S> {
     async fn whole(&self, body: &mut RecvStream) -> Result<Vec<u8>, Refusal> {
         let limits = &self.shared.limits;
         let mut share = self.gauge.body_share();
-        let (mut bytes, began_ms) = (Vec::new(), now_ms());
+        let (mut bytes, mut pace) = (Vec::new(), Pace::new(now_ms()));
         loop {
-            let deadline_ms = body_deadline(limits, began_ms, bytes.len() as u64);
-            let piece = match until(deadline_ms, |cx| body.poll_data(cx)).await {
+            let piece = match until(pace.deadline_ms(limits), |cx| body.poll_data(cx)).await {
                 None => return Err(Refusal::Answer(Reject::new(408, "the request body took too long"))),
                 Some(None) => return Ok(bytes),
                 Some(Some(Err(_))) => return Err(Refusal::Reset(Reason::CANCEL)),
                 Some(Some(Ok(piece))) => piece,
             };
             self.gauge.count_piece();
+            pace.count(piece.len(), now_ms(), limits);
             let total = bytes.len() + piece.len();
             if total > limits.body_bytes {
                 return Err(Refusal::Answer(BODY_TOO_LARGE));
@@ -345,22 +341,21 @@ async fn feed<S: Service>(
     shared: Arc<ServerState<S>>,
     gauge: Arc<Gauge>,
 ) {
-    let (mut began_ms, mut received_bytes) = (now_ms(), 0);
+    let mut pace = Pace::new(now_ms());
     while !intake.is_abandoned() {
         if intake.is_full() {
             poll_fn(|cx| intake.poll_room(cx)).await;
             // The client was not read meanwhile, so its deadline restarts.
-            (began_ms, received_bytes) = (now_ms(), 0);
+            pace = Pace::new(now_ms());
             continue;
         }
-        let deadline_ms = body_deadline(&shared.limits, began_ms, received_bytes);
-        match until(deadline_ms, |cx| body.poll_data(cx)).await {
+        match until(pace.deadline_ms(&shared.limits), |cx| body.poll_data(cx)).await {
             Some(Some(Ok(piece))) => {
                 gauge.count_piece();
                 if intake.feed(&piece).is_err() {
                     return;
                 }
-                received_bytes += piece.len() as u64;
+                pace.count(piece.len(), now_ms(), &shared.limits);
                 // An error means that the stream is over; the next read reports it.
                 let _released = body.flow_control().release_capacity(piece.len());
             }
