@@ -144,17 +144,17 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
     }
 
     /// Waits for an answer: an entry that was stored meanwhile, the result of a fill that is
-    /// running, or the result of `work`. `work` runs in a task of its own on the caller's runtime
-    /// and continues when the caller is dropped.
+    /// running, or the result of a new fill. `begin` returns the work of a new fill, which runs in a task of
+    /// its own on the caller's runtime and continues when the caller is dropped; or an error for this caller.
     pub fn fill<W, F>(
         &self,
         key: &[u8],
         tags: Vec<String>,
         rules: &Arc<Rules>,
-        work: W,
+        begin: W,
     ) -> impl Future<Output = Landed<E>> + Send + use<E, W, F>
     where
-        W: FnOnce() -> F + Send + 'static,
+        W: FnOnce() -> Result<F, E> + Send + 'static,
         F: Future<Output = Result<Filled, E>> + Send + 'static,
     {
         let (inner, key, rules) = (self.inner.clone(), Box::<[u8]>::from(key), rules.clone());
@@ -165,22 +165,24 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
                     Ok(generations) => Some(generations),
                     // Without the generations, another request's answer may be older than this
                     // request permits.
-                    Err(_) => return inner.fill_unshared(&tags, &rules, work).await,
+                    Err(_) => return inner.fill_unshared(&tags, &rules, begin).await,
                 },
             };
-            inner.board(&key, tags, rules, asked, work).await
+            inner.board(&key, tags, rules, asked, begin).await
         }
     }
 
-    /// Begins a fill in the background. `work` as with [`Cache::fill`].
-    pub fn refresh<W, F>(&self, key: &[u8], tags: Vec<String>, rules: &Arc<Rules>, work: W)
+    /// Begins a fill in the background, if none is running. `begin` as with [`Cache::fill`].
+    pub fn refresh<W, F>(&self, key: &[u8], tags: Vec<String>, rules: &Arc<Rules>, begin: W)
     where
-        W: FnOnce() -> F + Send + 'static,
+        W: FnOnce() -> Result<F, E> + Send + 'static,
         F: Future<Output = Result<Filled, E>> + Send + 'static,
     {
         let inner = &self.inner;
         let mut open = inner.flights.open();
-        if open.board(key, &None, &inner.generations).is_none() {
+        if open.board(key, &None, &inner.generations).is_none()
+            && let Ok(work) = begin()
+        {
             let snapshot = inner.generations.snapshot(&tags);
             let (_, pilot) = open.begin(&inner.flights, key, None, snapshot.clone());
             let plan = Plan { tags, rules: rules.clone(), snapshot, asked: None };
@@ -274,10 +276,10 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         tags: Vec<String>,
         rules: Arc<Rules>,
         asked: Asked,
-        work: W,
+        begin: W,
     ) -> Landed<E>
     where
-        W: FnOnce() -> F + Send + 'static,
+        W: FnOnce() -> Result<F, E> + Send + 'static,
         F: Future<Output = Result<Filled, E>> + Send + 'static,
     {
         let waiting = {
@@ -290,6 +292,10 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
             match open.board(key, &asked, &self.generations) {
                 Some(waiting) => waiting,
                 None => {
+                    let work = match begin() {
+                        Ok(work) => work,
+                        Err(error) => return Landed::Failed(error),
+                    };
                     let snapshot = self.generations.snapshot(&tags);
                     let (waiting, pilot) = open.begin(&self.flights, key, asked.clone(), snapshot.clone());
                     let plan = Plan { tags, rules, snapshot, asked };
@@ -302,11 +308,15 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
     }
 
     /// A fill for one request; its result is not stored.
-    async fn fill_unshared<W, F>(&self, tags: &[String], rules: &Rules, work: W) -> Landed<E>
+    async fn fill_unshared<W, F>(&self, tags: &[String], rules: &Rules, begin: W) -> Landed<E>
     where
-        W: FnOnce() -> F + Send + 'static,
+        W: FnOnce() -> Result<F, E> + Send + 'static,
         F: Future<Output = Result<Filled, E>> + Send + 'static,
     {
+        let work = match begin() {
+            Ok(work) => work,
+            Err(error) => return Landed::Failed(error),
+        };
         let snapshot = self.generations.snapshot(tags);
         match self.make(work).await {
             Ok(filled) if filled.keep == Keep::No => Landed::Own(filled),
@@ -318,13 +328,9 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         }
     }
 
-    async fn make<W, F>(&self, work: W) -> Result<Filled, E>
-    where
-        W: FnOnce() -> F,
-        F: Future<Output = Result<Filled, E>>,
-    {
+    async fn make(&self, work: impl Future<Output = Result<Filled, E>>) -> Result<Filled, E> {
         self.stats.fills.fetch_add(1, Relaxed);
-        let made = work().await;
+        let made = work.await;
         if made.is_err() {
             self.stats.failures.fetch_add(1, Relaxed);
         }
@@ -347,11 +353,12 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
         CacheEntry::new(filled, rules, snapshot, times).with_generations(generations)
     }
 
-    async fn fly<W, F>(self: Arc<Self>, pilot: Pilot<E>, plan: Plan, work: W)
-    where
-        W: FnOnce() -> F + Send + 'static,
-        F: Future<Output = Result<Filled, E>> + Send + 'static,
-    {
+    async fn fly(
+        self: Arc<Self>,
+        pilot: Pilot<E>,
+        plan: Plan,
+        work: impl Future<Output = Result<Filled, E>> + Send + 'static,
+    ) {
         let key = pilot.key();
         match self.produce(key, &plan, work).await {
             Ok(stored) if stored.filled.keep == Keep::No => {
@@ -388,11 +395,12 @@ impl<E: Clone + Send + Sync + 'static> Inner<E> {
     }
 
     /// The answer from the shared level, or else from `work`.
-    async fn produce<W, F>(&self, key: &[u8], plan: &Plan, work: W) -> Result<Stored, E>
-    where
-        W: FnOnce() -> F,
-        F: Future<Output = Result<Filled, E>>,
-    {
+    async fn produce(
+        &self,
+        key: &[u8],
+        plan: &Plan,
+        work: impl Future<Output = Result<Filled, E>>,
+    ) -> Result<Stored, E> {
         let rules = &plan.rules;
         let shared = self.shared.as_ref().filter(|_| rules.shares() && key.len() <= limits::KEY_BYTES_MAX);
         let Some(shared) = shared else { return Ok(self.stored(self.make(work).await?, rules)) };

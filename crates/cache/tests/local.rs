@@ -59,9 +59,11 @@ impl Ground {
         keep: Keep,
     ) -> Result<String, String> {
         let fills = self.fills.clone();
-        let work = move || async move {
-            fills.fetch_add(1, SeqCst);
-            body.map(|body| filled(body).keep(keep))
+        let work = move || {
+            Ok(async move {
+                fills.fetch_add(1, SeqCst);
+                body.map(|body| filled(body).keep(keep))
+            })
         };
         shown(self.cache.fill(key.as_bytes(), tags(), rules, work).await)
     }
@@ -111,17 +113,19 @@ async fn one_fill_for_all_who_wait_even_when_the_first_leaves() {
     let (ground, rules) = (Ground::new(), rules(|_| {}));
     let (go, wait) = oneshot::channel::<()>();
     let fills = ground.fills.clone();
-    let work = move || async move {
-        fills.fetch_add(1, SeqCst);
-        let _ = wait.await;
-        Ok(filled("one"))
+    let work = move || {
+        Ok(async move {
+            fills.fetch_add(1, SeqCst);
+            let _ = wait.await;
+            Ok(filled("one"))
+        })
     };
     let leader = tokio::spawn(ground.cache.fill(b"k", tags(), &rules, work));
     while ground.cache.flights() == 0 {
         tokio::task::yield_now().await;
     }
     let followers: Vec<_> = (0..100)
-        .map(|_| tokio::spawn(ground.cache.fill(b"k", tags(), &rules, || async { Err("a second fill") })))
+        .map(|_| tokio::spawn(ground.cache.fill(b"k", tags(), &rules, || Ok(async { Err("a second fill") }))))
         .collect();
     tokio::task::yield_now().await;
     leader.abort();
@@ -139,9 +143,11 @@ async fn a_fill_that_began_before_a_drop_is_never_shown_after_it() {
     for tag in TAGS {
         let (ground, rules) = (Ground::new(), rules(|_| {}));
         let (go, wait) = oneshot::channel::<()>();
-        let work = move || async move {
-            let _ = wait.await;
-            Ok(filled("old"))
+        let work = move || {
+            Ok(async move {
+                let _ = wait.await;
+                Ok(filled("old"))
+            })
         };
         let early = tokio::spawn(ground.cache.fill(b"k", tags(), &rules, work));
         while ground.cache.flights() == 0 {
@@ -162,12 +168,23 @@ async fn a_fill_that_began_before_a_drop_is_never_shown_after_it() {
 }
 
 #[tokio::test]
+async fn who_cannot_begin_a_fill_is_told_alone() {
+    let (ground, rules) = (Ground::new(), rules(|_| {}));
+    let refused = || -> Result<std::future::Ready<Result<Filled, Failure>>, Failure> { Err("no place") };
+    let landed = ground.cache.fill(b"k", tags(), &rules, refused).await;
+    assert_eq!((shown(landed), ground.cache.flights()), (Err("no place".into()), 0));
+    ground.cache.refresh(b"k", tags(), &rules, refused);
+    assert_eq!(ground.cache.flights(), 0);
+    assert_eq!(ground.fill("k", &rules, Ok("one")).await, Ok("one".into()));
+}
+
+#[tokio::test]
 async fn errors_are_told_and_not_kept() {
     let (ground, rules) = (Ground::new(), rules(|_| {}));
     assert_eq!(ground.fill("k", &rules, Err("away")).await, Err("away".into()));
     assert_eq!(ground.find("k", &rules), None);
     assert_eq!(ground.fill("k", &rules, Ok("one")).await, Ok("one".into()));
-    let broken = ground.cache.fill(b"x", tags(), &rules, || async { panic!("a fill that breaks off") });
+    let broken = ground.cache.fill(b"x", tags(), &rules, || Ok(async { panic!("a fill that breaks off") }));
     assert_eq!(shown(broken.await), Err("lost".into()));
     assert_eq!(ground.fill("x", &rules, Ok("two")).await, Ok("two".into()));
 }
@@ -222,7 +239,7 @@ async fn what_is_in_use_is_fetched_before_it_ends() {
     ground.pass(250);
     assert_eq!(ground.find("k", &rules), Some(("one".into(), true)));
     assert_eq!(ground.find("k", &rules), Some(("one".into(), false)));
-    ground.cache.refresh(b"k", tags(), &rules, || async { Ok(filled("two")) });
+    ground.cache.refresh(b"k", tags(), &rules, || Ok(async { Ok(filled("two")) }));
     while ground.cache.flights() > 0 {
         tokio::task::yield_now().await;
     }
@@ -233,15 +250,17 @@ async fn what_is_in_use_is_fetched_before_it_ends() {
 async fn an_answer_for_one_is_for_one() {
     let (ground, rules) = (Ground::new(), rules(|_| {}));
     let (go, wait) = oneshot::channel::<()>();
-    let work = move || async move {
-        let _ = wait.await;
-        Ok(filled("secret").keep(Keep::No))
+    let work = move || {
+        Ok(async move {
+            let _ = wait.await;
+            Ok(filled("secret").keep(Keep::No))
+        })
     };
     let leader = tokio::spawn(ground.cache.fill(b"k", tags(), &rules, work));
     while ground.cache.flights() == 0 {
         tokio::task::yield_now().await;
     }
-    let follower = tokio::spawn(ground.cache.fill(b"k", tags(), &rules, || async { Err("not asked") }));
+    let follower = tokio::spawn(ground.cache.fill(b"k", tags(), &rules, || Ok(async { Err("not asked") })));
     tokio::task::yield_now().await;
     go.send(()).expect("it waits");
     assert_eq!(shown(leader.await.expect("not cancelled")), Ok("own secret".into()));

@@ -80,7 +80,9 @@ fn action(action: &Action, config: &Config) -> String {
         Action::OpenApi => "openapi".into(),
         Action::Files(files) => format!("files ← {}", files.dir.display()),
         Action::Proxy(proxy) => {
-            format!("proxy ↔ {}", proxy.upstreams.join(" | "))
+            let prefix = proxy.strip_prefix.as_ref();
+            let stripped = prefix.map_or_else(String::new, |prefix| format!(", without {prefix}"));
+            format!("proxy ↔ {}{stripped}", proxy.upstreams.join(" | "))
         }
         action => {
             action.facts().map_or_else(String::new, |ActionFacts { does, access, table, .. }| match access {

@@ -31,6 +31,19 @@ pub struct Upstream {
 }
 
 impl Upstream {
+    /// Whether both are one server, as far as their names tell: the names of the loopback interface are one.
+    pub fn is_at(&self, other: &Upstream) -> bool {
+        let place = |upstream: &Upstream| {
+            let host = upstream.authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
+            let is_loopback =
+                host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+            let port = if upstream.is_secure { 443 } else { 80 };
+            let host = if is_loopback { "localhost".to_owned() } else { host };
+            (host, upstream.authority.port_u16().unwrap_or(port))
+        };
+        place(self) == place(other)
+    }
+
     pub(crate) fn scheme(&self) -> Scheme {
         if self.is_secure { Scheme::HTTPS } else { Scheme::HTTP }
     }

@@ -158,6 +158,11 @@ impl Fields {
         fields.filter(move |(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
     }
 
+    /// Whether there is a field with this lower-case name.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.each().any(|(found, _)| found == name)
+    }
+
     /// The first value of a lower-case name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.all(name).next()

@@ -3,6 +3,7 @@
 //! Sources: RFC 9110 sections 7.6.1 (Connection, and other hop-by-hop fields) and 7.6.3 (Via), RFC 7239
 //! (Forwarded).
 
+use crate::asserted::is_asserted;
 use crate::fields::Fields;
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use std::net::IpAddr;
 /// Which statements about the origin of a request are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// None: the client's forwarding fields are replaced.
+    /// None: the fields in which applications believe such statements are not passed on.
     Nobody,
     /// Those of the proxy in front of this server: its forwarding fields are extended.
     Front,
@@ -97,6 +98,10 @@ pub(crate) fn takes_protocol(fields: &Fields, asked: &[u8]) -> bool {
 pub(crate) struct ForwardingContext<'a> {
     pub(crate) sender: Sender,
     pub(crate) trust: Trust,
+    /// Fields that are passed on whoever states something in them, in lower case.
+    pub(crate) kept: &'a [String],
+    /// Fields that replace the client's fields of the same names.
+    pub(crate) set: &'a Fields,
     /// The host that replaces the host in the client's request.
     pub(crate) host: Option<&'a str>,
     /// The host for a request without a Host field: HTTP/1.1 requires one, HTTP/1.0 does not.
@@ -110,6 +115,7 @@ pub(crate) fn write_fields(fields: &Fields, told: ForwardingContext<'_>, out: &m
     write_field(out, b"host: ", host);
     let named = Named::of(fields);
     let is_believed = told.trust == Trust::Front;
+    let is_kept = |name: &[u8]| told.kept.iter().any(|kept| kept.as_bytes() == name);
     let (mut has_host, mut has_proto) = (false, false);
     let mut lists = [Vec::new(), Vec::new()];
     let passed = fields.each_line().filter(|(name, ..)| !is_hop_by_hop(name) && !named.has(name));
@@ -117,11 +123,8 @@ pub(crate) fn write_fields(fields: &Fields, told: ForwardingContext<'_>, out: &m
         match name {
             // Expect was already handled by this server.
             b"host" | b"expect" => continue,
-            b"x-forwarded-for" | b"x-forwarded-host" | b"x-forwarded-proto" | b"forwarded"
-                if !is_believed =>
-            {
-                continue;
-            }
+            _ if told.set.has(name) => continue,
+            _ if !is_believed && is_asserted(name) && !is_kept(name) => continue,
             b"x-forwarded-for" | b"forwarded" if told.sender.address.is_some() => {
                 // Joined into one field with the added element: some applications read only the first field.
                 let list = &mut lists[usize::from(name == b"forwarded")];
@@ -148,6 +151,7 @@ pub(crate) fn write_fields(fields: &Fields, told: ForwardingContext<'_>, out: &m
     if let Some(address) = told.sender.address {
         write_sender(address.to_canonical(), told.sender.is_secure, asked, &lists, out);
     }
+    told.set.each_line().for_each(|(_, _, line)| out.extend_from_slice(line));
     out.extend_from_slice(b"via: 1.1 forebay\r\n");
 }
 
@@ -236,11 +240,14 @@ mod tests {
     /// The fields that an upstream receives, in alphabetical order.
     fn lines(fields: &Fields, sender: Sender, trust: Trust, host: Option<&str>) -> Vec<String> {
         let mut out = Vec::new();
-        write_fields(fields, ForwardingContext { sender, trust, host, own_host: "own" }, &mut out);
+        let (kept, set) = (["x-original-url".to_owned()], map(&[("X-Tenant", "7")]));
+        let told = ForwardingContext { sender, trust, kept: &kept, set: &set, host, own_host: "own" };
+        write_fields(fields, told, &mut out);
         let text = String::from_utf8(out).expect("ASCII");
         assert!(text.ends_with("\r\n") && !text.contains("\r\n\r\n"), "{text:?}");
         let mut lines: Vec<_> = text.trim_end().split("\r\n").map(str::to_owned).collect();
         lines.sort();
+        assert_eq!(lines.pop().as_deref(), Some("x-tenant: 7"));
         lines
     }
 
@@ -303,8 +310,11 @@ mod tests {
             ("X-Forwarded-Host", "evil.example"),
             ("X-Forwarded-Proto", "https"),
             ("Forwarded", "for=6.6.6.6"),
+            ("X-Tenant", "6"),
+            ("X-Real-IP", "6.6.6.6"),
+            ("X-Original-URL", "/admin"),
             // Connection cannot remove the fields that this server adds.
-            ("Connection", "X-Forwarded-For, Host, Via"),
+            ("Connection", "X-Forwarded-For, Host, Via, X-Tenant"),
             ("Expect", "100-continue"),
         ];
         let headers = map(&sent);
@@ -318,9 +328,10 @@ mod tests {
                 "x-forwarded-for: 10.1.2.3",
                 "x-forwarded-host: shop.example",
                 "x-forwarded-proto: http",
+                "x-original-url: /admin",
             ]
         );
-        let headers = map(&sent[..5]);
+        let headers = map(&sent[..7]);
         assert_eq!(
             lines(&headers, from("2001:db8::1"), Trust::Front, Some("app:8080")),
             [
@@ -330,6 +341,7 @@ mod tests {
                 "x-forwarded-for: 6.6.6.6, 2001:db8::1",
                 "x-forwarded-host: evil.example",
                 "x-forwarded-proto: https",
+                "x-real-ip: 6.6.6.6",
             ]
         );
     }

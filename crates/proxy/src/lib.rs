@@ -10,6 +10,7 @@
 //! | `health`, `in_flight` | which upstream is used, and the outcomes of its requests |
 //! | [`Fields`] | header fields |
 //! | `forward` | which header fields are removed, and which name the client |
+//! | `asserted` | in which header fields applications believe statements about the client |
 //! | `body` | a client's body, as it is sent |
 //! | `head`, `chunks` | how an answer and its body are parsed |
 //! | [`Answer`] | the part of an answer that is passed on, its body piece by piece |
@@ -31,6 +32,7 @@
 //! What must not move in: configuration, caching, routes, clients' sockets; any other crate of this project.
 
 mod answer;
+mod asserted;
 mod body;
 mod chunks;
 mod connect;
@@ -48,6 +50,7 @@ mod timer;
 mod upgrade;
 
 pub use answer::{Answer, AnswerBody};
+pub use asserted::is_asserted;
 pub use body::{BodySource, RequestBody};
 pub use connect::{Roots, TlsError, Upstream};
 pub use error::{Error, Kind};

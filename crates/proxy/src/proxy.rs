@@ -42,6 +42,8 @@ pub struct Settings {
     pub keeps_host: bool,
     /// Which statements about the origin of a request are trusted.
     pub trust: Trust,
+    /// Fields that are passed on though nobody is trusted, in lower case.
+    pub kept: Vec<String>,
 }
 
 /// A client's request.
@@ -51,8 +53,10 @@ pub struct Request {
     pub method: Method,
     /// Path and query as the client sent them.
     pub target: PathAndQuery,
-    /// All fields as the client sent them.
+    /// The client's fields, as it sent them.
     pub headers: Fields,
+    /// Fields of this server: they replace the client's fields of the same names.
+    pub set: Fields,
     /// The client that sent it.
     pub sender: Sender,
     /// The complete body, or a source of it.
@@ -105,9 +109,9 @@ impl Proxy {
         request: &mut Request,
         protocols: Option<&[u8]>,
     ) -> Result<UncheckedAnswer, Error> {
-        let Request { method, target, headers, sender, body } = request;
+        let Request { method, target, headers, set, sender, body } = request;
         let supply = UploadSource::new(std::mem::replace(body, RequestBody::Whole(Default::default())));
-        let outgoing = Outgoing { method, target, headers, sender: *sender, protocols, supply };
+        let outgoing = Outgoing { method, target, headers, set, sender: *sender, protocols, supply };
         let mut tried = Vec::new();
         loop {
             let Some(index) = self.next_upstream(&tried) else {
@@ -226,6 +230,7 @@ struct Outgoing<'a> {
     method: &'a Method,
     target: &'a PathAndQuery,
     headers: &'a Fields,
+    set: &'a Fields,
     sender: Sender,
     /// The value of its Upgrade field.
     protocols: Option<&'a [u8]>,
@@ -240,11 +245,15 @@ impl Outgoing<'_> {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         let own_host = upstream.authority.as_str();
         let host = if settings.keeps_host { None } else { Some(own_host) };
-        write_fields(
-            self.headers,
-            ForwardingContext { sender: self.sender, trust: settings.trust, host, own_host },
-            out,
-        );
+        let told = ForwardingContext {
+            sender: self.sender,
+            trust: settings.trust,
+            kept: &settings.kept,
+            set: self.set,
+            host,
+            own_host,
+        };
+        write_fields(self.headers, told, out);
         if let Some(protocols) = self.protocols {
             for part in [b"connection: Upgrade\r\nupgrade: ", protocols, b"\r\n"] {
                 out.extend_from_slice(part);

@@ -3,8 +3,11 @@
 //! Promises that counting costs a request one addition, to numbers that only its worker writes. An answer
 //! that is ready at once (from memory) is not timed: it counts with a duration of zero.
 
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 /// The statuses that are counted separately; any other counts as the first of its hundred.
 const STATUSES: [u16; 40] = [
@@ -121,6 +124,25 @@ impl RouteCounters {
         // An answer that is counted between the two reads makes the first sum larger.
         durations.buckets[0] += all.saturating_sub(deferred);
         durations
+    }
+}
+
+/// A deferred answer that is counted when it is ready.
+pub struct CountedAnswer<T> {
+    pub work: Pin<Box<dyn Future<Output = T> + Send>>,
+    pub status: fn(&T) -> u16,
+    pub counters: Arc<RouteCounters>,
+    pub worker: usize,
+    pub began: Instant,
+}
+
+impl<T> Future for CountedAnswer<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let made = ready!(self.work.as_mut().poll(cx));
+        self.counters.count_deferred(self.worker, (self.status)(&made), self.began.elapsed());
+        Poll::Ready(made)
     }
 }
 

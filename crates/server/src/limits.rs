@@ -6,6 +6,12 @@ pub(crate) const RATE_WAYS: usize = 8;
 /// that within one period evicts those that were furthest from their limit.
 pub(crate) const RATE_SETS: usize = 8_192;
 
+/// The wrong credentials that a client may send in a minute: a person who mistypes a password sends a
+/// few, a program that guesses sends thousands.
+pub(crate) const WRONG_A_MINUTE: u64 = 20;
+/// The sets of clients whose wrong credentials are counted: 8,192 clients in 128 KiB.
+pub(crate) const WRONG_SETS: usize = 1_024;
+
 /// The longest that a request waits for a shared rate decision. A round trip within a data centre takes less
 /// than 1 ms; one to Redis on a busy machine, some hundred. Only requests that arrive before the first
 /// timeout wait that long.

@@ -3,7 +3,7 @@
 use crate::counters::RouteCounters;
 use crate::endpoint::Endpoint;
 use crate::problem::Problem;
-use forebay_http::{Method, Request, readings};
+use forebay_http::{Method, Request, has_readings, readings};
 use matchit::Router;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
@@ -95,28 +95,54 @@ impl Routers {
 ///
 /// # Errors
 /// 400: the path has too many readings.
+///
+/// An application that does not get the prefix of its routes reads only what follows it. `prefixes` are those
+/// of all routes, and the empty one: the application may be behind several of them.
 #[inline(never)]
 pub fn guarded_readings(
     [exact, folded]: [&Routers; 2],
+    (guards, prefixes): (Guarded, &[String]),
     RoutedEndpoint { endpoint, counters, .. }: &RoutedEndpoint,
     request: &Request<'_>,
 ) -> Result<Vec<Arc<Endpoint>>, Problem> {
-    let readings = readings(request.path(), is_open_ended(&counters.route))
-        .ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?;
+    let own = endpoint.strip_prefix();
+    let seen = match request.path().strip_prefix(own).unwrap_or_default() {
+        "" => "/",
+        seen => seen,
+    };
+    let readings = match guards == Guarded::Plain && is_plain(seen) {
+        true => vec![seen.to_owned()],
+        false => readings(seen, is_open_ended(&counters.route))
+            .ok_or_else(|| Problem::new(400, "the path can be read in too many ways"))?,
+    };
     let mut found: Vec<Arc<Endpoint>> = Vec::new();
-    for reading in readings {
+    for (prefix, reading) in
+        prefixes.iter().flat_map(|prefix| readings.iter().map(move |seen| (prefix, seen)))
+    {
         // Routes are written encoded.
-        let reading = utf8_percent_encode(&reading, UNSAFE).to_string();
-        let exact = exact.place(request.method(), &reading);
-        let folded = folded.place(request.method(), &reading.to_ascii_lowercase());
-        for RoutedEndpoint { endpoint: other, .. } in exact.into_iter().chain(folded) {
-            let is_known = |known: &Arc<Endpoint>| Arc::ptr_eq(known, other);
-            if other.guard.is_some() && !is_known(endpoint) && !found.iter().any(is_known) {
-                found.push(other.clone());
+        let reading = format!("{prefix}{}", utf8_percent_encode(reading, UNSAFE));
+        let without_end = reading.strip_suffix('/').filter(|path| !path.is_empty() && path == prefix);
+        for path in without_end.into_iter().chain([&*reading]) {
+            let exact = exact.place(request.method(), path);
+            let folded = folded.place(request.method(), &path.to_ascii_lowercase());
+            for RoutedEndpoint { endpoint: other, .. } in exact.into_iter().chain(folded) {
+                let is_known = |known: &Arc<Endpoint>| Arc::ptr_eq(known, other);
+                let is_meant =
+                    prefix == own || other.strip_prefix() == *prefix && endpoint.shares_upstream(other);
+                if other.guard.is_some() && is_meant && !is_known(endpoint) && !found.iter().any(is_known) {
+                    found.push(other.clone());
+                }
             }
         }
     }
     Ok(found)
+}
+
+/// Whether every application reads a path as it is, if its routes are in lower case and have no slash at the
+/// end.
+#[inline]
+pub fn is_plain(path: &str) -> bool {
+    !has_readings(path) && !path.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 /// Whether a route does not say how its path ends: its last part is a parameter.

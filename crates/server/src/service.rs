@@ -3,7 +3,7 @@
 //! Promises that guard, rate, cache and upstream application see the same path: the normalized form of the
 //! client's path ([`canonical_path`]).
 
-use crate::counters::RouteCounters;
+use crate::counters::{CountedAnswer, RouteCounters};
 use crate::endpoint::answer_headers::{AnswerHeaders, NO_CONTENT};
 use crate::endpoint::answer_sink::respond_problem;
 use crate::endpoint::cached_proxy::CachedProxy;
@@ -11,19 +11,18 @@ use crate::endpoint::params::Params;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
 use crate::request_log::RequestLog;
-use crate::routers::{Guarded, METHODS, RoutedEndpoint, Routers, guarded_readings, rest_of, router_syntax};
+use crate::routers::{
+    Guarded, METHODS, RoutedEndpoint, Routers, guarded_readings, is_plain, rest_of, router_syntax,
+};
 use crate::start_error::StartError;
 use forebay_database::Store;
 use forebay_http::{
     Answer, CanonicalPath, Method, Outcome, Refused, Reply, Request, Service, ServiceAnswer, canonical_path,
-    has_readings,
 };
 use matchit::Match;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// Parts of a normalized path that servers interpret differently.
@@ -42,6 +41,8 @@ pub struct Routes {
     /// The same endpoints with routes in lower case.
     folded: Routers,
     guards: Guarded,
+    /// What upstreams do not receive of paths, and the empty text.
+    prefixes: Vec<String>,
     /// All endpoints, with their routes as the config writes them.
     added: Vec<Added>,
     workers: usize,
@@ -84,6 +85,7 @@ impl Routes {
             routers,
             folded,
             guards: Guarded::Nothing,
+            prefixes: vec![String::new()],
             added: Vec::new(),
             workers,
             unrouted,
@@ -128,6 +130,11 @@ impl Routes {
         }
         for Added { route, .. } in self.added.iter().filter(|added| added.endpoint.guard.is_some()) {
             self.guards = self.guards.max(Guarded::of(route));
+        }
+        for Added { endpoint, .. } in &self.added {
+            if !self.prefixes.iter().any(|known| known == endpoint.strip_prefix()) {
+                self.prefixes.push(endpoint.strip_prefix().to_owned());
+            }
         }
         for added in &self.added {
             let (route, place) = (&added.route, added.place(None));
@@ -372,32 +379,14 @@ impl Routes {
         found: &RoutedEndpoint,
         request: &Request<'_>,
     ) -> Result<Vec<Arc<Endpoint>>, Problem> {
-        let path = request.path();
-        let is_plain = || !has_readings(path) && !path.bytes().any(|byte| byte.is_ascii_uppercase());
         match self.guards {
             Guarded::Nothing => Ok(Vec::new()),
-            Guarded::Plain if is_plain() => Ok(Vec::new()),
-            _ => guarded_readings([&self.routers, &self.folded], found, request),
+            Guarded::Plain if self.prefixes.len() == 1 && is_plain(request.path()) => Ok(Vec::new()),
+            guards => {
+                let routers = [&self.routers, &self.folded];
+                guarded_readings(routers, (guards, &self.prefixes), found, request)
+            }
         }
-    }
-}
-
-/// A deferred answer that is counted when it is ready.
-struct CountedAnswer<T> {
-    work: Pin<Box<dyn Future<Output = T> + Send>>,
-    status: fn(&T) -> u16,
-    counters: Arc<RouteCounters>,
-    worker: usize,
-    began: Instant,
-}
-
-impl<T> Future for CountedAnswer<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let made = ready!(self.work.as_mut().poll(cx));
-        self.counters.count_deferred(self.worker, (self.status)(&made), self.began.elapsed());
-        Poll::Ready(made)
     }
 }
 

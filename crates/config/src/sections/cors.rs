@@ -1,7 +1,9 @@
 //! `cors = { … }`: which web pages may read answers. Also the other headers for browsers: `answer_headers`,
 //! `security_headers`.
 
-use crate::syntax::fields::{Cursor, Fields, check_header_name, flag, milliseconds_or_none, text};
+use crate::syntax::fields::{
+    Cursor, Fields, check_header_name, flag, header_names, milliseconds_or_none, text,
+};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
@@ -119,14 +121,6 @@ fn origin(text: &str) -> Result<String, Mistake> {
                 .into())
         }
     }
-}
-
-fn header_names(node: &Node) -> Result<Vec<String>, Mistake> {
-    let Data::Array(items) = &node.data else {
-        return Err(format!("must be an array of header names, not {}", node.kind()).into());
-    };
-    let name = |item: &Node| text(item).and_then(|name| check_header_name(&name).map(|()| name));
-    items.iter().map(name).collect()
 }
 
 /// Fields that the server itself writes where they apply.

@@ -17,6 +17,7 @@ pub(crate) const GROUP: Section = Section {
         "prefix" | "path" | "(nothing)" | "the part before the path of each route, such as `/api`"
         "upstream" | "name" | "" | "the `[upstream.NAME]` of endpoints without an action"
         "guard" | "guard" | "(that of [server])" | "as in [[endpoint]], like the keys below"
+        "csrf" | "true or false" | "false" | ""
         "rate" | "text" | "(no limit)" | "each endpoint counts separately"
         "cache" | "table" | "(none)" | "only for endpoints of GET and `*`"
         "cors" | "table, or false" | "(that of [server])" | ""
@@ -42,6 +43,10 @@ pub(crate) const UPSTREAM: Section = Section {
         "health" | "path" | "(no checks)" | ""
         "host" | "\"client\" or \"upstream\"" | "\"client\"" | ""
         "forwarded" | "\"replace\" or \"append\"" | "\"replace\"" | ""
+        "keep_headers" | "array of header names" | "[]" | ""
+        "pass_credentials" | "true or false" | "false" | ""
+        "request_headers" | "table: header = text" | "{}" | ""
+        "strip_prefix" | "path" | "(nothing)" | ""
         "body" | "size" | "\"1GiB\"" | ""
         "timeout" | "time" | "\"2m\"" | ""
     },

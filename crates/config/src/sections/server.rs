@@ -49,7 +49,7 @@ pub(crate) const LIMITS: Section = Section {
         "head_timeout" | "time" | "\"10s\"" |
             "longest time from the first byte of a head to its last; then 408"
         "body_pace" | "size a second" | "\"1KiB\"" |
-            "slowest pace of a body once `head_timeout` is over; a slower one gets 408"
+            "slowest pace of a body, in each window of `head_timeout`; a slower one gets 408"
         "idle_timeout" | "time" | "\"75s\"" | "a connection without a request for this long is closed"
         "write_timeout" | "time" | "\"30s\"" |
             "a connection whose client takes no byte of its answer for this long is closed"
@@ -122,10 +122,10 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Most header fields.
     pub fields: usize,
-    /// The longest time from the first byte of a head to its last; also the grace period before a body must
-    /// keep its pace.
+    /// The longest time from the first byte of a head to its last; also the window in which a body must keep
+    /// its pace.
     pub head_timeout_ms: u64,
-    /// Slowest average pace of a body after that, in bytes per second.
+    /// Slowest pace of a body in each such window, in bytes per second.
     pub body_bytes_per_s_min: u64,
     /// A connection without a request for this long is closed.
     pub idle_timeout_ms: u64,

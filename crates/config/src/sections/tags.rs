@@ -28,9 +28,7 @@ fn tag(text: &str) -> Result<Expr, Mistake> {
         return Err("a tag must not be empty".into());
     }
     let expr = expr::parse(text)?;
-    let mut calls = false;
-    expr.each(&mut |expr| calls |= matches!(expr, Expr::Call { .. }));
-    match calls {
+    match expr.calls() {
         false => Ok(expr),
         true => {
             Err(format!("`{text}`: a tag is made of text and parameters alone, such as item:{{$id}}").into())

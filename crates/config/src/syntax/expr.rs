@@ -392,6 +392,13 @@ impl Expr {
         }
     }
 
+    /// Whether a function is called in it.
+    pub(crate) fn calls(&self) -> bool {
+        let mut calls = false;
+        self.each(&mut |expr| calls |= matches!(expr, Expr::Call { .. }));
+        calls
+    }
+
     /// Calls `f` with the name of every parameter in this expression.
     pub fn each_param<'e>(&'e self, f: &mut dyn FnMut(&'e str)) {
         self.each(&mut |expr| {

@@ -191,6 +191,15 @@ pub(crate) fn check_header_name(name: &str) -> Result<(), Mistake> {
     }
 }
 
+/// An array of names of header fields.
+pub(crate) fn header_names(node: &Node) -> Result<Vec<String>, Mistake> {
+    let Data::Array(items) = &node.data else {
+        return Err(format!("must be an array of header names, not {}", node.kind()).into());
+    };
+    let name = |item: &Node| text(item).and_then(|name| check_header_name(&name).map(|()| name));
+    items.iter().map(name).collect()
+}
+
 /// One text, several separated by commas, or an array of texts; `what` names their kind.
 pub(crate) fn texts(node: &Node, what: &str) -> Result<Vec<String>, Mistake> {
     match &node.data {

@@ -70,6 +70,7 @@ fn broken_files_are_explained() {
         "cors",
         "groups",
         "files",
+        "passing",
     ] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("toml")).unwrap();
         let errors = parse(&format!("{name}.toml"), &text, &Overrides::default(), &none).unwrap_err();

@@ -4,15 +4,19 @@
 //! `forebay_http`; this file converts between their requests and answers.
 
 use crate::auth::Identity;
+use crate::endpoint::eval::{Eval, Scope, write_text};
+use crate::endpoint::intake::Intake;
 use crate::endpoint::invalidation::Dropping;
+use crate::endpoint::matched_request::Matched;
 use crate::endpoint::waiting_requests::reply_of;
 use crate::problem::Problem;
-use forebay_http::{BodyBroken, BodySource, Filled, Request, ServiceAnswer, Streamed, Upgraded};
+use forebay_http::{BodyBroken, BodySource, Filled, Request, ServiceAnswer, Streamed, Upgraded, query_pairs};
 use forebay_proxy::{Answer, AnswerBody, Error, Fields, Kind, Proxy, RequestBody, Sender, Trust, Upgrade};
 use forebay_terminal::warn;
 use futures_util::StreamExt;
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,8 +35,42 @@ pub struct ProxyAction {
     pub request_id: Option<HeaderName>,
     /// Answer fields that this server sets itself; the upstream's are removed.
     pub set_here: Vec<HeaderName>,
+    /// Fields that the upstream receives: names in lower case, and values.
+    pub request_headers: Vec<(String, Eval)>,
+    /// Where the guard reads credentials, which the upstream does not receive.
+    pub credentials: Credentials,
+    /// The beginning of paths that the upstream does not receive.
+    pub strip_prefix: Option<String>,
     /// Limits the log lines about a broken upstream.
     pub failures: Failures,
+}
+
+/// Where a guard reads credentials.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    /// Names of header fields.
+    pub headers: Vec<String>,
+    /// Names in the query.
+    pub queries: Vec<String>,
+}
+
+impl Credentials {
+    /// Whether this header field has credentials.
+    pub fn has(&self, name: &str) -> bool {
+        self.headers.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// A query without them.
+    fn strip<'q>(&self, query: &'q str) -> Cow<'q, str> {
+        let is_kept = |pair: &&str| {
+            let mut named = query_pairs(pair).filter_map(Result::ok);
+            !named.any(|(name, _)| self.queries.iter().any(|known| *known == name))
+        };
+        match self.queries.is_empty() {
+            true => Cow::Borrowed(query),
+            false => Cow::Owned(query.split('&').filter(is_kept).collect::<Vec<_>>().join("&")),
+        }
+    }
 }
 
 /// Logs failures, at most one a second.
@@ -98,22 +136,113 @@ impl ProxyAction {
         }
     }
 
-    /// Converts a client's request for the proxy.
+    /// The fields that the config adds to a request.
+    pub fn own_fields(
+        &self,
+        intake: &Intake,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+    ) -> Result<Fields, Problem> {
+        let mut fields = Fields::default();
+        if self.request_headers.is_empty() {
+            return Ok(fields);
+        }
+        let slots = intake.params.read(request, matched)?;
+        let scope = Scope::new(&slots);
+        for (name, value) in &self.request_headers {
+            let mut text = Vec::new();
+            write_text(value.evaluate(&scope)?.as_ref(), &mut text);
+            // The upstream would trim white space at the ends and so see another value.
+            let is_whole = text.trim_ascii().len() == text.len();
+            let added = fields.append(name, &text).ok().filter(|()| is_whole);
+            added.ok_or_else(|| {
+                Problem::new(400, format!("the value of {name} cannot be sent in a header field"))
+            })?;
+        }
+        Ok(fields)
+    }
+
+    /// Converts a client's request for the proxy. `own`: the fields that the config adds.
     pub fn outbound(
         &self,
         request: &Request<'_>,
         identity: Option<&Identity>,
+        own: Fields,
     ) -> Result<forebay_proxy::Request, Problem> {
-        let mut outbound = outbound(request, identity, self.proxy.settings().trust)?;
-        if let (Some(name), Some(id)) =
-            (&self.request_id, request.label().and_then(|label| label.id.as_deref()))
-        {
-            outbound.headers.set(name.as_str(), id.as_bytes()).expect("an id was checked or made");
+        let malformed = |what: &str| Problem::new(400, format!("the request cannot be passed on: {what}"));
+        let client = request.client();
+        let address = match self.proxy.settings().trust {
+            Trust::Nobody => client.address,
+            Trust::Front => request.origin().peer.ip(),
+        };
+        let method = http::Method::from_bytes(request.method_name().as_bytes());
+        let mut headers = Fields::with_capacity(16, 512);
+        for (name, value) in request.headers() {
+            // Applications read other characters as `-` (CGI, WSGI, PHP), so such a field could imitate one
+            // that this server sets.
+            if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !name.eq_ignore_ascii_case("host")
+                && !self.credentials.has(name)
+            {
+                headers.append(name, value).map_err(|_| malformed("a field"))?;
+            }
         }
-        if let Some(trace) = request.label().and_then(|label| label.traceparent.as_deref()) {
-            outbound.headers.set("traceparent", trace.as_bytes()).expect("it was made");
+        if let Some(host) = request.host() {
+            headers.append("host", host).map_err(|_| malformed("its host"))?;
         }
-        Ok(outbound)
+        let mut set = self.with_own(own, identity)?;
+        let label = request.label();
+        if let (Some(name), Some(id)) = (&self.request_id, label.and_then(|label| label.id.as_deref())) {
+            set.set(name.as_str(), id.as_bytes()).expect("an id was checked or made");
+        }
+        if let Some(trace) = label.and_then(|label| label.traceparent.as_deref()) {
+            set.set("traceparent", trace.as_bytes()).expect("it was made");
+        }
+        let body = match request.take_stream() {
+            Some(stream) => {
+                let length = stream.length();
+                let pieces = stream.map(|piece| piece.map_err(|broken| broken.into()));
+                RequestBody::Arriving(length, Box::pin(pieces))
+            }
+            None => RequestBody::Whole(request.body().to_vec().into()),
+        };
+        Ok(forebay_proxy::Request {
+            method: method.map_err(|_| malformed("its method"))?,
+            target: self.target(request.path(), request.query())?,
+            headers,
+            set,
+            sender: Sender { address: Some(address), is_secure: client.is_secure },
+            body,
+        })
+    }
+
+    /// Path and query as the upstream receives them.
+    pub fn target(&self, path: &str, query: Option<&str>) -> Result<PathAndQuery, Problem> {
+        let stripped = self.strip_prefix.as_ref().and_then(|prefix| path.strip_prefix(prefix.as_str()));
+        let path = match stripped {
+            // One slash: with two, the first part would be a host where the path becomes a reference.
+            Some(rest) => &format!("/{}", rest.trim_start_matches('/')),
+            None => path,
+        };
+        let query = query.map(|query| self.credentials.strip(query));
+        let target = match query.filter(|query| self.credentials.queries.is_empty() || !query.is_empty()) {
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
+        };
+        let malformed = |_| Problem::new(400, "the request cannot be passed on: its target");
+        PathAndQuery::try_from(target).map_err(malformed)
+    }
+
+    /// The fields that the config adds, and those that tell of the client's identity and of the prefix.
+    pub fn with_own(&self, own: Fields, identity: Option<&Identity>) -> Result<Fields, Problem> {
+        let mut set = own;
+        if let Some(identity) = identity.filter(|_| set.get(X_FORWARDED_USER).is_none()) {
+            name_user(identity, &mut set)?;
+        }
+        if let Some(prefix) = &self.strip_prefix {
+            set.set("x-forwarded-prefix", prefix.as_bytes()).expect("it was checked");
+        }
+        Ok(set)
     }
 
     /// Passes a request on. The future must be polled on the runtime of `worker`.
@@ -170,70 +299,11 @@ impl ProxyAction {
 const X_FORWARDED_USER: &str = "x-forwarded-user";
 
 /// Sets the field with the identity's subject.
-pub fn name_user(identity: &Identity, headers: &mut Fields) -> Result<(), Problem> {
+fn name_user(identity: &Identity, set: &mut Fields) -> Result<(), Problem> {
     // The upstream would trim white space at the ends and so see another name.
     let user = Some(&*identity.subject).filter(|subject| subject.trim() == *subject);
     let unfit = || Problem::new(403, "the client's name cannot be sent in X-Forwarded-User");
-    let user = user.ok_or_else(unfit)?;
-    // Fields that Connection names are removed on this hop.
-    let is_named = headers.all("connection").any(|value| {
-        let mut names = value.split(|byte| *byte == b',');
-        names.any(|name| name.trim_ascii().eq_ignore_ascii_case(X_FORWARDED_USER.as_bytes()))
-    });
-    if is_named {
-        return Err(Problem::new(400, "Connection names a field that is set here"));
-    }
-    headers.set(X_FORWARDED_USER, user.as_bytes()).map_err(|_| unfit())
-}
-
-fn outbound(
-    request: &Request<'_>,
-    identity: Option<&Identity>,
-    trust: Trust,
-) -> Result<forebay_proxy::Request, Problem> {
-    let client = request.client();
-    let address = match trust {
-        Trust::Nobody => client.address,
-        Trust::Front => request.origin().peer.ip(),
-    };
-    let malformed = |what: &str| Problem::new(400, format!("the request cannot be passed on: {what}"));
-    let method = http::Method::from_bytes(request.method_name().as_bytes());
-    let target = match request.query() {
-        Some(query) => format!("{}?{query}", request.path()),
-        None => request.path().to_owned(),
-    };
-    let mut headers = Fields::with_capacity(16, 512);
-    let names_user = trust == Trust::Nobody || identity.is_some();
-    let is_set_here = |name: &str| {
-        name.eq_ignore_ascii_case("host") || (names_user && name.eq_ignore_ascii_case(X_FORWARDED_USER))
-    };
-    for (name, value) in request.headers() {
-        // Applications read `_` as `-` (CGI, WSGI), so such a field could imitate one that this server sets.
-        if !name.as_bytes().contains(&b'_') && !is_set_here(name) {
-            headers.append(name, value).map_err(|_| malformed("a field"))?;
-        }
-    }
-    if let Some(identity) = identity {
-        name_user(identity, &mut headers)?;
-    }
-    if let Some(host) = request.host() {
-        headers.append("host", host).map_err(|_| malformed("its host"))?;
-    }
-    let body = match request.take_stream() {
-        Some(stream) => {
-            let length = stream.length();
-            let pieces = stream.map(|piece| piece.map_err(|broken| broken.into()));
-            RequestBody::Arriving(length, Box::pin(pieces))
-        }
-        None => RequestBody::Whole(request.body().to_vec().into()),
-    };
-    Ok(forebay_proxy::Request {
-        method: method.map_err(|_| malformed("its method"))?,
-        target: PathAndQuery::try_from(target).map_err(|_| malformed("its target"))?,
-        headers,
-        sender: Sender { address: Some(address), is_secure: client.is_secure },
-        body,
-    })
+    set.set(X_FORWARDED_USER, user.ok_or_else(unfit)?.as_bytes()).map_err(|_| unfit())
 }
 
 /// The upstream's answer for the HTTP engine; `begun` is the part of its body that has been read already. The

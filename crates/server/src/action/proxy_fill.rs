@@ -38,8 +38,6 @@ pub struct ProxyFill {
     pub clock: Clock,
     /// The longest time that the fill may take.
     pub timeout: Duration,
-    /// The fill counts as a waiting request.
-    pub _place: Arc<WaitingPlace>,
 }
 
 /// An answer that is too long to be cached, for the client whose request started the fill.
@@ -48,6 +46,8 @@ pub struct TooLong {
     pub answer: Answer,
     /// The beginning of its body.
     pub begun: Vec<u8>,
+    /// The place of the fill.
+    pub place: WaitingPlace,
 }
 
 /// The result of reading a body.
@@ -57,12 +57,21 @@ enum Gathered {
 }
 
 impl ProxyFill {
-    /// Runs the fill. A too long answer is sent to `handing`, if a client waits there.
-    pub async fn run(mut self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
-        within(self.timeout, self.fill(handing)).await.flatten()
+    /// Runs the fill, which counts as a waiting request. A too long answer is sent to `handing`, if a client
+    /// waits there.
+    pub async fn run(
+        mut self,
+        handing: Option<oneshot::Sender<TooLong>>,
+        place: WaitingPlace,
+    ) -> Result<Filled, Problem> {
+        within(self.timeout, self.fill(handing, place)).await.flatten()
     }
 
-    async fn fill(&mut self, handing: Option<oneshot::Sender<TooLong>>) -> Result<Filled, Problem> {
+    async fn fill(
+        &mut self,
+        handing: Option<oneshot::Sender<TooLong>>,
+        place: WaitingPlace,
+    ) -> Result<Filled, Problem> {
         let sent = self.action.send(self.worker, &mut self.request).await;
         let mut answer = sent.map_err(|error| self.action.failed(&error))?;
         if answer.status >= 500 || answer.status == 429 {
@@ -81,7 +90,7 @@ impl ProxyFill {
                 self.private_answers.note(&self.key, self.clock.now_ms());
                 // The client may have disconnected.
                 if let Some(handing) = handing {
-                    let _sent = handing.send(TooLong { answer, begun });
+                    let _sent = handing.send(TooLong { answer, begun, place });
                 }
                 Ok(Filled::nothing())
             }

@@ -7,6 +7,7 @@
 use super::credentials::{CredentialVerdict, authorization};
 use super::identity::{Identity, Refused};
 use super::watched_file::WatchedFile;
+use crate::endpoint::places::{Multiple, Places};
 use crate::start_error::StartError;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -27,6 +28,8 @@ const COMPARED_AT_ONCE: usize = 2;
 /// The number of requests waiting for a comparison: any further one gets 503, and takes no place of its
 /// endpoint.
 const WAITING_MAX: usize = 64;
+/// One client has at most an eighth of these places: whoever comes next waits for few others.
+const PER_FREE: Multiple = Multiple { times: 1, of: 8 };
 /// The longest password, in bytes: bcrypt ignores any further bytes.
 const PASSWORD_BYTES_MAX: usize = 72;
 /// The most expensive hash that is accepted, as the binary logarithm of its rounds.
@@ -44,7 +47,7 @@ pub struct Basic {
     key: ring::hmac::Key,
     remembered: Mutex<HashMap<[u8; 32], Instant>>,
     comparing: Semaphore,
-    waiting: Arc<Semaphore>,
+    waiting: Arc<Places>,
     runtime: Handle,
 }
 
@@ -81,7 +84,7 @@ impl Basic {
             key: ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key),
             remembered: Mutex::default(),
             comparing: Semaphore::new(COMPARED_AT_ONCE),
-            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            waiting: Places::new(WAITING_MAX, PER_FREE),
             runtime,
         }
     }
@@ -103,13 +106,14 @@ impl Basic {
         let known = passwords.get(name).cloned();
         // An unknown name is compared with some hash too, so that it takes the same time as a known one.
         let hash = known.as_ref().or_else(|| passwords.values().next()).map_or(NOBODY.into(), Arc::clone);
-        let digest = self.digest(name, password, &hash);
+        let network = request.client().network();
+        let digest = self.digest(network, name, password, &hash);
         let identity =
             Arc::new(Identity { auth: self.name.clone(), subject: name.into(), claims: Vec::new() });
         if known.is_some() && self.remembers(&digest) {
             return CredentialVerdict::Known(identity);
         }
-        let Ok(waiting) = self.waiting.clone().try_acquire_owned() else {
+        let Some(waiting) = self.waiting.take(network) else {
             return CredentialVerdict::Refused(BUSY);
         };
         let (me, password, is_known) = (self.clone(), password.to_owned(), known.is_some());
@@ -126,9 +130,11 @@ impl Basic {
         }))
     }
 
-    /// The keyed hash of a name, a password and its bcrypt hash: a changed bcrypt hash invalidates it.
-    fn digest(&self, name: &str, password: &str, hash: &str) -> [u8; 32] {
+    /// The keyed hash of a client's network, a name, a password and its bcrypt hash. A changed bcrypt hash
+    /// invalidates it, and who guesses from elsewhere learns nothing without a comparison.
+    fn digest(&self, network: u64, name: &str, password: &str, hash: &str) -> [u8; 32] {
         let mut context = ring::hmac::Context::with_key(&self.key);
+        context.update(&network.to_le_bytes());
         for part in [name, password, hash] {
             context.update(&(part.len() as u64).to_le_bytes());
             context.update(part.as_bytes());

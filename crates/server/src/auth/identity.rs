@@ -43,6 +43,11 @@ pub enum Refused {
     Invalid(&'static str),
     /// The credentials cannot be verified now.
     Unavailable(&'static str),
+    /// The client has sent too many wrong credentials; it may try again after this many seconds.
+    TooOften {
+        /// The time, rounded up.
+        wait_s: u64,
+    },
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod jwks;
 mod jwt;
 mod key_set;
 mod watched_file;
+mod wrong;
 
 use crate::problem::Problem;
 use crate::start_error::StartError;
@@ -28,6 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use watched_file::WatchedFile;
+use wrong::WrongCredentials;
 
 pub use credentials::{CredentialVerdict, Judging};
 pub use identity::{Identity, Refused};
@@ -39,6 +41,7 @@ pub struct Auth {
     /// The value of its WWW-Authenticate field.
     challenge: String,
     kind: Kind,
+    wrong: Arc<WrongCredentials>,
 }
 
 enum Kind {
@@ -82,7 +85,7 @@ impl Auth {
                 (format!("Basic realm=\"{name}\", charset=\"UTF-8\""), Kind::Basic(Arc::new(basic)))
             }
         };
-        Ok(Auth { name, challenge, kind })
+        Ok(Auth { name, challenge, kind, wrong: Arc::new(WrongCredentials::new()) })
     }
 
     /// The header field that carries the credentials.
@@ -93,12 +96,57 @@ impl Auth {
         }
     }
 
-    /// Verifies the credentials of a request.
+    /// Whether browsers add the credentials by themselves.
+    pub fn travels_by_itself(&self) -> bool {
+        matches!(self.kind, Kind::Basic(_))
+    }
+
+    /// Whether a request has credentials of this kind.
+    pub fn is_given(&self, request: &Request<'_>) -> bool {
+        let given = match &self.kind {
+            Kind::Key(keys) => credentials::single_field(request, &keys.header),
+            Kind::Jwt(_) => credentials::bearer(request),
+            Kind::Basic(_) => credentials::authorization(request, b"Basic"),
+        };
+        given != Err(Refused::Missing)
+    }
+
+    /// Verifies the credentials of a request. Of a client that has sent too many wrong ones, only those are
+    /// verified that need no time; others are not told to be wrong, but to come too often.
     pub fn verify(&self, request: &Request<'_>) -> CredentialVerdict {
-        match &self.kind {
+        let verdict = match &self.kind {
             Kind::Key(keys) => keys.verify(request),
-            Kind::Jwt(jwt) => jwt.verify(request),
+            // Nobody guesses a signature, and a client learns from 401 that its token has expired.
+            Kind::Jwt(jwt) => return jwt.verify(request),
             Kind::Basic(basic) => basic.verify(request),
+        };
+        match verdict {
+            CredentialVerdict::Known(identity) => CredentialVerdict::Known(identity),
+            CredentialVerdict::Refused(Refused::Missing) => CredentialVerdict::Refused(Refused::Missing),
+            CredentialVerdict::Refused(refused) => {
+                let sender = self.wrong.sender(request);
+                let checked = self.wrong.check(sender);
+                self.wrong.count(sender, &refused);
+                CredentialVerdict::Refused(checked.err().unwrap_or(refused))
+            }
+            CredentialVerdict::Later(judging) => {
+                let (wrong, sender) = (self.wrong.clone(), self.wrong.sender(request));
+                if let Err(refused) = wrong.check(sender) {
+                    return CredentialVerdict::Refused(refused);
+                }
+                // A task of its own: a client that goes away has been served, and counts.
+                let judging = async move {
+                    let judged = judging.await;
+                    if let Err(refused) = &judged {
+                        wrong.count(sender, refused);
+                    }
+                    judged
+                };
+                CredentialVerdict::Later(Box::pin(async move {
+                    let judged = tokio::spawn(judging).await;
+                    judged.unwrap_or(Err(Refused::Unavailable("the credentials could not be verified")))
+                }))
+            }
         }
     }
 
@@ -115,6 +163,13 @@ impl Auth {
             Refused::Invalid(why) if matches!(self.kind, Kind::Jwt(_)) => (*why, ", error=\"invalid_token\""),
             Refused::Invalid(why) => (*why, ""),
             Refused::Unavailable(why) => return Problem::unavailable(*why),
+            Refused::TooOften { wait_s } => {
+                let headers = vec![("Retry-After", wait_s.to_string())];
+                return Problem {
+                    headers,
+                    ..Problem::new(429, "too many wrong credentials; try again later")
+                };
+            }
         };
         let challenge = format!("{}{error}", self.challenge);
         Problem { headers: vec![("WWW-Authenticate", challenge)], ..Problem::new(401, detail) }

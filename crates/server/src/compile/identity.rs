@@ -57,6 +57,7 @@ pub fn encode(
         compress: _,
         takes_encoded_slash: _,
         answer_headers,
+        csrf: _,
         line: _,
     } = endpoint;
     let mut writer = Writer(vec![VERSION]);
@@ -337,6 +338,10 @@ impl Writer {
             upstreams,
             keeps_host,
             trusts_front,
+            keep_headers,
+            passes_credentials,
+            request_headers,
+            strip_prefix,
             ca: _,
             connect_timeout_ms: _,
             silence_timeout_ms: _,
@@ -348,6 +353,13 @@ impl Writer {
         self.list(upstreams, |writer, upstream| writer.text(upstream));
         self.flag(*keeps_host);
         self.flag(*trusts_front);
+        self.list(keep_headers, |writer, name| writer.text(name));
+        self.flag(*passes_credentials);
+        self.list(request_headers, |writer, (name, value)| {
+            writer.text(name);
+            writer.expr(value);
+        });
+        self.option(strip_prefix.as_deref(), Writer::text);
     }
 }
 

@@ -23,6 +23,7 @@ mod words;
 use crate::auth::Auth;
 use crate::endpoint::guard::{Guard, Identified};
 use crate::endpoint::intake::Intake;
+use crate::endpoint::pages::OwnPages;
 use crate::endpoint::params::ParamSource;
 use crate::endpoint::rate::Rate;
 use crate::endpoint::waiting_requests::WaitingRequests;
@@ -104,6 +105,8 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
         None => None,
     };
     let mut params = params.finish();
+    let (guard, travels_by_itself) = guard(endpoint, context)?;
+    params.needs_json_type = travels_by_itself;
     // The body of a passed-on request is not parsed here.
     params.skips_body = matches!(mode, Mode::PassThrough(_) | Mode::CachedProxy(_));
     if params.plans.len() > SLOTS_MAX {
@@ -114,7 +117,6 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     if asks_who && endpoint.guard.as_ref().is_none_or(|guard| guard.identified().is_empty()) {
         return Err("uses a claim of the client, but no guard with `auth` identifies the client".into());
     }
-    let guard = endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths)).transpose()?;
     Ok(Endpoint {
         lines: guard.as_ref().map_or_else(Vec::new, vary),
         answer_headers: answer_headers::compile(endpoint, guard.as_ref()),
@@ -169,16 +171,46 @@ fn compile_rate(rate: &model::Rate, endpoint: &model::Endpoint, context: &Contex
     }
 }
 
-fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>]) -> Result<Guard, StartError> {
+/// The guard of an endpoint, and whether a browser may add by itself what identifies a client to the guard,
+/// or to the application behind it.
+fn guard(endpoint: &model::Endpoint, context: &Context<'_>) -> Result<(Option<Guard>, bool), StartError> {
+    let pages = own_pages(endpoint, &context.config.server);
+    let given =
+        endpoint.guard.as_ref().map(|guard| compile_guard(guard, context.auths, &pages)).transpose()?;
+    let has_certificate = context.config.server.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    if endpoint.csrf || has_certificate {
+        let guards = std::iter::once(Guard::Pages(pages)).chain(given).collect();
+        return Ok((Some(Guard::All(guards)), true));
+    }
+    let travels_by_itself = given.as_ref().is_some_and(Guard::travels_by_itself);
+    Ok((given, travels_by_itself))
+}
+
+/// The pages that may write: those of the public URL, and those that `cors` gives the browser's credentials.
+fn own_pages(endpoint: &model::Endpoint, server: &model::Server) -> OwnPages {
+    let public = server.public_url.iter().filter_map(|url| {
+        let (scheme, rest) = url.split_once("://")?;
+        let host = rest.split('/').next().unwrap_or_default();
+        // Browsers leave out the port of the scheme.
+        let port = if scheme == "https" { ":443" } else { ":80" };
+        Some(format!("{scheme}://{}", host.strip_suffix(port).unwrap_or(host)))
+    });
+    let cors = endpoint.answer_headers.cors.as_ref().filter(|cors| cors.credentials);
+    let named = cors.and_then(|cors| cors.origins.clone()).unwrap_or_default();
+    OwnPages { origins: public.chain(named).collect(), get_writes: endpoint.action.writes() }
+}
+
+fn compile_guard(guard: &model::Guard, auths: &[Arc<Auth>], pages: &OwnPages) -> Result<Guard, StartError> {
     let several = |guards: &[model::Guard]| -> Result<Vec<Guard>, StartError> {
-        guards.iter().map(|guard| compile_guard(guard, auths)).collect()
+        guards.iter().map(|guard| compile_guard(guard, auths, pages)).collect()
     };
     Ok(match guard {
         model::Guard::Secret(secret) => Guard::Secret(secret.clone()),
         model::Guard::Auth(model::Identified { auth, require }) => {
             let found = auths.iter().find(|known| *known.name == **auth);
             let auth = found.ok_or_else(|| format!("there is no [auth.{auth}]"))?.clone();
-            Guard::Auth(Identified { auth, require: require.clone() })
+            let pages = auth.travels_by_itself().then(|| pages.clone());
+            Guard::Auth(Identified { auth, require: require.clone(), pages })
         }
         model::Guard::Any(guards) => Guard::Any(several(guards)?),
         model::Guard::All(guards) => Guard::All(several(guards)?),

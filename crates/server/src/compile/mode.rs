@@ -2,16 +2,20 @@
 //! `compress` become a [`Mode`].
 
 use super::context::Context;
-use super::params::ParamTable;
+use super::params::{Columns, ExpectedValue, ParamTable};
+use super::proxies::{OfEndpoint, credentials};
 use super::{actions, answer_headers, caching};
 use crate::action::Action;
+use crate::action::proxy::Credentials;
 use crate::endpoint::Mode;
 use crate::endpoint::cached::CachedAction;
+use crate::endpoint::eval::Eval;
 use crate::endpoint::files::Files;
 use crate::endpoint::proxied::PassThrough;
 use crate::endpoint::validated::Form;
 use crate::start_error::StartError;
 use forebay_config::model::{self, Method};
+use forebay_proxy::is_asserted;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,8 +64,24 @@ fn proxied(
 ) -> Result<Mode, StartError> {
     let (timeout, set_here) =
         (Duration::from_millis(endpoint.timeout_ms), answer_headers::names(&endpoint.answer_headers));
-    let action = context.proxies.action(proxy, timeout, &context.config.log, set_here)?;
+    let credentials = match proxy.passes_credentials {
+        true => Credentials::default(),
+        false => endpoint.guard.as_ref().map(|guard| credentials(guard, context.auths)).unwrap_or_default(),
+    };
+    let mut request_headers: Vec<(String, Eval)> = Vec::new();
+    for (name, value) in &proxy.request_headers {
+        request_headers.push((name.clone(), params.compile(value, ExpectedValue::ANY, Columns::None)?));
+    }
+    let of_endpoint = OfEndpoint { answer_timeout: timeout, set_here, request_headers, credentials };
+    let action = context.proxies.action(proxy, of_endpoint, &context.config.log)?;
     let cached = caching::cached(endpoint, params, context)?;
+    let is_dropped = |name: &&String| {
+        let name = name.to_ascii_lowercase();
+        !proxy.trusts_front && is_asserted(name.as_bytes()) && !proxy.keep_headers.contains(&name)
+    };
+    if let Some(name) = endpoint.cache.as_ref().and_then(|cache| cache.vary.iter().find(is_dropped)) {
+        return Err(format!("cache: vary: {name} is not passed on; name it in keep_headers too").into());
+    }
     let passed = PassThrough { proxy: action, drops: caching::drops(endpoint, params, context)? };
     Ok(match (cached, &endpoint.cache) {
         (Some(cached), Some(caching)) => {

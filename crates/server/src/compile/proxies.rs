@@ -1,7 +1,9 @@
 //! Compiles proxies: endpoints with the same upstreams and timeouts share connection pools and the health
 //! state of the upstreams.
 
-use crate::action::proxy::{Failures, ProxyAction};
+use crate::action::proxy::{Credentials, Failures, ProxyAction};
+use crate::auth::Auth;
+use crate::endpoint::eval::Eval;
 use crate::start_error::StartError;
 use forebay_config::model;
 use forebay_proxy::{Proxy, Roots, Settings, Trust, Upstream};
@@ -48,10 +50,10 @@ impl Proxies {
     pub fn action(
         &self,
         proxy: &model::Proxy,
-        answer_timeout: Duration,
+        endpoint: OfEndpoint,
         log: &model::Log,
-        set_here: Vec<HeaderName>,
     ) -> Result<Arc<ProxyAction>, StartError> {
+        let OfEndpoint { answer_timeout, set_here, request_headers, credentials } = endpoint;
         let upstream = |text: &String| {
             text.parse::<Upstream>().map_err(|error| format!("the upstream `{text}`: {error}"))
         };
@@ -68,6 +70,7 @@ impl Proxies {
             health_path: proxy.health.as_ref().map(path).transpose()?,
             keeps_host: proxy.keeps_host,
             trust: if proxy.trusts_front { Trust::Front } else { Trust::Nobody },
+            kept: proxy.keep_headers.clone(),
         };
         let mut all = self.all.lock();
         let mut there = all.iter().filter_map(|known| known.proxy.upgrade());
@@ -91,9 +94,48 @@ impl Proxies {
             tunnel_silence_ms,
             request_id,
             set_here,
+            request_headers,
+            credentials,
+            strip_prefix: proxy.strip_prefix.clone(),
             failures,
         }))
     }
+}
+
+/// What a proxy action has from its endpoint.
+pub struct OfEndpoint {
+    /// How long the upstream may take to answer.
+    pub answer_timeout: Duration,
+    /// Answer fields that this server sets itself.
+    pub set_here: Vec<HeaderName>,
+    /// Fields that the upstream receives.
+    pub request_headers: Vec<(String, Eval)>,
+    /// Where the guard reads what the upstream does not receive.
+    pub credentials: Credentials,
+}
+
+/// Where a guard reads credentials.
+pub fn credentials(guard: &model::Guard, auths: &[Arc<Auth>]) -> Credentials {
+    let mut found = Credentials::default();
+    match guard {
+        model::Guard::Secret(model::Secret { place: model::SecretPlace::Header(name), .. }) => {
+            found.headers.push(name.clone());
+        }
+        model::Guard::Secret(model::Secret { place: model::SecretPlace::Query(name), .. }) => {
+            found.queries.push(name.clone());
+        }
+        model::Guard::Auth(model::Identified { auth, .. }) => {
+            let auth = auths.iter().find(|known| *known.name == **auth);
+            found.headers.extend(auth.map(|auth| auth.header().to_owned()));
+        }
+        model::Guard::Any(guards) | model::Guard::All(guards) => {
+            for Credentials { headers, queries } in guards.iter().map(|guard| credentials(guard, auths)) {
+                found.headers.extend(headers);
+                found.queries.extend(queries);
+            }
+        }
+    }
+    found
 }
 
 /// The certificate authorities that may sign the upstreams' certificates. The file is read at the start and

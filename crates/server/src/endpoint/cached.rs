@@ -9,7 +9,7 @@ use super::intake::Intake;
 use super::matched_request::Matched;
 use super::params::ParamSource;
 use super::validated::Form;
-use super::waiting_requests::{WaitingRequests, reply_of, within};
+use super::waiting_requests::{WaitingPlace, WaitingRequests, reply_of, within};
 use crate::action::{Action, run_until_answered};
 use crate::auth::Identity;
 use crate::problem::Problem;
@@ -94,7 +94,9 @@ impl CachedAction {
             self.cached.write_key(intake, request, matched.identity, slots, key);
             let conditions = Conditions::of(request);
             if key.len() > limits::KEY_BYTES_MAX {
-                return self.bypass(&intake.waiting, Arc::new(std::mem::take(slots)), conditions);
+                let place = intake.waiting.take(request.client().network())?;
+                let timeout = intake.waiting.timeout;
+                return self.bypass(place, timeout, Arc::new(std::mem::take(slots)), conditions);
             }
             let Cached { cache, rules, tags, .. } = &self.cached;
             let now_ms = cache.now_ms();
@@ -104,12 +106,15 @@ impl CachedAction {
                     entry.respond(&conditions, now_ms, answer);
                     let slots = Arc::new(std::mem::take(slots));
                     let tags = tags.of(&slots)?;
-                    let (action, timeout) = (self.action.clone(), intake.waiting.timeout);
-                    cache.refresh(key, tags, rules, move || produce(action, slots, timeout));
+                    let (action, waiting) = (self.action.clone(), intake.waiting.clone());
+                    let client = request.client().network();
+                    cache.refresh(key, tags, rules, move || {
+                        Ok(produce(action, slots, waiting.timeout, waiting.take(client)?))
+                    });
                 }
                 Found::Nothing => {
                     let slots = Arc::new(std::mem::take(slots));
-                    return self.wait(&intake.waiting, slots, key, conditions);
+                    return self.wait(&intake.waiting, request.client().network(), slots, key, conditions);
                 }
             }
             Ok(Outcome::Done)
@@ -120,22 +125,26 @@ impl CachedAction {
     fn wait(
         &self,
         waiting: &Arc<WaitingRequests>,
+        client: u64,
         slots: Arc<Slots>,
         key: &[u8],
         conditions: Conditions<'_>,
     ) -> Result<Outcome, Problem> {
-        let (place, timeout) = (waiting.take()?, waiting.timeout);
+        let (own, waiting, timeout) = (waiting.clone(), waiting.clone(), waiting.timeout);
         let Cached { cache, rules, tags, .. } = &self.cached;
         let tags = tags.of(&slots)?;
         let (action, again) = (self.action.clone(), (self.action.clone(), slots.clone()));
-        let landing = cache.fill(key, tags, rules, move || produce(action, slots, timeout));
+        let landing =
+            cache.fill(key, tags, rules, move || Ok(produce(action, slots, timeout, waiting.take(client)?)));
         let (cache, conditions) = (cache.clone(), conditions.into_owned());
         Ok(Outcome::Later(Box::pin(async move {
-            let _place = place;
             let reply = match within(fill_wait_timeout(timeout), landing).await {
                 Ok(Landed::Entry(entry)) => Ok(entry.reply(&conditions, cache.now_ms())),
                 Ok(Landed::Own(filled)) => Ok(filled.into_reply()),
-                Ok(Landed::NotShared) => produce(again.0, again.1, timeout).await.map(Filled::into_reply),
+                Ok(Landed::NotShared) => match own.take(client) {
+                    Ok(place) => produce(again.0, again.1, timeout, place).await.map(Filled::into_reply),
+                    Err(problem) => Err(problem),
+                },
                 Ok(Landed::Failed(problem)) | Err(problem) => Err(problem),
                 Ok(Landed::Lost) => Err(Problem::unavailable("the answer was lost on its way")),
             };
@@ -146,22 +155,26 @@ impl CachedAction {
     /// Answers without the cache.
     fn bypass(
         &self,
-        waiting: &Arc<WaitingRequests>,
+        place: WaitingPlace,
+        timeout: Duration,
         slots: Arc<Slots>,
         conditions: Conditions<'_>,
     ) -> Result<Outcome, Problem> {
-        let (place, timeout) = (waiting.take()?, waiting.timeout);
         let (action, form, conditions) = (self.action.clone(), self.form, conditions.into_owned());
         Ok(Outcome::Later(Box::pin(async move {
-            let _place = place;
-            let reply = reply_of(produce(action, slots, timeout).await.map(Filled::into_reply));
+            let reply = reply_of(produce(action, slots, timeout, place).await.map(Filled::into_reply));
             form.answer_headers(reply, &conditions)
         })))
     }
 }
 
 /// Runs the action; a 404 is a cacheable answer too.
-async fn produce(action: Arc<Action>, slots: Arc<Slots>, timeout: Duration) -> Result<Filled, Problem> {
+async fn produce(
+    action: Arc<Action>,
+    slots: Arc<Slots>,
+    timeout: Duration,
+    _place: WaitingPlace,
+) -> Result<Filled, Problem> {
     let made = run_until_answered(|out| action.run(&slots, out));
     match within(timeout, made).await.flatten() {
         Ok(reply) => Ok(Filled::new(reply)),

@@ -2,7 +2,8 @@
 //! request is sent upstream on behalf of all clients.
 //!
 //! The cache key contains the endpoint, the normalized path, the query as sent, the client's scheme, the
-//! headers of `vary`, the identity that a guard found, and Host when the upstream receives it. A fill sends
+//! headers of `vary`, the identity that a guard found, the fields of `request_headers`, and Host when the
+//! upstream receives it. A fill sends
 //! exactly these upstream, so nothing else of a request can influence a shared answer. A private answer is
 //! not shared: each client's own request is passed on instead. A request that carries credentials, a Range or
 //! a body is passed on without the cache.
@@ -13,14 +14,13 @@ use super::invalidation::path_tag;
 use super::matched_request::Matched;
 use super::proxied::PassThrough;
 use super::waiting_requests::{WaitingPlace, reply_of, within};
-use crate::action::proxy::{name_user, streamed};
+use crate::action::proxy::streamed;
 use crate::action::proxy_fill::{ProxyFill, TooLong};
 use crate::auth::Identity;
 use crate::problem::Problem;
 use forebay_cache::{Conditions, Found, Landed, Policy, PrivateAnswers, limits};
 use forebay_http::{Answer, Method, Outcome, Request, ServiceAnswer};
 use forebay_proxy::{Fields, RequestBody, Sender};
-use http::uri::PathAndQuery;
 use std::cell::RefCell;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -59,7 +59,17 @@ struct Question<'a> {
     request: &'a Request<'a>,
     matched: Matched<'a>,
     path: &'a str,
+    /// The fields that the config adds to a request.
+    own: &'a Fields,
     key: &'a [u8],
+}
+
+impl Question<'_> {
+    /// Takes a place for the client, when it is called.
+    fn taking(&self) -> impl Fn() -> Result<WaitingPlace, Problem> + Send + use<> {
+        let (waiting, client) = (self.intake.waiting.clone(), self.request.client().network());
+        move || waiting.take(client)
+    }
 }
 
 impl CachedProxy {
@@ -74,12 +84,13 @@ impl CachedProxy {
         if !self.may_share(request) {
             return self.passed.call(intake, request, matched);
         }
+        let own = self.passed.proxy.own_fields(intake, request, matched)?;
         KEY.with_borrow_mut(|key| {
-            self.write_key(request, matched.identity, key);
+            self.write_key(request, matched.identity, &own, key);
             if key.len() > limits::KEY_BYTES_MAX {
                 return self.passed.call(intake, request, matched);
             }
-            let question = Question { intake, request, matched, path: request.path(), key };
+            let question = Question { intake, request, matched, path: request.path(), own: &own, key };
             let cache = &self.cached.cache;
             let now_ms = cache.now_ms();
             match cache.find(key, &self.cached.rules, request.worker(), now_ms) {
@@ -115,7 +126,7 @@ impl CachedProxy {
             })
     }
 
-    fn write_key(&self, request: &Request<'_>, identity: Option<&Identity>, key: &mut Vec<u8>) {
+    fn write_key(&self, request: &Request<'_>, identity: Option<&Identity>, own: &Fields, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&self.cached.fingerprint);
         let at = begin_part(b't', key);
@@ -136,6 +147,11 @@ impl CachedProxy {
         }
         self.cached.write_identity(identity, key);
         self.cached.write_vary(request, key);
+        for (_, value) in own.iter() {
+            let at = begin_part(b'o', key);
+            key.extend_from_slice(value);
+            end_part(at, key);
+        }
     }
 
     fn tags(&self, question: &Question<'_>) -> Result<Vec<String>, Problem> {
@@ -147,20 +163,21 @@ impl CachedProxy {
 
     fn refresh(&self, question: &Question<'_>) -> Result<(), Problem> {
         let tags = self.tags(question)?;
-        let fill = self.fill(question, Arc::new(question.intake.waiting.take()?))?;
-        self.cached.cache.refresh(question.key, tags, &self.cached.rules, move || fill.run(None));
+        let (fill, take) = (self.fill(question)?, question.taking());
+        let begin = move || Ok(fill.run(None, take()?));
+        self.cached.cache.refresh(question.key, tags, &self.cached.rules, begin);
         Ok(())
     }
 
     /// Waits for a fill.
     fn wait(&self, question: &Question<'_>) -> Result<Outcome, Problem> {
         let tags = self.tags(question)?;
-        let place = Arc::new(question.intake.waiting.take()?);
-        let fill = self.fill(question, place.clone())?;
+        let (fill, take, take_own) = (self.fill(question)?, question.taking(), question.taking());
         let (handing, mut handed) = oneshot::channel();
-        let landing =
-            self.cached.cache.fill(question.key, tags, &self.cached.rules, move || fill.run(Some(handing)));
-        let mut own = self.passed.proxy.outbound(question.request, question.matched.identity)?;
+        let begin = move || Ok(fill.run(Some(handing), take()?));
+        let landing = self.cached.cache.fill(question.key, tags, &self.cached.rules, begin);
+        let mut outbound =
+            self.passed.proxy.outbound(question.request, question.matched.identity, question.own.clone())?;
         let (cache, proxy, worker) =
             (self.cached.cache.clone(), self.passed.proxy.clone(), question.request.worker());
         let conditions = Conditions::of(question.request).into_owned();
@@ -170,10 +187,13 @@ impl CachedProxy {
                 Ok(Landed::Entry(entry)) => return entry.reply(&conditions, cache.now_ms()).into(),
                 Ok(Landed::Own(_) | Landed::NotShared) => {
                     return match handed.try_recv() {
-                        Ok(TooLong { answer, begun }) => {
+                        Ok(TooLong { answer, begun, place }) => {
                             ServiceAnswer::Streamed(streamed(answer, begun, place))
                         }
-                        Err(_) => proxy.pass(worker, &mut own, place).await,
+                        Err(_) => match take_own() {
+                            Ok(place) => proxy.pass(worker, &mut outbound, place).await,
+                            Err(problem) => reply_of(Err(problem)).into(),
+                        },
                     };
                 }
                 Ok(Landed::Failed(problem)) | Err(problem) => problem,
@@ -184,7 +204,7 @@ impl CachedProxy {
     }
 
     /// The fill that fetches the answer for this key.
-    fn fill(&self, question: &Question<'_>, place: Arc<WaitingPlace>) -> Result<ProxyFill, Problem> {
+    fn fill(&self, question: &Question<'_>) -> Result<ProxyFill, Problem> {
         Ok(ProxyFill {
             action: self.passed.proxy.clone(),
             worker: question.request.worker(),
@@ -196,30 +216,24 @@ impl CachedProxy {
             private_answers: self.private_answers.clone(),
             clock: self.cached.cache.clock(),
             timeout: question.intake.waiting.timeout,
-            _place: place,
         })
     }
 
     /// The request that a fill sends upstream: without the client's credentials.
     fn asked(&self, question: &Question<'_>) -> Result<forebay_proxy::Request, Problem> {
         let malformed = || Problem::new(400, "the request cannot be passed on");
-        let target = match question.request.query() {
-            Some(query) => format!("{}?{query}", question.path),
-            None => question.path.to_owned(),
-        };
+        let proxy = &self.passed.proxy;
         let mut headers = Fields::default();
         if let Some(host) = question.request.host().filter(|_| self.keys_host) {
             headers.set("host", host).map_err(|_| malformed())?;
         }
-        for (name, value) in question.request.headers().filter(|(name, _)| !name.eq_ignore_ascii_case("Host"))
-        {
+        let is_passed = |name: &str| !name.eq_ignore_ascii_case("Host") && !proxy.credentials.has(name);
+        for (name, value) in question.request.headers().filter(|(name, _)| is_passed(name)) {
             if self.cached.vary.iter().any(|vary| vary.eq_ignore_ascii_case(name)) {
                 headers.append(name, value).map_err(|_| malformed())?;
             }
         }
-        if let Some(identity) = question.matched.identity.filter(|_| !self.cached.is_for_all_identities) {
-            name_user(identity, &mut headers)?;
-        }
+        let identity = question.matched.identity.filter(|_| !self.cached.is_for_all_identities);
         let fixed = [("accept", "*/*"), ("accept-encoding", "identity"), ("user-agent", "forebay")];
         for (name, value) in fixed {
             if !self.cached.vary.iter().any(|vary| name.eq_ignore_ascii_case(vary)) {
@@ -228,8 +242,9 @@ impl CachedProxy {
         }
         Ok(forebay_proxy::Request {
             method: http::Method::GET,
-            target: PathAndQuery::try_from(target).map_err(|_| malformed())?,
+            target: proxy.target(question.path, question.request.query())?,
             headers,
+            set: proxy.with_own(question.own.clone(), identity)?,
             sender: Sender { address: None, is_secure: question.request.client().is_secure },
             body: RequestBody::Whole(Default::default()),
         })

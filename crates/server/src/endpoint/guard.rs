@@ -5,6 +5,7 @@
 //! identity is proved but not sufficient. A guard that needs time is checked again together with the verdict,
 //! so that each credential is verified once.
 
+use super::pages::OwnPages;
 use crate::auth::{Auth, CredentialVerdict, Identity, Judging, Refused};
 use crate::handler::find_query;
 use crate::problem::Problem;
@@ -19,6 +20,8 @@ pub enum Guard {
     Secret(Secret),
     /// Passes clients that prove their identity.
     Auth(Identified),
+    /// Passes what no page of another origin made a browser send.
+    Pages(OwnPages),
     /// Passes clients that at least one of these guards passes.
     Any(Vec<Guard>),
     /// Passes clients that all of these guards pass.
@@ -31,6 +34,8 @@ pub struct Identified {
     pub auth: Arc<Auth>,
     /// Claims, and for each claim the accepted values.
     pub require: Vec<(String, Vec<String>)>,
+    /// The pages whose requests may use these credentials, if browsers add them by themselves.
+    pub pages: Option<OwnPages>,
 }
 
 /// The result of a guard's check.
@@ -74,6 +79,9 @@ impl Guard {
                 Err(problem) => Checked::Refused(problem),
             },
             Guard::Auth(identified) => identified.check(request, judged),
+            Guard::Pages(pages) => {
+                pages.check(request).map_or_else(Checked::Refused, |()| Checked::Passed(None))
+            }
             Guard::Any(guards) => any(guards, request, judged),
             Guard::All(guards) => all(guards, request, judged),
         }
@@ -84,16 +92,25 @@ impl Guard {
     /// The header fields that carry the credentials.
     pub fn identifying(&self) -> Vec<&str> {
         match self {
-            Guard::Secret(_) => Vec::new(),
+            Guard::Secret(_) | Guard::Pages(_) => Vec::new(),
             Guard::Auth(identified) => vec![identified.auth.header()],
             Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::identifying).collect(),
+        }
+    }
+
+    /// Whether browsers add some of the credentials by themselves.
+    pub fn travels_by_itself(&self) -> bool {
+        match self {
+            Guard::Secret(_) | Guard::Pages(_) => false,
+            Guard::Auth(identified) => identified.auth.travels_by_itself(),
+            Guard::Any(guards) | Guard::All(guards) => guards.iter().any(Guard::travels_by_itself),
         }
     }
 
     /// The WWW-Authenticate fields for a client without an identity.
     pub fn challenges(&self) -> Vec<(&'static str, String)> {
         match self {
-            Guard::Secret(_) => Vec::new(),
+            Guard::Secret(_) | Guard::Pages(_) => Vec::new(),
             Guard::Auth(identified) => vec![("WWW-Authenticate", identified.auth.challenge().to_owned())],
             Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::challenges).collect(),
         }
@@ -144,6 +161,12 @@ fn all(guards: &[Guard], request: &Request<'_>, judged: &Judged) -> Checked {
 
 impl Identified {
     fn check(&self, request: &Request<'_>, judged: &Judged) -> Checked {
+        if let Some(pages) = &self.pages
+            && self.auth.is_given(request)
+            && let Err(problem) = pages.check(request)
+        {
+            return Checked::Refused(problem);
+        }
         match judged.verdict(&self.auth, request) {
             CredentialVerdict::Known(identity)
                 if self.require.iter().all(|(name, one_of)| identity.is_one_of(name, one_of)) =>

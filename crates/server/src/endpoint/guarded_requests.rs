@@ -63,16 +63,17 @@ impl<E: Enter> Guards<E> {
         first: (Arc<Auth>, Judging),
     ) -> Result<Outcome, Problem> {
         let waiting = &self.endpoint.intake().waiting;
-        let (place, timeout) = (waiting.take()?, waiting.timeout);
+        let (place, timeout) = (waiting.take(request.client().network())?, waiting.timeout);
         let path: Vec<(String, String)> =
             path.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let request = OwnedRequest::new(request);
         Ok(Outcome::Streamed(Box::pin(async move {
-            let _place = place;
             // Nothing was executed: the client may retry.
             let late = |_| Problem::unavailable("the credentials could not be verified in time");
             match within(timeout, self.judge(request, first)).await.map_err(late).flatten() {
                 Ok((request, identity)) => {
+                    // The answer takes a place of its own.
+                    drop(place);
                     let answering = self.answer(&request, &path, identity.as_deref());
                     answering.await
                 }

@@ -8,7 +8,7 @@ use super::eval::Slots;
 use super::intake::Intake;
 use super::matched_request::Matched;
 use super::run::{finish, run_owned};
-use super::waiting_requests::WaitingRequests;
+use super::waiting_requests::{WaitingPlace, WaitingRequests};
 use crate::action::{Action, Pending};
 use crate::problem::Problem;
 use forebay_cache::{Cache, limits};
@@ -36,20 +36,21 @@ impl Drops {
         &self,
         waiting: &Arc<WaitingRequests>,
         action: &Arc<Action>,
+        request: &Request<'_>,
         slots: Arc<Slots>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
-        let tags = self.tags.of(&slots)?;
+        let (tags, client) = (self.tags.of(&slots)?, request.client().network());
         if self.cache.has_shared() {
             let pending = run_owned(action, &slots)?;
-            return self.wait(waiting, action, slots, pending, tags);
+            return self.wait(waiting.take(client)?, action, slots, pending, tags);
         }
         match action.run(&slots, answer)?.pending() {
             None => {
                 self.cache.drop_here(&tags);
                 Ok(Outcome::Done)
             }
-            Some(pending) => self.wait(waiting, action, slots, pending, tags),
+            Some(pending) => self.wait(waiting.take(client)?, action, slots, pending, tags),
         }
     }
 
@@ -76,7 +77,7 @@ impl Drops {
 
     fn wait(
         &self,
-        waiting: &Arc<WaitingRequests>,
+        place: WaitingPlace,
         action: &Arc<Action>,
         slots: Arc<Slots>,
         pending: Pending,
@@ -84,7 +85,7 @@ impl Drops {
     ) -> Result<Outcome, Problem> {
         // The write owns the place: the place is taken until the write has ended, even if its client has
         // disconnected.
-        let place = Arc::new(waiting.take()?);
+        let place = Arc::new(place);
         let (writing_place, dropping, action) = (place.clone(), self.dropping(tags), action.clone());
         let writing = tokio::spawn(async move {
             let _place = writing_place;

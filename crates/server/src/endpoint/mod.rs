@@ -7,6 +7,7 @@ pub mod answer_headers;
 pub mod answer_sink;
 pub mod cached;
 pub mod cached_proxy;
+pub mod callers;
 pub mod coded;
 pub mod eval;
 pub mod files;
@@ -15,7 +16,9 @@ pub mod guarded_requests;
 pub mod intake;
 pub mod invalidation;
 pub mod matched_request;
+pub mod pages;
 pub mod params;
+pub mod places;
 pub mod proxied;
 pub mod rate;
 pub mod run;
@@ -24,6 +27,7 @@ pub mod shared_budgets;
 pub mod validated;
 pub mod waiting_requests;
 
+use crate::action::proxy::ProxyAction;
 use crate::action::{Action, Pending};
 use crate::auth::Identity;
 use crate::handler::{Call, Handler};
@@ -176,6 +180,26 @@ impl Endpoint {
         self.call_guarded(request, path, others, answer)
     }
 
+    /// How it passes requests on, if it does.
+    fn proxy(&self) -> Option<&ProxyAction> {
+        match &self.mode {
+            Mode::PassThrough(passed) | Mode::CachedProxy(CachedProxy { passed, .. }) => Some(&passed.proxy),
+            _ => None,
+        }
+    }
+
+    /// The beginning of paths that its upstream does not receive; empty: none.
+    pub fn strip_prefix(&self) -> &str {
+        self.proxy().and_then(|proxy| proxy.strip_prefix.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether both pass requests on to one upstream.
+    pub fn shares_upstream(&self, other: &Endpoint) -> bool {
+        let (Some(own), Some(other)) = (self.proxy(), other.proxy()) else { return false };
+        let others = &other.proxy.settings().upstreams;
+        own.proxy.settings().upstreams.iter().any(|own| others.iter().any(|other| own.is_at(other)))
+    }
+
     /// Whether requests are counted for a rate, or their answers get header lines.
     fn is_counted(&self) -> bool {
         self.rate.is_some() || !self.lines.is_empty()
@@ -219,7 +243,8 @@ impl Endpoint {
         matched: Matched<'_>,
     ) -> Result<Outcome, Problem> {
         let Some(rate) = &self.rate else { return Err(Problem::new(500, "this endpoint has no rate")) };
-        let (caller, place) = (rate.shared_caller(request, matched)?, self.intake.waiting.take()?);
+        let caller = rate.shared_caller(request, matched)?;
+        let place = self.intake.waiting.take(request.client().network())?;
         let (endpoint, kept) = (self.clone(), OwnedRequest::new(request));
         let path: Vec<(String, String)> =
             matched.path.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -316,7 +341,7 @@ impl Endpoint {
         };
         match mode {
             Mode::Constant(head, body) => Ok(respond_constant(head, body, answer)),
-            Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
+            Mode::Plain(action) => self.call_plain(action, request, self.slots(request, matched)?, answer),
             other => self.answer_by(other, request, matched, answer),
         }
     }
@@ -332,10 +357,10 @@ impl Endpoint {
     ) -> Result<Outcome, Problem> {
         match mode {
             Mode::Constant(head, body) => Ok(respond_constant(head, body, answer)),
-            Mode::Plain(action) => self.call_plain(action, self.slots(request, matched)?, answer),
+            Mode::Plain(action) => self.call_plain(action, request, self.slots(request, matched)?, answer),
             Mode::Cached(cached) => cached.call(&self.intake, request, matched, answer),
             Mode::Dropping(action, drops) => {
-                drops.call(&self.intake.waiting, action, self.slots(request, matched)?, answer)
+                drops.call(&self.intake.waiting, action, request, self.slots(request, matched)?, answer)
             }
             Mode::Validated(action, form) => {
                 form.call(&self.intake.waiting, action, request, self.slots(request, matched)?, answer)
@@ -364,6 +389,7 @@ impl Endpoint {
     fn call_plain(
         &self,
         action: &Arc<Action>,
+        request: &Request<'_>,
         slots: Arc<Slots>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
@@ -372,7 +398,7 @@ impl Endpoint {
                 put_by(slots);
                 Ok(Outcome::Done)
             }
-            Some(pending) => self.call_later(action, slots, pending),
+            Some(pending) => self.call_later(action, request, slots, pending),
         }
     }
 
@@ -380,10 +406,11 @@ impl Endpoint {
     fn call_later(
         &self,
         action: &Arc<Action>,
+        request: &Request<'_>,
         slots: Arc<Slots>,
         pending: Pending,
     ) -> Result<Outcome, Problem> {
-        let (place, action) = (self.intake.waiting.take()?, action.clone());
+        let (place, action) = (self.intake.waiting.take(request.client().network())?, action.clone());
         Ok(Outcome::Later(Box::pin(async move { place.reply(finish(&action, &slots, pending)).await })))
     }
 }

@@ -6,6 +6,7 @@
 
 use super::eval::{Eval, Scope, Slots, coerce};
 use super::matched_request::Matched;
+use super::pages::has_json_type;
 use crate::body;
 use crate::handler::{find_queries, find_query};
 use crate::problem::Problem;
@@ -84,6 +85,8 @@ pub struct Params {
     pub fields: Vec<String>,
     /// Whether parameters are read from the query only, never from the body.
     pub skips_body: bool,
+    /// Whether a body must have a type of JSON: a page of another origin can send any other one.
+    pub needs_json_type: bool,
 }
 
 /// The longest URL that is accepted, in bytes: a length that browsers and servers support.
@@ -113,6 +116,9 @@ impl Params {
             && !request.body().is_empty()
             && takes_body(request.method())
         {
+            if self.needs_json_type && !has_json_type(request) {
+                return Err(Problem::new(415, "the body must have the type application/json"));
+            }
             body::extract(request.body(), &self.fields, &mut in_body)?;
         }
         for plan in &self.plans {

@@ -32,8 +32,9 @@ impl PassThrough {
             Some(drops) => drops.of_passed(intake, request, matched)?,
             None => None,
         };
-        let place = intake.waiting.take()?;
-        let mut outbound = self.proxy.outbound(request, matched.identity)?;
+        let place = intake.waiting.take(request.client().network())?;
+        let own = self.proxy.own_fields(intake, request, matched)?;
+        let mut outbound = self.proxy.outbound(request, matched.identity, own)?;
         let (proxy, worker) = (self.proxy.clone(), request.worker());
         let protocols = request.upgrade().and_then(Proxy::protocols);
         Ok(Outcome::Streamed(Box::pin(async move {

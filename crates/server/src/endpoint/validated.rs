@@ -35,7 +35,8 @@ impl Form {
             answer.respond_reply(&self.answer_headers(out.into_reply(), &conditions));
             return Ok(Outcome::Done);
         };
-        let (place, action, conditions) = (waiting.take()?, action.clone(), conditions.into_owned());
+        let place = waiting.take(request.client().network())?;
+        let (action, conditions) = (action.clone(), conditions.into_owned());
         Ok(Outcome::Later(Box::pin(async move {
             self.answer_headers(place.reply(finish(&action, &slots, pending)).await, &conditions)
         })))

@@ -1,14 +1,15 @@
-//! Waiting requests: how many may wait for one endpoint, and how long.
+//! Waiting requests: how many may wait for one endpoint, and how long. Those that wait for the fill of
+//! another request are not counted.
 //!
 //! Promises that a place is released however the wait ends, and that every mode of an endpoint answers a
 //! timeout alike.
 
 use super::answer_sink::{OwnedOut, respond_problem};
+use super::places::{Multiple, Place, Places};
 use crate::problem::Problem;
 use forebay_http::Reply;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The waiting requests of one endpoint.
@@ -17,50 +18,45 @@ pub struct WaitingRequests {
     pub timeout: Duration,
     /// The status of the answer to a request that waited that long.
     late_status: u16,
-    places_max: usize,
-    taken: AtomicUsize,
+    places: Arc<Places>,
 }
+
+/// One client has at most about sixteen seventeenths of the places.
+const PER_FREE: Multiple = Multiple { times: 16, of: 1 };
 
 impl WaitingRequests {
     /// Starts with no waiting request.
     pub fn new(timeout: Duration, late_status: u16, places_max: usize) -> Arc<WaitingRequests> {
-        Arc::new(WaitingRequests { timeout, late_status, places_max, taken: AtomicUsize::new(0) })
+        Arc::new(WaitingRequests { timeout, late_status, places: Places::new(places_max, PER_FREE) })
     }
 
     /// The number of waiting requests.
     pub fn count(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+        self.places.count()
     }
 
-    /// Takes a place; 503 when all are taken.
-    pub fn take(self: &Arc<Self>) -> Result<WaitingPlace, Problem> {
-        // Incremented first and compared afterwards, so that two requests cannot both take the last place.
-        let place = WaitingPlace(self.clone());
-        if self.taken.fetch_add(1, Ordering::Relaxed) < self.places_max {
-            Ok(place)
-        } else {
-            Err(Problem::unavailable("too many requests wait for this endpoint"))
-        }
+    /// Takes a place for a client of this network; 503 when all are taken, or the client has its part.
+    pub fn take(self: &Arc<Self>, client: u64) -> Result<WaitingPlace, Problem> {
+        let taken = self.places.take(client);
+        let place = taken.ok_or_else(|| Problem::unavailable("too many requests wait for this endpoint"))?;
+        Ok(WaitingPlace { waiting: self.clone(), _place: place })
     }
 }
 
 /// The place of one waiting request; released when dropped.
-pub struct WaitingPlace(Arc<WaitingRequests>);
+pub struct WaitingPlace {
+    waiting: Arc<WaitingRequests>,
+    _place: Place,
+}
 
 impl WaitingPlace {
     /// The result of `work` as an answer; a timeout becomes a problem with the endpoint's late status.
     pub async fn reply(&self, work: impl Future<Output = Result<Reply, Problem>>) -> Reply {
-        let late = |late: Problem| match self.0.late_status {
+        let late = |late: Problem| match self.waiting.late_status {
             503 => Problem::outcome_unknown("the answer was not ready in time"),
             status => Problem { status, ..late },
         };
-        reply_of(within(self.0.timeout, work).await.map_err(late).flatten())
-    }
-}
-
-impl Drop for WaitingPlace {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        reply_of(within(self.waiting.timeout, work).await.map_err(late).flatten())
     }
 }
 

@@ -79,13 +79,18 @@ fn problems(endpoint: &model::Endpoint, has_params: bool) -> Vec<(u16, &'static 
     }
     if endpoint.method != Method::Get {
         problems.push((413, "The body is too large."));
-        problems.push((415, "The body's content coding is not supported."));
+        problems.push((415, "The body's type or its content coding is not supported."));
     }
     if matches!(endpoint.action, Action::Files(_)) {
         problems.push((416, "The file has no such range."));
     }
-    if endpoint.rate.is_some() {
-        problems.push((429, "Too many requests; Retry-After says when to retry."));
+    if endpoint.csrf {
+        problems.push((403, "The client is not allowed to do this."));
+    }
+    let proves = endpoint.guard.as_ref().is_some_and(|guard| !guard.identified().is_empty());
+    if endpoint.rate.is_some() || proves {
+        let what = "Too many requests, or too many wrong credentials; Retry-After says when to retry.";
+        problems.push((429, what));
     }
     problems.push((503, "Unavailable now. Nothing was done if Retry-After says when to retry; without it the outcome may be unknown."));
     problems.push((504, "The answer was not ready in time."));

@@ -242,6 +242,15 @@ impl Action {
         self.facts().filter(|facts| facts.access == Access::Write).map(|facts| facts.table)
     }
 
+    /// Whether it changes rows for a client. A redirect that counts is not meant.
+    pub fn writes(&self) -> bool {
+        self.each().iter().any(|action| match action {
+            Action::Sql(sql) => sql.statements.iter().any(sql::writes),
+            Action::Generate(_) => true,
+            action => action.written_table().is_some(),
+        })
+    }
+
     /// Why answers of this action cannot be cached; `None`: they can.
     pub(crate) fn why_not_kept(&self) -> Option<&'static str> {
         const NOT_KEPT: &str = "answers of this action cannot be cached, only those of sql, get, get_many, random, count, list, redirect, constant, proxy";
@@ -276,6 +285,7 @@ impl Action {
                 f(&generate.count);
             }
             Action::Redirect(redirect) => f(&redirect.key),
+            Action::Proxy(proxy) => proxy.request_headers.iter().for_each(|(_, value)| f(value)),
             Action::AnyOf(actions) => actions.iter().for_each(|action| action.each_expr(f)),
             action => {
                 let values = action.facts().map(|facts| facts.values).unwrap_or_default();

@@ -1,6 +1,9 @@
 //! `proxy`: the upstreams of an endpoint, time-outs and retries.
 
-use crate::syntax::fields::{Cursor, Fields, bytes, choice, integer, milliseconds, name, text};
+use crate::syntax::expr::{self, Expr};
+use crate::syntax::fields::{
+    Cursor, Fields, bytes, check_header_name, choice, flag, header_names, integer, milliseconds, name, text,
+};
 use crate::syntax::keys::{ActionKeys, action};
 use crate::syntax::mistakes::Mistake;
 use crate::syntax::tree::{Data, Node};
@@ -34,13 +37,22 @@ pub(crate) const PROXY: ActionKeys = action! {
         "host" | "\"client\" or \"upstream\"" | "\"client\"" |
             "which Host the upstream gets: the client's or its own"
         "forwarded" | "\"replace\" or \"append\"" | "\"replace\"" |
-            "whether X-Forwarded-* and Forwarded of the request are replaced, or trusted and extended"
+            "whether the fields in which apps believe statements about a client (X-Forwarded-*, Forwarded, \
+            X-Real-IP, Remote-User, X-Original-URL and their like) are dropped, or trusted and extended"
+        "keep_headers" | "array of header names" | "[]" | "of these fields, those that are passed on all the same"
+        "pass_credentials" | "true or false" | "false" |
+            "whether the upstream gets the credentials that the guard has checked"
+        "request_headers" | "table: header = text" | "{}" |
+            "fields of the request that the upstream gets, such as `{ X-Tenant = \"$auth.tenant\" }`; a client's own \
+            field of that name is dropped"
+        "strip_prefix" | "path" | "(nothing)" |
+            "the beginning of the route that the upstream does not get; it is told in X-Forwarded-Prefix"
         "body" | "size" | "\"1GiB\"" | "longest body of a request; a longer one gets 413"
     }
 };
 
 /// The upstreams of an endpoint, time-outs and retries.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     /// Scheme, host and port of each, as `http://host:port`; at least one.
     pub upstreams: Vec<String>,
@@ -61,6 +73,14 @@ pub struct Proxy {
     pub keeps_host: bool,
     /// Whether the forwarding fields of a request are trusted and extended.
     pub trusts_front: bool,
+    /// Fields in which applications believe statements, in lower case, that are passed on all the same.
+    pub keep_headers: Vec<String>,
+    /// Whether upstreams receive the credentials that the guard has checked.
+    pub passes_credentials: bool,
+    /// Fields that upstreams receive: their names in lower case, and their values.
+    pub request_headers: Vec<(String, Expr)>,
+    /// The beginning of paths that upstreams do not receive, with a slash at its begin and none at its end.
+    pub strip_prefix: Option<String>,
     /// The longest body of a request, in bytes.
     pub body_bytes: u64,
 }
@@ -89,8 +109,13 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
         health: fields.read("health", health),
         keeps_host: true,
         trusts_front: false,
+        keep_headers: fields.read("keep_headers", header_names).unwrap_or_default(),
+        passes_credentials: fields.read("pass_credentials", flag).unwrap_or(false),
+        request_headers: fields.get("request_headers").map(request_headers).unwrap_or_default(),
+        strip_prefix: fields.read("strip_prefix", prefix),
         body_bytes: BODY_BYTES,
     };
+    proxy.keep_headers.iter_mut().for_each(|name| name.make_ascii_lowercase());
     if let Some(ca) = fields.get("ca")
         && !proxy.upstreams.iter().any(|upstream| upstream.starts_with("https:"))
     {
@@ -102,7 +127,84 @@ pub(crate) fn read(fields: Fields<'_>, own: Cursor<'_>) -> Option<Proxy> {
     fields.set("body", &mut proxy.body_bytes, bytes(0, i64::MAX as u64));
     fields.set("host", &mut proxy.keeps_host, choice(&[("client", true), ("upstream", false)]));
     fields.set("forwarded", &mut proxy.trusts_front, choice(&[("replace", false), ("append", true)]));
+    if proxy.trusts_front && !proxy.keep_headers.is_empty() {
+        fields.wrong_at("keep_headers", "keep_headers: forwarded = \"append\" keeps every field");
+    }
+    if let Some(told) = proxy.keep_headers.iter().find(|name| TOLD.contains(&name.as_str())) {
+        let what =
+            format!("keep_headers: {told} is written here; forwarded = \"append\" extends the client's");
+        fields.wrong_at("keep_headers", what);
+    }
     Some(proxy)
+}
+
+/// Fields that tell an upstream where a request comes from.
+const TOLD: [&str; 5] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix", "x-forwarded-proto"];
+/// Fields that end at this server, or that it writes for each request.
+const OF_CONNECTION: [&str; 13] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+/// Reads `request_headers`.
+fn request_headers(cursor: Cursor<'_>) -> Vec<(String, Expr)> {
+    let mut headers: Vec<(String, Expr)> = Vec::new();
+    for field in cursor.table("request_headers").iter().filter(|field| !field.value.is_broken()) {
+        let name = field.key.to_ascii_lowercase();
+        let wrong = |what: &str| field.wrong(format!("request_headers: {}: {what}", field.key));
+        if let Err(mistake) = check_header_name(field.key) {
+            field.wrong(format!("request_headers: {mistake}"));
+        } else if TOLD.contains(&name.as_str()) || OF_CONNECTION.contains(&name.as_str()) {
+            wrong("is written by this server");
+        } else if name.contains('_') {
+            wrong("applications read _ as -, so write -");
+        } else if headers.iter().any(|(known, _)| *known == name) {
+            wrong("occurs twice");
+        } else if let Some(value) = field.value.read(field.key, header_value) {
+            headers.push((name, value));
+        }
+    }
+    headers
+}
+
+/// Reads the value of a field: a text that may contain parameters.
+fn header_value(node: &Node) -> Result<Expr, Mistake> {
+    let value = text(node)?;
+    if value.trim() != value || value.chars().any(char::is_control) {
+        return Err("a field has no control characters, and no white space at its ends".into());
+    }
+    match expr::parse(&value)? {
+        expr if !expr.calls() => Ok(expr),
+        _ => {
+            Err(format!("`{value}`: a field is made of text and parameters alone, such as $auth.tenant")
+                .into())
+        }
+    }
+}
+
+/// Reads the beginning of paths.
+fn prefix(node: &Node) -> Result<String, Mistake> {
+    let prefix = text(node)?;
+    let is_path = |prefix: &str| prefix.starts_with('/') && !prefix.ends_with('/') && !prefix.contains("//");
+    match is_path(&prefix) && prefix.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}?#".contains(&byte)) {
+        true => Ok(prefix),
+        false => {
+            Err(format!("`{prefix}` must be a path such as \"/app\": with / in front and none at its end")
+                .into())
+        }
+    }
 }
 
 /// Parses `http://host:port` or `https://host:port`; returns this form.

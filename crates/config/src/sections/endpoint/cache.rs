@@ -6,11 +6,11 @@ use crate::sections::action::Action;
 use crate::sections::tags;
 use crate::syntax::expr::Expr;
 use crate::syntax::fields::{
-    Cursor, Fields, bytes, check_header_name, choice, flag, milliseconds, milliseconds_or_none, text,
+    Cursor, Fields, bytes, choice, flag, header_names, milliseconds, milliseconds_or_none,
 };
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::mistakes::Mistake;
-use crate::syntax::tree::{Data, Node};
+use crate::syntax::tree::Node;
 
 /// How long a 404 is cached by default.
 const MISSING_MS: u64 = 1_000;
@@ -194,17 +194,4 @@ fn life_or_none(node: &Node) -> Result<u64, Mistake> {
 
 fn at_most_life_max(life_ms: u64) -> Result<u64, Mistake> {
     if life_ms <= LIFE_MS_MAX { Ok(life_ms) } else { Err("must be at most 30d".into()) }
-}
-
-fn header_names(node: &Node) -> Result<Vec<String>, Mistake> {
-    let Data::Array(items) = &node.data else {
-        return Err(format!("must be an array of header names, not {}", node.kind()).into());
-    };
-    let mut names = Vec::new();
-    for item in items {
-        let name = text(item)?;
-        check_header_name(&name)?;
-        names.push(name);
-    }
-    Ok(names)
 }

@@ -11,6 +11,7 @@ use self::params::{Constraint, Param, ParamKind, ParamType};
 use self::rate::{Per, Rate};
 use self::reply::Reply;
 use self::route::{Method, Route};
+use super::action::proxy::Proxy;
 use super::action::scope::Scope;
 use super::action::{self, Action};
 use super::auth::Auth;
@@ -48,6 +49,9 @@ pub(crate) const ENDPOINT: Section = Section {
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "which requests are admitted"
+        "csrf" | "true or false" | "false" |
+            "whether writes and WebSockets that a page of another origin makes a browser send get 403, and a body that is \
+            read here must have a JSON type: for an app whose cookies log its users in"
         "encoded_slash" | "\"refuse\" or \"pass\"" | "\"refuse\"" |
             "what happens to a path with an encoded slash or backslash, which servers interpret differently: \
             it gets 400, or it is accepted unchanged"
@@ -60,7 +64,8 @@ pub(crate) const ENDPOINT: Section = Section {
             "how many requests are accepted in a period, by each server or (`shared`) by all together; one \
             more gets 429 with Retry-After"
         "concurrency" | "number" | "1000" |
-            "most requests that wait for this endpoint at one time; one more gets 503"
+            "most requests that wait for this endpoint at one time; one more gets 503, and so does a client that \
+            has 16 times as many as are free"
         "durability" | "\"sync\" or \"database\"" | "(that of the table)" |
             "when a write to a hot table is answered: when it is on the disk, or when it is committed in the \
             database; a write that the database then refuses gets 409 or 422, and a timeout gives 503"
@@ -92,6 +97,8 @@ pub struct Endpoint {
     pub params: Vec<Param>,
     /// Who may call it; the endpoint's own guard or that of `[server]`.
     pub guard: Option<Guard>,
+    /// Whether it refuses what pages of other origins make browsers send.
+    pub csrf: bool,
     /// Header fields of its answers that address browsers.
     pub answer_headers: AnswerHeaders,
     /// Parameters that come from a header field: (header name, parameter name).
@@ -190,17 +197,10 @@ fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Place
     let scope = Scope { tables: known.tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = read_guard(fields, known);
+    let csrf = fields.read("csrf", flag).unwrap_or(false);
     let answer_headers = cors::read(fields, known.answer_headers);
     let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
-    let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
-    if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
-        let what = "rate: per path needs a route with a parameter, such as GET /items/{id}";
-        fields.wrong_at("rate", what);
-    }
-    if rate.as_ref().is_some_and(|rate| rate.is_shared) && !known.has_shared_store {
-        let what = "rate: servers can only count together on Redis or Valkey: name one in `cache.shared` or `memory.url`";
-        fields.wrong_at("rate", what);
-    }
+    let rate = read_rate(fields, &scope, known);
     let concurrency = fields.read("concurrency", integer(1, 10_000_000));
     let cache = fields.get("cache").and_then(|cursor| cache::read(cursor, route.as_ref(), action.as_ref()));
     let invalidates = read_invalidates(fields, route.as_ref(), action.as_ref());
@@ -228,6 +228,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Place
         route,
         params,
         guard,
+        csrf,
         answer_headers,
         takes_encoded_slash,
         rate,
@@ -252,6 +253,12 @@ fn check_route(fields: Fields<'_>, method: Method, path: &str, action: &Action) 
     if method == Method::Any && !matches!(action, Action::Proxy(_)) {
         fields.wrong_at("route", "route: only a proxy can have every method (*); name one");
     }
+    if let Action::Proxy(Proxy { strip_prefix: Some(prefix), .. }) = action
+        && !path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    {
+        fields
+            .wrong_at("strip_prefix", format!("strip_prefix: the route {path} does not begin with {prefix}"));
+    }
     if matches!(action, Action::OpenApi) && method != Method::Get {
         fields.wrong_at("route", "route: openapi needs a GET, such as GET /openapi.json");
     }
@@ -266,6 +273,20 @@ fn read_guard(fields: Fields<'_>, known: EndpointContext<'_>) -> Option<Guard> {
         Some(guard) => guard::read(guard, known.auths),
         None => known.guard.cloned(),
     }
+}
+
+/// Reads `rate`, and checks whether its callers can be told apart and counted together.
+fn read_rate(fields: Fields<'_>, scope: &Scope<'_>, known: EndpointContext<'_>) -> Option<Rate> {
+    let rate = fields.read("rate", |node| text(node).and_then(|text| rate::parse(&text)));
+    if matches!(rate, Some(Rate { per: Per::Path, .. })) && scope.path.is_empty() {
+        let what = "rate: per path needs a route with a parameter, such as GET /items/{id}";
+        fields.wrong_at("rate", what);
+    }
+    if rate.as_ref().is_some_and(|rate| rate.is_shared) && !known.has_shared_store {
+        let what = "rate: servers can only count together on Redis or Valkey: name one in `cache.shared` or `memory.url`";
+        fields.wrong_at("rate", what);
+    }
+    rate
 }
 
 fn encoded_slash(node: &Node) -> Result<bool, Mistake> {

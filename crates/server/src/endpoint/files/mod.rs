@@ -96,7 +96,8 @@ impl Files {
     ) -> Result<Outcome, Problem> {
         let rest = matched.path.first().map_or("", |(_, rest)| rest);
         let wanted = FileRequest::of(request, rest).ok_or_else(nothing)?;
-        let (place, timeout) = (Arc::new(intake.waiting.take()?), intake.waiting.timeout);
+        let place = Arc::new(intake.waiting.take(request.client().network())?);
+        let timeout = intake.waiting.timeout;
         let me = self.clone();
         Ok(Outcome::Streamed(Box::pin(async move {
             let (own, runtime) = (me.clone(), &me.runtime);
