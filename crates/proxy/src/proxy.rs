@@ -51,9 +51,9 @@ pub struct Settings {
 pub struct Request {
     /// Passed on unchanged.
     pub method: Method,
-    /// Path and query as the client sent them.
+    /// Path and query, sent as they are.
     pub target: PathAndQuery,
-    /// The client's fields, as it sent them.
+    /// The client's fields; those that end here are left out when it is sent.
     pub headers: Fields,
     /// Fields of this server: they replace the client's fields of the same names.
     pub set: Fields,

@@ -3,7 +3,6 @@
 //! Promises that a connection is handed over only when its upstream has answered 101 and accepted a
 //! requested protocol, and that no protocol is requested that carries HTTP requests itself. Any other answer
 //! is passed on like the answer to any request. Leaves moving bytes to the caller.
-//! answer is passed on as that of any request. Leaves moving bytes to the caller.
 
 use crate::answer::{Answer, UncheckedAnswer};
 use crate::error::{Error, Kind};

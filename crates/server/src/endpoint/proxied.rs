@@ -1,4 +1,4 @@
-//! Requests that are passed on to an upstream unchanged.
+//! Requests that are passed on to an upstream, each with its own body.
 
 use super::intake::Intake;
 use super::invalidation::Drops;
