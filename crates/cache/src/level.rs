@@ -28,7 +28,7 @@ use crate::stats::Stats;
 use forebay_redis::{Client, Command, Link, Script, Value, slot_of};
 use futures_util::future::{try_join, try_join_all};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -88,7 +88,16 @@ pub struct SharedLevel {
     /// The bound of each place, in bytes; `None`: the servers evict entries themselves.
     place_bytes: Option<u64>,
     is_durable: IsDurable,
-    pending_tags: Arc<Mutex<BTreeSet<String>>>,
+    pending: Mutex<Pending>,
+}
+
+/// The drops of this server that the level has not accepted.
+#[derive(Default)]
+struct Pending {
+    /// Each with how often it was queued.
+    tags: BTreeMap<String, u64>,
+    /// Until then, entries may exist whose drop found no room in `tags`.
+    overflow_until_ms: u64,
 }
 
 impl fmt::Debug for SharedLevel {
@@ -121,7 +130,7 @@ impl SharedLevel {
             is_away: AtomicBool::new(false),
             generation_ttl_ms: (life_ms_max * limits::GENERATION_TTL_FACTOR).max(60_000),
             is_durable: Box::new(is_durable),
-            pending_tags: Arc::default(),
+            pending: Mutex::default(),
         };
         let needed_by = "`shared` in an endpoint's cache needs";
         shared.client.require_invalidations(shared.tag_prefix().as_bytes(), needed_by).await?;
@@ -152,7 +161,7 @@ impl SharedLevel {
 
     /// Whether it is unavailable, and the number of tags whose drop it has not accepted.
     pub(crate) fn state(&self) -> (bool, u64) {
-        (self.is_away.load(Relaxed), self.pending_tags.lock().len() as u64)
+        (self.is_away.load(Relaxed), self.pending.lock().tags.len() as u64)
     }
 
     /// Marks the level as unavailable when the request failed for that reason.
@@ -186,19 +195,20 @@ impl SharedLevel {
     /// # Errors
     /// When the level does not answer, or has not accepted every drop of this server.
     pub(crate) async fn generations(&self, tags: &[String], stats: &Stats) -> Result<Vec<Vec<u8>>, Error> {
-        self.check_available()?;
+        self.check_readable(tags)?;
         let generations = self.noted(self.read_generations(tags).await);
         if generations.is_err() {
             stats.shared_failures.fetch_add(1, Relaxed);
         }
-        self.check_no_pending_drop(tags)?;
         generations
     }
 
-    /// An entry on the shared level is not valid while a drop of its tag is still to be sent.
-    fn check_no_pending_drop(&self, tags: &[String]) -> Result<(), Error> {
-        let pending_tags = self.pending_tags.lock();
-        if pending_tags.len() >= limits::PENDING_TAGS_MAX || tags.iter().any(|tag| pending_tags.contains(tag))
+    /// Fails while the level is unavailable, or while a drop of one of these tags is still to be sent. This
+    /// must come before the read: a drop that is sent during the read may be later than what is read.
+    fn check_readable(&self, tags: &[String]) -> Result<(), Error> {
+        self.check_available()?;
+        let pending = self.pending.lock();
+        if self.clock.now_ms() < pending.overflow_until_ms || tags.iter().any(|tag| pending.tags.contains_key(tag))
         {
             return Err(Error::away("the shared cache has not taken all drops of this server yet"));
         }
@@ -213,11 +223,10 @@ impl SharedLevel {
         tags: &[String],
         rules: &Rules,
     ) -> Result<(Vec<Vec<u8>>, Option<Stored>), Error> {
-        self.check_available()?;
+        self.check_readable(tags)?;
         let name = self.entry_key(key);
         let entry = self.link().eval_read(slot_of(&name), &READ, vec![name], Vec::new());
         let (generations, found) = self.noted(try_join(self.read_generations(tags), entry).await)?;
-        self.check_no_pending_drop(tags)?;
         let stored = read(found, rules).filter(|stored| stored.generations == generations);
         Ok((generations, stored))
     }
@@ -356,9 +365,14 @@ impl SharedLevel {
     }
 
     fn queue_drops(&self, tags: &[String]) {
-        let mut pending_tags = self.pending_tags.lock();
-        let room = limits::PENDING_TAGS_MAX.saturating_sub(pending_tags.len());
-        pending_tags.extend(tags.iter().take(room).cloned());
+        let mut pending = self.pending.lock();
+        for tag in tags {
+            if pending.tags.len() < limits::PENDING_TAGS_MAX || pending.tags.contains_key(tag) {
+                *pending.tags.entry(tag.clone()).or_default() += 1;
+            } else {
+                pending.overflow_until_ms = self.clock.now_ms() + self.generation_ttl_ms;
+            }
+        }
     }
 
     /// Probes an unavailable level, and sends the queued drops. Runs as long as the process.
@@ -368,16 +382,30 @@ impl SharedLevel {
             if self.is_away.load(Relaxed) && self.read_generations(&[String::new()]).await.is_ok() {
                 self.is_away.store(false, Relaxed);
             }
-            let tags: Vec<String> = self.pending_tags.lock().iter().cloned().collect();
-            for tags in tags.chunks(limits::PENDING_TAGS_BATCH) {
-                if self.send_drops(tags).await.is_err() {
-                    break;
+            self.send_queued().await;
+        }
+    }
+
+    async fn send_queued(&self) {
+        let queued: Vec<(String, u64)> = self.pending.lock().tags.clone().into_iter().collect();
+        for queued in queued.chunks(limits::PENDING_TAGS_BATCH) {
+            let tags: Vec<String> = queued.iter().map(|(tag, _)| tag.clone()).collect();
+            if self.send_drops(&tags).await.is_err() {
+                return;
+            }
+            // A tag that was queued again meanwhile must be sent again.
+            let mut pending = self.pending.lock();
+            for (tag, times) in queued {
+                if pending.tags.get(tag) == Some(times) {
+                    pending.tags.remove(tag);
                 }
-                self.pending_tags.lock().retain(|tag| !tags.contains(tag));
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 fn read(value: Value, rules: &Rules) -> Option<Stored> {
     let Value::Array(parts) = value else { return None };

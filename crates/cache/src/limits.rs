@@ -109,8 +109,8 @@ pub const STRICT_PATIENCE_MS: u64 = 3_000;
 /// The factor by which a generation on the shared level outlives any entry that was filled before it.
 pub const GENERATION_TTL_FACTOR: u64 = 2;
 
-/// Tags whose drop is queued while the shared level is unavailable; with more, no entry on it counts until
-/// all queued drops are sent.
+/// Tags whose drop is queued while the shared level is unavailable. Once one finds no room, this server uses
+/// no entry of that level until all that were there have expired.
 pub const PENDING_TAGS_MAX: usize = 10_000;
 
 /// Queued tags that are sent at a time.
