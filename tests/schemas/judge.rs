@@ -126,7 +126,7 @@ fn cell(stored: Stored) -> Cell {
     Cell { json, text: None, stored: Some(stored) }
 }
 
-/// Types whose JSON must be the database's own; of another type the text is as good.
+/// Types whose JSON must be the database's own; of another type whose JSON is no text, the text is as good.
 fn is_plain(ty: &str) -> bool {
     const PLAIN: [&str; 19] = [
         "boolean",
@@ -170,6 +170,7 @@ impl Cell {
         }
         canonical(ty, ours) == canonical(ty, &self.json)
             || !is_plain(ty)
+                && !self.json.starts_with('"')
                 && self.text.as_deref().is_some_and(|text| canonical("text", text) == canonical("text", ours))
     }
 }
@@ -178,7 +179,7 @@ impl Cell {
 fn is_stored(declared: &str, stored: &Stored, ours: &str) -> bool {
     let declared = declared.to_ascii_uppercase();
     let text = serde_json::from_str::<String>(ours).ok();
-    let is_untyped = declared.is_empty() || declared == "ANY";
+    let is_untyped = ["", "ANY", "DATE", "TIME"].contains(&&*declared);
     let is_text_of = |number: &str| ours == number || text.as_deref() == Some(number);
     match stored {
         Stored::Null => ours == "null",
@@ -186,7 +187,9 @@ fn is_stored(declared: &str, stored: &Stored, ours: &str) -> bool {
         Stored::Integer(0) if declared.contains("BOOL") => ours == "false",
         // Memory carries such a column as text.
         Stored::Integer(number) if is_untyped => is_text_of(&number.to_string()),
-        Stored::Real(number) if is_untyped => is_text_of(&number.to_string()),
+        Stored::Real(number) if is_untyped && number.is_finite() => {
+            text.as_deref().unwrap_or(ours).parse() == Ok(*number)
+        }
         Stored::Integer(number) => {
             ours == number.to_string() || text.is_some_and(|text| is_time(*number, &text))
         }

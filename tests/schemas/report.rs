@@ -4,13 +4,6 @@
 use crate::site::Way;
 use std::io::Write as _;
 
-/// Deviations that stay for now: the test, the ways of following ("" for all), how the case begins, and
-/// why.
-const KNOWN: [(&str, &str, &str, &str); 1] = [
-    // Memory shows the text that was sent until the row is read again.
-    ("values", "logical triggers", "bit varying(8) 'x1' posted", "the type's input makes another text of it"),
-];
-
 /// What a test has found.
 pub struct Report {
     test: &'static str,
@@ -37,33 +30,14 @@ impl Report {
         }
     }
 
-    /// Fails when there is a deviation that is not known, or a known one is gone.
+    /// Fails when there is a deviation.
     #[track_caller]
     pub fn finish(self) {
         let Report { test, way, lines } = self;
-        let known: Vec<&str> = KNOWN
-            .iter()
-            .filter(|(of, ways, _, _)| {
-                *of == test && (ways.is_empty() || ways.split(' ').any(|one| one == way))
-            })
-            .map(|(_, _, case, _)| *case)
-            .collect();
-        let is_known = |(case, _): &&(String, String)| known.iter().any(|known| is_of(case, known));
-        let new: Vec<String> = lines
-            .iter()
-            .filter(|line| !is_known(line))
-            .map(|(case, what)| format!("{test} {way} {case}: {what}"))
-            .collect();
-        let gone: Vec<&&str> =
-            known.iter().filter(|known| !lines.iter().any(|(case, _)| is_of(case, known))).collect();
-        assert!(new.is_empty(), "{test} {way}: {} deviations:\n{}", new.len(), new.join("\n"));
-        assert!(gone.is_empty(), "{test} {way}: mended, so remove it from report.rs: {gone:?}");
+        let lines: Vec<String> =
+            lines.iter().map(|(case, what)| format!("{test} {way} {case}: {what}")).collect();
+        assert!(lines.is_empty(), "{test} {way}: {} deviations:\n{}", lines.len(), lines.join("\n"));
     }
-}
-
-/// Whether a case is the known one, or one of its values.
-fn is_of(case: &str, known: &str) -> bool {
-    case.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 /// Appends a line to the file of proofs that the environment names, after its date and commit.

@@ -26,6 +26,7 @@ mod follow_latency;
 mod follow_sqlite;
 mod follow_start;
 mod follow_unfit;
+mod forms;
 mod full;
 mod generating;
 mod history;

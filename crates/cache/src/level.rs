@@ -30,7 +30,6 @@ use futures_util::future::{try_join, try_join_all};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
@@ -208,7 +207,8 @@ impl SharedLevel {
     fn check_readable(&self, tags: &[String]) -> Result<(), Error> {
         self.check_available()?;
         let pending = self.pending.lock();
-        if self.clock.now_ms() < pending.overflow_until_ms || tags.iter().any(|tag| pending.tags.contains_key(tag))
+        if self.clock.now_ms() < pending.overflow_until_ms
+            || tags.iter().any(|tag| pending.tags.contains_key(tag))
         {
             return Err(Error::away("the shared cache has not taken all drops of this server yet"));
         }

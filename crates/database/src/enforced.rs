@@ -2,7 +2,7 @@
 //! that only the database can evaluate, listed for people.
 
 use crate::checks::{Columns, Compares};
-use forebay_value::{Check, Column, Condition, Fill, KeyKind, Rule, Rules, Schema, StoredFill};
+use forebay_value::{Check, Column, Condition, Fill, KeyKind, Rule, Rules, Schema, StoredFill, Type};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
@@ -37,6 +37,17 @@ impl Enforced {
     }
 }
 
+/// A value of a column that the database computes for one row.
+#[derive(Debug, Clone)]
+pub struct Computed {
+    /// The column's type.
+    pub ty: Type,
+    /// A default ([`Fill::Asked`]) or a form ([`Rule::form`]).
+    pub expression: Box<str>,
+    /// The text of which a form is asked.
+    pub of: Option<Box<str>>,
+}
+
 /// One thing that only the database evaluates or does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Listed {
@@ -59,6 +70,8 @@ pub enum Means {
     Policies,
     /// A default that the database computes for each row.
     Default,
+    /// The text of a type that only the database reads.
+    Form,
     /// A uniqueness that memory cannot check completely.
     Unique,
 }
@@ -87,6 +100,9 @@ impl fmt::Display for Means {
             }
             Means::Default => {
                 "is computed by the database for each insert that gives no value, which waits for it"
+            }
+            Means::Form => {
+                "is asked of the database for each write that gives a value, which waits for it; while it is away, rows that it refuses become dead letters"
             }
             Means::Unique => {
                 "is judged by the database alone, after the answer: the second of two equal rows becomes a dead letter"

@@ -57,7 +57,7 @@ pub use batch::{
 };
 pub use cascades::{Cascades, UpdateAction};
 pub use claim::{Claim, Claimed, ClaimedQueue, Expected, Holder};
-pub use enforced::{Enforced, Listed, Means};
+pub use enforced::{Computed, Enforced, Listed, Means};
 pub use error::{Error, Kind, Stuck};
 pub use follow::{Follow, Followed, FollowedRow, TableTrouble};
 pub use follower::Follower;

@@ -6,9 +6,9 @@ use crate::follower::{Follower, Following};
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{
-    Acting, Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Enforced, Error, Follow,
-    Growing, Held, HeldId, Kind, Options, Planning, References, Rows, Scan, ScannedRows, ServerFacts,
-    Statement, StoredPosition, UnwrittenDeadLetter,
+    Acting, Applied, Batch, Cascades, Claim, Claimed, Computed, DeadLetter, DeadLetterStorage, Enforced,
+    Error, Follow, Growing, Held, HeldId, Kind, Options, Planning, References, Rows, Scan, ScannedRows,
+    ServerFacts, Statement, StoredPosition, UnwrittenDeadLetter,
 };
 use forebay_value::{Row, Schema, Timestamp, Type, Value};
 use futures_util::future::Either;
@@ -142,18 +142,17 @@ impl Store {
         on!(self, engine => engine.enforced(schema).await)
     }
 
-    /// The values of defaults that the database computes ([`Fill::Asked`](forebay_value::Fill::Asked)), for
-    /// one row. `asked`: the types of the columns, and the defaults.
+    /// What the database computes for one row.
     ///
     /// # Errors
-    /// [`Kind::Type`] when a default is no value of its column's type.
-    pub async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
-        let types: Vec<Type> = asked.iter().map(|(ty, _)| *ty).collect();
-        let values = on!(self, engine => engine.defaults(asked).await?);
+    /// [`Kind::Type`] when an expression is no value of its type.
+    pub async fn computed(&self, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
+        let types: Vec<Type> = asked.iter().map(|asked| asked.ty).collect();
+        let values = on!(self, engine => engine.computed(asked).await?);
         let fit = values.iter().zip(&types).filter(|(value, ty)| value.as_ref().fits(**ty)).count();
         match fit == types.len() {
             true => Ok(values),
-            false => Err(Error::new(Kind::Type, "a default is no value of its column's type")),
+            false => Err(Error::new(Kind::Type, "an expression is no value of its column's type")),
         }
     }
 

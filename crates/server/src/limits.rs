@@ -1,5 +1,7 @@
 //! The fixed limits of this crate, with the reason for each.
 
+use std::time::Duration;
+
 /// The callers of an endpoint's rate in one set: two cache lines of 16-byte entries, searched linearly.
 pub(crate) const RATE_WAYS: usize = 8;
 /// The sets of an endpoint's rate: 65,536 callers in a little over 1 MiB. A server with more callers than
@@ -18,5 +20,9 @@ pub(crate) const WRONG_SETS: usize = 1_024;
 pub(crate) const RATE_DECISION_MS: u64 = 500;
 /// How often the server checks whether Redis responds again.
 pub(crate) const RATE_PROBE_MS: u64 = 250;
+
+/// How long a hot write waits for the database to say in which form it stores a text. Then it is written as
+/// it was sent, and the database judges it when it is drained.
+pub(crate) const FORM_WAIT: Duration = Duration::from_secs(1);
 
 const _: () = assert!(RATE_SETS.is_power_of_two(), "a set is chosen by masking");

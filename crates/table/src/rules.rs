@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct LiveRules {
     is_there: AtomicBool,
     rules: RwLock<Rules>,
+    has_forms: AtomicBool,
     has_fills: AtomicBool,
     fills: RwLock<Vec<Option<Fill>>>,
 }
@@ -19,7 +20,13 @@ impl LiveRules {
     pub fn set(&self, rules: Rules) {
         let mut current = self.rules.write();
         self.is_there.store(!rules.is_empty(), Ordering::Relaxed);
+        self.has_forms.store(rules.has_forms(), Ordering::Relaxed);
         *current = rules;
+    }
+
+    /// The rules, if the database is asked for the form of some column's texts.
+    pub fn with_forms(&self) -> Option<RwLockReadGuard<'_, Rules>> {
+        self.has_forms.load(Ordering::Relaxed).then(|| self.rules.read())
     }
 
     /// Replaces the defaults of the columns; from now on those of the schema do not count.

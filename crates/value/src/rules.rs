@@ -34,8 +34,8 @@ pub enum Bound {
         /// Digits after the point; below 0, zeros before it.
         scale: i16,
     },
-    /// Decimals, and JSON that is a number, stored as a whole number or a double when possible (SQLite's
-    /// NUMERIC affinity).
+    /// Decimals, and JSON and texts that are numbers, stored as a whole number or a double when possible
+    /// (SQLite's NUMERIC affinity).
     Affinity,
     /// Text of at most this many characters; further spaces at the end are cut off (`varchar(n)`).
     Chars(u32),
@@ -112,6 +112,10 @@ impl Bound {
             {
                 Value::Json(by_affinity(&text)?.into())
             }
+            (Bound::Affinity, Value::Text(text)) => match number_by_affinity(&text) {
+                Some(number) => Value::Text(number.into()),
+                None => Value::Text(text),
+            },
             (Bound::Chars(max), Value::Text(text)) => Value::Text(cut(text, *max)?),
             (Bound::Padded(chars), Value::Text(text)) => {
                 let text = cut(text, *chars)?;
@@ -255,6 +259,26 @@ fn by_affinity(text: &str) -> Result<String, Invalid> {
     }
 }
 
+/// The number that SQLite's NUMERIC affinity makes of a text, as a text; `None`: the text stays.
+fn number_by_affinity(text: &str) -> Option<String> {
+    let digits = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+    if !digits.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
+        return None;
+    }
+    if let Ok(whole) = digits.parse::<i64>() {
+        return Some(whole.to_string());
+    }
+    let number: f64 = digits.parse().ok()?;
+    // Both ends are doubles.
+    let is_whole = number.fract() == 0.0 && number > i64::MIN as f64 && number < i64::MAX as f64;
+    Some(if is_whole { (number as i64).to_string() } else { real_text(number) })
+}
+
+/// A double as SQLite's text of one is shown: with a point or an exponent.
+pub fn real_text(number: f64) -> String {
+    if number.is_finite() { format!("{number:?}") } else { number.to_string().replace("inf", "Infinity") }
+}
+
 fn beyond_digits(precision: u16, scale: i16) -> Invalid {
     Invalid::beyond(match i32::from(precision) - i32::from(scale) {
         whole @ 0.. => format!("a decimal number of at most {whole} digits before the point"),
@@ -278,6 +302,10 @@ pub struct Rule {
     /// The CHECK conditions on its values.
     #[serde(default)]
     pub checks: Vec<Check>,
+    /// For a type that only the database knows: the expression that gives the text in which it stores the
+    /// text `$given`.
+    #[serde(default)]
+    pub form: Option<Box<str>>,
 }
 
 impl Rule {
@@ -305,15 +333,15 @@ impl Rules {
         let relevant = |(index, rule): (usize, Rule)| {
             let column = &schema.columns[index];
             let is_key = index == schema.key;
-            let bound = rule.bound.filter(|bound| !bound.is_implied_by(column.ty));
+            let bound = rule.bound.clone().filter(|bound| !bound.is_implied_by(column.ty));
             // A key is looked up as it was given, so it is not padded.
             let bound = match bound {
                 Some(Bound::Padded(chars)) if is_key => Some(Bound::Chars(chars)),
                 bound => bound,
             };
             let not_null = rule.not_null && column.nullable;
-            let is_needed = not_null || bound.is_some() || !rule.checks.is_empty();
-            is_needed.then_some(Rule { not_null, bound, checks: rule.checks })
+            let rule = Rule { not_null, bound, ..rule };
+            (rule != Rule::default()).then_some(rule)
         };
         Rules(rules.into_iter().enumerate().map(relevant).collect())
     }
@@ -332,6 +360,16 @@ impl Rules {
             Some(Some(rule)) => rule.as_stored(value),
             _ => Ok(value),
         }
+    }
+
+    /// See [`Rule::form`].
+    pub fn form(&self, column: usize) -> Option<&str> {
+        self.0.get(column)?.as_ref()?.form.as_deref()
+    }
+
+    /// Whether a column has a form.
+    pub fn has_forms(&self) -> bool {
+        self.0.iter().flatten().any(|rule| rule.form.is_some())
     }
 
     /// Whether a column accepts a whole number.

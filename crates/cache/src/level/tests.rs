@@ -2,6 +2,7 @@ use super::*;
 use crate::Clock;
 use forebay_http::{Head, Reply};
 use forebay_topology::{Local, Persistence, Spec, Topology};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 const KEY: &[u8] = b"/things/1";

@@ -63,7 +63,8 @@ pub(super) async fn named(
     for (index, column) in
         schema.columns.iter().enumerate().filter(|(index, _)| !schema.presence.is_gone(*index))
     {
-        let sql = format!("SELECT {}{} FROM {table} WHERE {by} = $1", quoted(&column.name), as_read(column));
+        let value = as_read(column.ty, &quoted(&column.name));
+        let sql = format!("SELECT {value} FROM {table} WHERE {by} = $1");
         match session.run_apart(&sql, std::slice::from_ref(key)).await {
             Err(error) if *error.kind() == Kind::Unfit => return Ok(unfit(schema, Some(key), index)),
             read => drop(read?),

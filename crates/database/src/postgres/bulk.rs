@@ -12,11 +12,13 @@ use super::codec::Codec;
 use super::errors;
 use super::session::{Session, column_list};
 use super::sql::quoted;
-use super::table::{Casts, codecs, insert_into, key_array, number, on_conflict, row_from_values, staged_as};
+use super::table::{
+    Casts, as_read, codecs, insert_into, key_array, number, on_conflict, row_from_values, staged_as,
+};
 use crate::limits::COPY_CHUNK_BYTES;
 use crate::{Error, Kind};
 use bytes::{Bytes, BytesMut};
-use forebay_value::{Row, Schema, Type, Value, ValueRef, json};
+use forebay_value::{Row, Schema, Value, ValueRef, json};
 use futures_util::SinkExt;
 use std::pin::pin;
 use tokio_postgres::CopyInSink;
@@ -208,11 +210,8 @@ pub(super) async fn through_stage(
     let stage = stage_rows(session, schema, rows, 0).await?;
     // A table that was filled by one COPY is stored in that order.
     let casts = Casts::of(session, schema).await?;
-    let as_read = |index: usize| match schema.columns[index].ty {
-        Type::AsText => format!("{}::text", casts.stored("s", schema, index)),
-        _ => casts.stored("s", schema, index),
-    };
-    let all = (0..schema.columns.len()).map(as_read).collect::<Vec<_>>().join(", ");
+    let read = |index: usize| as_read(schema.columns[index].ty, &casts.stored("s", schema, index));
+    let all = (0..schema.columns.len()).map(read).collect::<Vec<_>>().join(", ");
     let sql = format!("SELECT {all} FROM {stage} AS s ORDER BY s.ctid");
     let stored = session.run(&sql, &[]).await;
     // The temporary table's name will refer to another table.

@@ -5,7 +5,7 @@
 //! is: it is constant when it consists of constants and immutable functions.
 
 use super::session::Session;
-use super::table::text;
+use super::table::{as_read, text};
 use crate::{Error, Kind};
 use forebay_value::{Fill, Type, Value};
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ pub(super) async fn read(
     let known: Vec<(&[Value], Type)> = known.collect();
     let is_constant = |row: &[Value]| row[3] == Value::Bool(true);
     let value = |row: &[Value], ty: Type| match ty {
-        Type::AsText => format!("({})::text", text(&row[2])),
+        Type::AsText => format!("(SELECT {} FROM (SELECT {}) made(v))", as_read(ty, "v"), text(&row[2])),
         _ => text(&row[2]).to_owned(),
     };
     let constant = known.iter().filter(|(row, _)| is_constant(row)).map(|(row, ty)| value(row, *ty));

@@ -4,7 +4,7 @@
 use super::codec::Codec;
 use super::session::Session;
 use super::sql::quoted;
-use super::table::{columns, number, text};
+use super::table::{as_read, columns, number, text};
 use super::{Postgres, defaults, errors};
 use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Means, TableFindings};
@@ -13,7 +13,8 @@ use forebay_value::{Bound, Elements, KeyKind, Rule, Schema, StoredFill, Type, Va
 use std::collections::HashMap;
 
 /// For each column: its base type, with domains resolved, the outermost modifier, and whether the column or
-/// any of its domains is NOT NULL. Of an array, base type and modifier are those of its elements.
+/// any of its domains is NOT NULL. Of an array, base type and modifier are those of its elements. Last, its
+/// type as declared, and whether one of the type's own input functions reads its text.
 const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      SELECT a.attnum, a.attname, a.attnotnull AS refuses_null, a.attidentity, a.atttypid AS type, a.atttypmod AS modifier, \
        false AS is_array, false AS has_domain, a.attcollation \
@@ -27,8 +28,10 @@ const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      SELECT d.attname::text, d.refuses_null, d.attidentity::text, \
        CASE WHEN t.typtype = 'e' THEN 'enum' WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END, \
        d.modifier::int8, ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder), \
-       format_type(t.oid, d.modifier), coalesce(l.collisdeterministic, true), d.is_array, d.has_domain \
+       format_type(t.oid, d.modifier), coalesce(l.collisdeterministic, true), d.is_array, d.has_domain, \
+       format_type(o.atttypid, o.atttypmod), NOT d.is_array AND t.typtype <> 'c' \
      FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' AND t.typinput <> 'pg_catalog.array_in'::regproc \
+     JOIN pg_attribute o ON o.attrelid = $1::int8::oid AND o.attnum = d.attnum \
      LEFT JOIN pg_collation l ON l.oid = d.attcollation ORDER BY d.attnum";
 
 /// Unique indexes besides the primary key: whether they are over columns alone, their columns, and whether
@@ -199,11 +202,14 @@ fn column(row: &[Value], schema: &Schema, types: (&Zone, &HashMap<String, Type>)
         Some(ty) => Some(Bound::Array(Elements::new(*ty, bound))),
         None => bound,
     };
-    if is_judged_by_form(base) || is(9) || column_type == Type::AsText {
+    let is_asked = column_type == Type::AsText || base == "xml" && !is_array;
+    let form = is_asked.then(|| form(text(&row[10]), is(11), modifier)).flatten();
+    if is_asked || is(9) || base == "xml" {
         let array = if is_array { "[]" } else { "" };
-        found.list(format!("the form of {name} ({}{array})", text(&row[6])), Means::Refused);
+        let means = if form.is_some() { Means::Form } else { Means::Refused };
+        found.list(format!("the form of {name} ({}{array})", text(&row[6])), means);
     }
-    let rule = Rule { not_null: is(1), bound, ..Rule::default() };
+    let rule = Rule { not_null: is(1), bound, form, ..Rule::default() };
     let compares = match base {
         _ if is_array => None,
         "int2" | "int4" | "int8" => Some(Compares::Whole),
@@ -217,6 +223,17 @@ fn column(row: &[Value], schema: &Schema, types: (&Zone, &HashMap<String, Type>)
     found
         .columns
         .insert(name.into(), ColumnFacts { rule, compares, is_fixed, fill: None, is_equal_by_bytes });
+}
+
+/// See [`Rule::form`]. A function that reads records as columns of any type has the type's input function
+/// judge the length too, which a cast would cut to size; it takes no texts of arrays and composite types.
+fn form(declared: &str, is_scalar: bool, modifier: i64) -> Option<Box<str>> {
+    let of = match is_scalar {
+        true => format!("jsonb_to_record(jsonb_build_object('v', $given::text)) AS form(v {declared})"),
+        false if modifier < 0 => format!("(SELECT $given::text::{declared}) AS form(v)"),
+        false => return None,
+    };
+    Some(format!("(SELECT {} FROM {of})", as_read(Type::AsText, "v")).into())
 }
 
 /// Whether values of a base type that the database calls equal are the same here.
@@ -280,11 +297,6 @@ fn bound(base: &str, modifier: i64, labels: &str) -> Option<Bound> {
 fn digits(modifier: u32) -> (u16, i16) {
     let scale = ((modifier & 0x7ff) ^ 1024) as i16 - 1024;
     ((modifier >> 16) as u16, scale)
-}
-
-/// Whether a value of a base type, which is a text here, may be invalid for that type.
-fn is_judged_by_form(base: &str) -> bool {
-    base == "xml"
 }
 
 fn unique(row: &[Value], found: &mut TableFindings) {

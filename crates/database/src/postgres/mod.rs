@@ -57,7 +57,7 @@ mod transaction;
 mod url;
 
 use crate::limits::*;
-use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
+use crate::{Computed, Error, Kind, Options, Rows, ServerFacts, Statement};
 use forebay_value::{Row, Schema, Type, Value, Zone};
 use lane::Lane;
 use making::making;
@@ -282,11 +282,26 @@ impl Postgres {
         .await
     }
 
-    /// The values of defaults for one row.
-    pub(crate) async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
-        let expressions: Vec<&str> = asked.iter().map(|(_, expression)| &**expression).collect();
+    pub(crate) async fn computed(&self, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
+        let (mut expressions, mut given) = (Vec::with_capacity(asked.len()), Vec::new());
+        let is_text = asked.iter().any(|asked| asked.ty == Type::AsText || asked.of.is_some());
+        for Computed { expression, of, .. } in asked {
+            expressions.push(match of {
+                Some(_) => expression.replace("$given", &format!("$given_{}", given.len())),
+                None => expression.into(),
+            });
+            given.extend(of.map(Value::Text));
+        }
         let sql = format!("SELECT {}", expressions.join(", "));
-        let rows = self.submit(&sql, Vec::new(), false).await?;
+        let rows = match is_text {
+            // As in `read_key`.
+            true => {
+                let plan = self.plan(&sql)?;
+                self.job(|bulk| async move { bulk.sessions.lease().await?.run(&plan.sql, &given).await })
+                    .await
+            }
+            false => self.submit(&sql, given, false).await,
+        }?;
         Ok(rows.iter().next().map(<[Value]>::to_vec).unwrap_or_default())
     }
 

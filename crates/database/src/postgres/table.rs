@@ -16,13 +16,19 @@ pub(super) fn columns(schema: &Schema) -> String {
     column_list_of("", schema)
 }
 
-pub(super) fn as_read(column: &Column) -> &'static str {
-    if column.ty == Type::AsText { "::text" } else { "" }
+/// A value of this type as it is read; what is carried as text is read as its type writes it, as in JSON. A
+/// cast to text may write another one: of `inet`, the length of the netmask too.
+pub(super) fn as_read(ty: Type, value: &str) -> String {
+    match ty {
+        Type::AsText => format!("CASE WHEN {value} IS DISTINCT FROM NULL THEN format('%s', {value}) END"),
+        _ => value.to_owned(),
+    }
 }
 
 /// A column in the SELECT list that creates a staging table.
 pub(super) fn staged_as(column: &Column) -> String {
-    format!("{0}{1} AS {0}", quoted(&column.name), as_read(column))
+    let name = quoted(&column.name);
+    format!("{} AS {name}", as_read(column.ty, &name))
 }
 
 /// How the columns of a staging table become those of the table: what is carried as text is staged as text.
@@ -88,7 +94,7 @@ fn column_list_of(prefix: &str, schema: &Schema) -> String {
         let name = quoted(&column.name);
         match schema.presence.is_gone(index) {
             true => format!("NULL AS {name}"),
-            false => format!("{prefix}{name}{}", as_read(column)),
+            false => as_read(column.ty, &format!("{prefix}{name}")),
         }
     };
     schema.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")

@@ -81,6 +81,9 @@ fn columns(
             row.get::<_, Option<String>>(3)?,
         ))
     };
+    // An ANY of such a table keeps each value as it is.
+    let strict = "SELECT strict FROM pragma_table_list WHERE schema = 'main' AND name = ?1 COLLATE NOCASE";
+    let is_strict = rows(connection, strict, &schema.name, |row| row.get(0))?.contains(&true);
     for (name, declared, not_null, default) in rows(connection, sql, &schema.name, read)? {
         let Some(index) = schema.position(&name) else { continue };
         let column = &schema.columns[index];
@@ -89,7 +92,9 @@ fn columns(
             found.list_default(column, default, fill);
         }
         let bound = match column.ty.unbounded() {
-            Type::Numeric | Type::Json if types::is_numeric(&declared) => Some(Bound::Affinity),
+            Type::Numeric | Type::Json | Type::AsText if types::is_numeric(&declared) && !is_strict => {
+                Some(Bound::Affinity)
+            }
             // SQLite stores NaN as NULL.
             Type::Double => Some(Bound::NotNan),
             Type::Timestamp => {
@@ -246,6 +251,55 @@ fn own_bound(check: &str, schema: &Schema) -> Option<(usize, Bound)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_value::{Column, KeyKind, Value};
+
+    /// The schema of a table that has these columns beside its key.
+    fn schema(columns: &[(&str, Type)]) -> Schema {
+        let key = ("id", Type::Bigint);
+        let column = |(name, ty): &(&str, Type)| Column {
+            name: (*name).to_owned(),
+            ty: *ty,
+            nullable: *name != "id",
+            unique: false,
+            indexed: false,
+            fill: None,
+        };
+        let columns = std::iter::once(&key).chain(columns).map(column);
+        Schema::new("t", columns.collect(), 0, KeyKind::Bigint).expect("a schema")
+    }
+
+    /// Short texts of the characters of numbers, in columns with NUMERIC affinity and without one.
+    #[test]
+    fn texts_are_stored_as_sqlite_stores_them() {
+        let connection = Connection::open_in_memory().expect("memory can be had");
+        let tables =
+            ["t (id INTEGER PRIMARY KEY, v DATE, w)", "t (id INTEGER PRIMARY KEY, v ANY, w ANY) STRICT"];
+        let signs = b"00123456789..+-eE \tx\x0b";
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        };
+        for table in tables {
+            connection.execute_batch(&format!("DROP TABLE IF EXISTS t; CREATE TABLE {table}")).expect(table);
+            let schema = schema(&[("v", Type::AsText), ("w", Type::AsText)]);
+            let rules = read(&connection, &schema).expect("it is read").expect("it is there").rules;
+            for _ in 0..20_000 {
+                let text: String = (0..next() % 8).map(|_| char::from(signs[next() % signs.len()])).collect();
+                let stored = connection.query_row(
+                    "INSERT INTO t (v, w) VALUES (?1, ?1) RETURNING v, w",
+                    [&text],
+                    |row| {
+                        Ok([row.get_ref(0)?, row.get_ref(1)?].map(|value| types::typed(Type::AsText, value)))
+                    },
+                );
+                for (column, stored) in stored.expect("it is stored").into_iter().enumerate() {
+                    let ours = rules.as_stored(column + 1, Value::Text(text.as_str().into()));
+                    assert_eq!(ours.ok(), stored, "{text:?} in column {column} of {table}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn checks_are_found_in_what_made_a_table() {

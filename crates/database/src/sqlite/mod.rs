@@ -30,8 +30,8 @@ mod types;
 mod writer;
 
 use crate::limits::OPEN_LOCK_WAIT_MS;
-use crate::{Error, Options, Rows, Statement};
-use forebay_value::{Schema, Type, Value};
+use crate::{Computed, Error, Options, Rows, Statement};
+use forebay_value::{Schema, Value};
 use futures_util::future::Either;
 use open::{Identity, Role};
 use readers::Readers;
@@ -87,9 +87,9 @@ impl Sqlite {
     }
 
     /// The values of defaults for one row.
-    pub(crate) async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
+    pub(crate) async fn computed(&self, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
         let evaluate = move |_: &rusqlite::Connection| {
-            asked.iter().map(|(ty, definition)| defaults::evaluate(*ty, definition)).collect()
+            asked.iter().map(|asked| defaults::evaluate(asked.ty, &asked.expression)).collect()
         };
         self.readers.submit(evaluate).await
     }

@@ -19,7 +19,7 @@
 //! or as Julian days, truth values as words, numbers in a numeric column.
 
 use super::time_form::TimeForm;
-use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json};
+use forebay_value::{Timestamp, Type, Uuid, Value, ValueRef, from_text, json, real_text};
 use rusqlite::types::ValueRef as Stored;
 
 /// Binds a key to the parameter with this index, counted from 1.
@@ -143,11 +143,6 @@ pub(super) fn loose(value: Stored<'_>) -> Option<Value> {
         Stored::Text(v) => Value::Text(std::str::from_utf8(v).ok()?.into()),
         Stored::Blob(v) => Value::Bytes(v.into()),
     })
-}
-
-/// A real as SQLite writes it: with a point.
-fn real_text(number: f64) -> String {
-    if number.is_finite() { format!("{number:?}") } else { number.to_string().replace("inf", "Infinity") }
 }
 
 /// The instant of a number in a column of times: of one of the three forms that SQLite's date functions take

@@ -1,12 +1,13 @@
 //! How a new row is built: from values, random values, the next serial key and defaults.
 
+use super::forms::Forms;
 use crate::endpoint::eval::{Eval, Scope};
 use crate::functions;
 use crate::problem::Problem;
 use crate::start_error::StartError;
-use forebay_database::{Error, Store};
+use forebay_database::{Computed, Error, Store};
 use forebay_table::LiveRules;
-use forebay_value::{Fill, Invalid, LocalTimestamp, Schema, Timestamp, Type, Value};
+use forebay_value::{Fill, Invalid, LocalTimestamp, Schema, Timestamp, Value};
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
 
@@ -44,7 +45,7 @@ pub struct Defaults<'a> {
 pub struct Asked(SmallVec<[(usize, Value); 2]>);
 
 /// The columns whose defaults the database must compute for a row.
-pub struct Asking(Vec<(usize, Type, Box<str>)>);
+pub struct Asking(Vec<(usize, Computed)>);
 
 impl<'a> Defaults<'a> {
     /// The present defaults of a table.
@@ -90,9 +91,8 @@ impl<'a> Defaults<'a> {
 impl Asking {
     /// Has the database compute the defaults.
     pub async fn ask(self, store: &Store, schema: &Schema) -> Result<Asked, Problem> {
-        let (columns, asked): (Vec<usize>, Vec<_>) =
-            self.0.into_iter().map(|(column, ty, expression)| (column, (ty, expression))).unzip();
-        match store.defaults(asked).await {
+        let (columns, asked): (Vec<usize>, Vec<_>) = self.0.into_iter().unzip();
+        match store.computed(asked).await {
             Ok(values) => Ok(Asked(columns.into_iter().zip(values).collect())),
             Err(error) => Err(refused(schema, &columns, &error)),
         }
@@ -156,7 +156,8 @@ impl RowPlan {
                 ColumnSource::Fill(_) | ColumnSource::Null => false,
             };
             if !is_given {
-                asking.push((index, schema.columns[index].ty, expression.clone()));
+                let (ty, expression) = (schema.columns[index].ty, expression.clone());
+                asking.push((index, Computed { ty, expression, of: None }));
             }
         }
         Ok((!asking.is_empty()).then_some(Asking(asking)))
@@ -194,6 +195,12 @@ impl RowPlan {
             }
         }
         Ok(Some(values))
+    }
+
+    /// The texts that the client gave.
+    pub fn forms(&self, schema: &Schema, rules: &LiveRules, values: &Values) -> Option<Forms> {
+        let is_given = |(index, _): &(usize, &Value)| matches!(self.sources[*index], ColumnSource::Eval(..));
+        Forms::of(schema, rules, values.iter().enumerate().filter(is_given))
     }
 
     /// The problem for a value that the database would refuse, under the name that the client used.

@@ -3,6 +3,7 @@
 //! An insert is repeated with a new value when a value that the server generated (a code, a UUID, a serial
 //! key) is taken; a conflict over a value that the client gave is a 409.
 
+use super::forms::Forms;
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::row_plan::{Asked, Asking, ColumnSource, Defaults, RowPlan, Values};
 use super::{Answering, KeyOf, Step, run_until_answered};
@@ -39,7 +40,7 @@ pub struct Insert {
     /// How a conflict with an existing row is treated.
     pub on_conflict: OnConflict,
     pub answering: Answering,
-    /// Computes defaults that only the database can compute.
+    /// Computes defaults, and says in which form it stores a text.
     pub store: Store,
 }
 
@@ -74,51 +75,44 @@ thread_local! {
     static ROW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What is known of a row before it is built.
+#[derive(Clone, Copy)]
+enum Begun<'a> {
+    Nothing,
+    /// The defaults that the database has computed for it.
+    Defaults(&'a Asked),
+    /// All of it, in the form in which the database stores it.
+    Row(&'a Values),
+}
+
+/// A row, or what must happen before there is one.
+type Built = Result<Values, Step>;
+
 impl Insert {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let (values, keys) = match self.on_conflict {
             OnConflict::Refuse { draws_again } => (draws_again, KEYS_DRAWN),
             OnConflict::Replace => (0, 0),
         };
-        self.draw(Draws { values, keys }, None, slots, out)
+        self.draw(Draws { values, keys }, Begun::Nothing, slots, out)
     }
 
-    /// Builds a row and writes it; repeats with new values while a generated value is taken. `asked`: the
-    /// defaults that the database has computed for it.
+    /// Builds a row and writes it; repeats with new values while a generated value is taken.
     fn draw(
         self: &Arc<Self>,
         mut draws_left: Draws,
-        asked: Option<&Asked>,
+        mut begun: Begun<'_>,
         slots: &Arc<Slots>,
         out: &mut impl Out,
     ) -> Result<Step, Problem> {
         loop {
-            // Before keys are assigned: the free keys are not known until the table is loaded.
-            if !self.table.is_loaded() {
-                return Ok(self.wait(self.table.wait_loaded()));
-            }
-            let rows = match self.row.draws_codes {
-                true => self.table.count_recent(),
-                false => Some(0),
+            let values = match begun {
+                Begun::Row(values) => values.clone(),
+                _ => match self.build(draws_left, begun, slots)? {
+                    Ok(values) => values,
+                    Err(step) => return Ok(step),
+                },
             };
-            let Some(rows) = rows else {
-                return Ok(self.wait(self.table.wait_counted()));
-            };
-            let scope = Scope::beside_rows(slots, rows);
-            if asked.is_none()
-                && let Some(asking) = self.row.asking(self.table.schema(), self.table.rules(), &scope)?
-            {
-                return Ok(self.ask(asking, draws_left, slots));
-            }
-            let defaults = Defaults::new(self.table.rules(), asked);
-            let mut next_key = || self.table.next_key();
-            let Some(mut values) = self.row.values(self.table.schema(), &scope, &defaults, &mut next_key)?
-            else {
-                return Ok(self.wait(self.table.wait_keys()));
-            };
-            drop(defaults);
-            let judged = self.table.rules().judge_row(&mut values);
-            judged.map_err(|(column, invalid)| self.row.problem(self.table.schema(), column, &invalid))?;
             match self.write(&values) {
                 (Ok(Called::Now((), mark)), row_bytes) => {
                     self.respond_own(&values, row_bytes, slots, out);
@@ -129,17 +123,54 @@ impl Insert {
                 (Ok(Called::Later(written)), row_bytes) => {
                     return Ok(self.finish_later(written, (values, row_bytes), draws_left, slots));
                 }
-                (Err(error), _) => {
-                    let Some(left) = draws_left.after(self.drawn(&error, slots)) else {
-                        return Err(self.problem(&error));
-                    };
-                    if asked.is_some() {
-                        return self.draw(left, None, slots, out);
-                    }
-                    draws_left = left;
-                }
+                (Err(error), _) => match draws_left.after(self.drawn(&error, slots)) {
+                    Some(left) => (draws_left, begun) = (left, Begun::Nothing),
+                    None => return Err(self.problem(&error)),
+                },
             }
         }
+    }
+
+    /// Builds a row that the table's rules accept.
+    fn build(
+        self: &Arc<Self>,
+        draws_left: Draws,
+        begun: Begun<'_>,
+        slots: &Arc<Slots>,
+    ) -> Result<Built, Problem> {
+        // Before keys are assigned: the free keys are not known until the table is loaded.
+        if !self.table.is_loaded() {
+            return Ok(Err(self.wait(self.table.wait_loaded())));
+        }
+        let rows = match self.row.draws_codes {
+            true => self.table.count_recent(),
+            false => Some(0),
+        };
+        let Some(rows) = rows else {
+            return Ok(Err(self.wait(self.table.wait_counted())));
+        };
+        let (schema, rules, scope) =
+            (self.table.schema(), self.table.rules(), Scope::beside_rows(slots, rows));
+        let asked = match begun {
+            Begun::Defaults(asked) => Some(asked),
+            _ => None,
+        };
+        if asked.is_none()
+            && let Some(asking) = self.row.asking(schema, rules, &scope)?
+        {
+            return Ok(Err(self.ask(asking, draws_left, slots)));
+        }
+        let mut next_key = || self.table.next_key();
+        let built = self.row.values(schema, &scope, &Defaults::new(rules, asked), &mut next_key)?;
+        let Some(mut values) = built else {
+            return Ok(Err(self.wait(self.table.wait_keys())));
+        };
+        let judged = rules.judge_row(&mut values);
+        judged.map_err(|(column, invalid)| self.row.problem(schema, column, &invalid))?;
+        Ok(match self.row.forms(schema, rules, &values) {
+            Some(forms) => Err(self.ask_forms(forms, values, draws_left, slots)),
+            None => Ok(values),
+        })
     }
 
     /// Asks the database for defaults of the row, then builds it.
@@ -147,7 +178,25 @@ impl Insert {
         let (me, slots) = (self.clone(), slots.clone());
         Step::reply(async move {
             let asked = asking.ask(&me.store, me.table.schema()).await?;
-            run_until_answered(|out| me.draw(draws_left, Some(&asked), &slots, out)).await
+            run_until_answered(|out| me.draw(draws_left, Begun::Defaults(&asked), &slots, out)).await
+        })
+    }
+
+    /// Asks the database for the form of the row's texts, then writes it.
+    fn ask_forms(
+        self: &Arc<Self>,
+        forms: Forms,
+        mut values: Values,
+        draws_left: Draws,
+        slots: &Arc<Slots>,
+    ) -> Step {
+        let (me, slots) = (self.clone(), slots.clone());
+        Step::reply(async move {
+            let known = forms.ask(&me.store).await;
+            let known =
+                known.map_err(|(column, invalid)| me.row.problem(me.table.schema(), column, &invalid))?;
+            known.into_iter().for_each(|(column, value)| values[column] = value);
+            run_until_answered(|out| me.draw(draws_left, Begun::Row(&values), &slots, out)).await
         })
     }
 
@@ -169,7 +218,7 @@ impl Insert {
                     Ok(out.into_reply())
                 }
                 Err(error) => match draws_left.after(me.drawn(&error, &slots)) {
-                    Some(left) => run_until_answered(|out| me.draw(left, None, &slots, out)).await,
+                    Some(left) => run_until_answered(|out| me.draw(left, Begun::Nothing, &slots, out)).await,
                     None => Err(me.problem(&error)),
                 },
             }
@@ -224,22 +273,62 @@ pub struct Update {
     /// The columns to change: index, value, the name that errors use.
     pub changes: Vec<(usize, Eval, String)>,
     pub answering: Answering,
+    /// Says in which form it stores a text.
+    pub store: Store,
 }
+
+/// The columns of a row that change, with their new values.
+type Changes = SmallVec<[(usize, Value); 12]>;
 
 impl Update {
     /// Runs it. A column whose parameter is missing from the request stays unchanged.
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
         let key = self.key.of(slots)?;
         let values = self.values(slots)?;
+        let texts = values.iter().map(|(column, value)| (*column, value));
+        match Forms::of(self.table.schema(), self.table.rules(), texts) {
+            Some(forms) => Ok(self.ask_forms(forms, values, slots)),
+            None => self.write(key.as_ref(), &values, slots, out),
+        }
+    }
+
+    /// Asks the database for the form of the texts, then writes them.
+    fn ask_forms(self: &Arc<Self>, forms: Forms, mut values: Changes, slots: &Arc<Slots>) -> Step {
+        let (me, slots) = (self.clone(), slots.clone());
+        Step::reply(async move {
+            let known =
+                forms.ask(&me.store).await.map_err(|(column, invalid)| me.refused(column, &invalid))?;
+            for (column, text) in known {
+                let changed = values.iter_mut().find(|(changed, _)| *changed == column);
+                changed.expect("it was asked").1 = text;
+            }
+            let key = me.key.of(&slots)?;
+            run_until_answered(|out| me.write(key.as_ref(), &values, &slots, out)).await
+        })
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        key: ValueRef<'_>,
+        values: &Changes,
+        slots: &Arc<Slots>,
+        out: &mut impl Out,
+    ) -> Result<Step, Problem> {
         let changes: SmallVec<[(usize, ValueRef<'_>); 12]> =
             values.iter().map(|(column, value)| (*column, value.as_ref())).collect();
         let show = |row: RowRef<'_>| self.respond_row(row, slots, out);
-        let called = self.table.update(key.as_ref(), &changes, show);
+        let called = self.table.update(key, &changes, show);
         self.finish_row(called, slots, out)
     }
 
-    fn values(&self, slots: &Slots) -> Result<SmallVec<[(usize, Value); 12]>, Problem> {
-        let mut values: SmallVec<[(usize, Value); 12]> = SmallVec::new();
+    /// The problem for a value that the database would refuse, under the name that the client used.
+    fn refused(&self, column: usize, invalid: &Invalid) -> Problem {
+        let changed = self.changes.iter().find(|(changed, ..)| *changed == column);
+        Problem::invalid(changed.map_or("value", |(_, _, name)| name), invalid)
+    }
+
+    fn values(&self, slots: &Slots) -> Result<Changes, Problem> {
+        let mut values = Changes::new();
         for (column, eval, name) in &self.changes {
             if matches!(eval, Eval::Slot(slot) if !slots.is_given(*slot) && slots.values[*slot].is_null()) {
                 continue;
@@ -250,10 +339,8 @@ impl Update {
                 value => values.push((*column, value)),
             }
         }
-        self.table.rules().judge_changes(&mut values).map_err(|(column, invalid)| {
-            let changed = self.changes.iter().find(|(changed, ..)| *changed == column);
-            Problem::invalid(changed.map_or("value", |(_, _, name)| name), &invalid)
-        })?;
+        let judged = self.table.rules().judge_changes(&mut values);
+        judged.map_err(|(column, invalid)| self.refused(column, &invalid))?;
         Ok(values)
     }
 }

@@ -130,7 +130,8 @@ impl Compiler<'_, '_> {
                 Ok((index, eval, name_of(expr, column)))
             })
             .collect::<Result<_, StartError>>()?;
-        Ok(Action::Update(Arc::new(Update { answering: self.row_answer(&table, 200)?, table, key, changes })))
+        let (answering, store) = (self.row_answer(&table, 200)?, self.context.store.clone());
+        Ok(Action::Update(Arc::new(Update { table, key, changes, answering, store })))
     }
 
     fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, StartError> {

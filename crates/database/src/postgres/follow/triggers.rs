@@ -21,7 +21,7 @@ use crate::postgres::making::{self, LOCK, may_be_made_again};
 use crate::postgres::positions::log_text;
 use crate::postgres::session::Session;
 use crate::postgres::sql::{literal, quoted};
-use crate::postgres::table::{number, text};
+use crate::postgres::table::{as_read, number, text};
 use crate::{Error, Follow, Kind};
 use forebay_value::Value;
 use std::time::Duration;
@@ -204,12 +204,14 @@ fn body(follow: &Follow, found: &Look) -> String {
     } else {
         "pg_trigger_depth() = 1"
     };
-    let old = match &names[1..] {
-        [] => "NULL::jsonb".to_owned(),
-        names => {
-            let pairs = names.iter().map(|name| format!("{}, o.{}::text", literal(name), quoted(name)));
-            format!("jsonb_build_object({})", pairs.collect::<Vec<_>>().join(", "))
-        }
+    let old = follow.old.iter().map(|index| {
+        let column = &follow.schema.columns[*index];
+        let value = as_read(column.ty, &format!("o.{}", quoted(&column.name)));
+        format!("{}, ({value})::text", literal(&column.name))
+    });
+    let old = match old.collect::<Vec<_>>() {
+        pairs if pairs.is_empty() => "NULL::jsonb".to_owned(),
+        pairs => format!("jsonb_build_object({})", pairs.join(", ")),
     };
     let insert = "INSERT INTO _forebay.forebay_change (relation, key, old) SELECT TG_RELID,";
     format!(
