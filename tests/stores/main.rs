@@ -35,6 +35,7 @@ mod init;
 mod judged;
 mod judged_random;
 mod kept;
+mod key_mismatch;
 mod left_behind;
 mod left_undrained;
 mod lost_positions;

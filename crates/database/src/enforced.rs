@@ -72,6 +72,8 @@ pub enum Means {
     Default,
     /// The text of a type that only the database reads.
     Form,
+    /// The database refuses every write.
+    Stops,
     /// A uniqueness that memory cannot check completely.
     Unique,
 }
@@ -103,6 +105,9 @@ impl fmt::Display for Means {
             }
             Means::Form => {
                 "is asked of the database for each write that gives a value, which waits for it; while it is away, rows that it refuses become dead letters"
+            }
+            Means::Stops => {
+                "makes the database refuse every write: hot writes wait in the log until the columns that the key refers to are unique"
             }
             Means::Unique => {
                 "is judged by the database alone, after the answer: the second of two equal rows becomes a dead letter"

@@ -4,7 +4,7 @@
 //! The length in `varchar(40)` is not enforced: SQLite accepts longer texts. A CHECK that Forebay wrote
 //! itself ([`create_sql`](super::schema::create_sql)) is a bound of its column.
 
-use super::errors::map;
+use super::errors::{KEY_MISMATCH, map};
 use super::{Sqlite, defaults, times, types};
 use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Means, TableFindings};
@@ -171,6 +171,13 @@ fn references(connection: &Connection, table: &str, found: &mut TableFindings) -
          WHERE m.type = 'table' AND f.\"table\" = ?1 COLLATE NOCASE";
     for other in rows(connection, sql, table, |row| row.get::<_, String>(0))? {
         found.list(format!("FOREIGN KEY of {other}"), Means::DeletesRefused);
+    }
+    // SQLite finds it when it compiles a write.
+    let write = format!("DELETE FROM {}", super::schema::quoted(table));
+    if let Err(error) = connection.prepare(&write).map_err(map)
+        && error.message().starts_with(KEY_MISMATCH)
+    {
+        found.list(error.message().to_owned(), Means::Stops);
     }
     Ok(())
 }

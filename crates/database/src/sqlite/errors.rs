@@ -4,6 +4,10 @@ use crate::{Error, Kind};
 use forebay_value::Schema;
 use rusqlite::ffi;
 
+/// How SQLite begins to refuse every write of two tables, one of which refers to columns of the other that
+/// are not unique.
+pub(super) const KEY_MISMATCH: &str = "foreign key mismatch";
+
 /// Maps rusqlite's errors.
 pub(super) fn map(error: rusqlite::Error) -> Error {
     let (code, message) = match &error {
@@ -101,7 +105,9 @@ fn kind(code: ffi::Error, message: String) -> (Kind, String) {
         }
         // SQLITE_ERROR means wrong SQL, or a function's error about its arguments.
         _ if message.starts_with("no such") || message.contains("syntax error") => (Kind::Syntax, message),
-        _ if message.contains("already exists") => (Kind::Schema, message),
+        _ if message.contains("already exists") || message.starts_with(KEY_MISMATCH) => {
+            (Kind::Schema, message)
+        }
         _ => (Kind::Type, message),
     }
 }
