@@ -398,7 +398,7 @@ fn odd_values_are_served_and_written_as_the_database_has_them() {
     );
     let columns = |table: &str| {
         format!(
-            "SELECT row_to_json(r)::text FROM (SELECT id, at, local, day, t, n, d, addr::text, wait::text, span::text, sets::text FROM odd WHERE id = {table}) r"
+            "SELECT row_to_json(r)::text FROM (SELECT id, at, local, day, t, n, d, addr, wait::text, span::text, sets::text FROM odd WHERE id = {table}) r"
         )
     };
     let server = beside.start().start();

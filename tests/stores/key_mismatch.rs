@@ -1,5 +1,6 @@
-//! SQLite: a foreign key that refers to columns which are not unique. Programs that do not enforce foreign keys
-//! write beside it; with them enforced, SQLite refuses every write of both tables. Both wait, nothing is lost.
+//! SQLite: a foreign key that refers to columns which are not unique. Programs that do not enforce foreign
+//! keys write beside it; with them enforced, SQLite refuses every write of both tables. Both wait, nothing is
+//! lost.
 
 use super::beside::Beside;
 use super::follow::assert_verified;

@@ -2,7 +2,7 @@
 //! that only the database can evaluate, listed for people.
 
 use crate::checks::{Columns, Compares};
-use forebay_value::{Check, Column, Condition, Fill, KeyKind, Rule, Rules, Schema, StoredFill, Type};
+use forebay_value::{Check, Column, Condition, Fill, KeyKind, Rule, Rules, Schema, StoredFill};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
@@ -35,17 +35,6 @@ impl Enforced {
         let fill = |(index, column): (usize, &Column)| self.fills.get(index)?.as_ref()?.fill(column.ty);
         schema.columns.iter().enumerate().map(fill).collect()
     }
-}
-
-/// A value of a column that the database computes for one row.
-#[derive(Debug, Clone)]
-pub struct Computed {
-    /// The column's type.
-    pub ty: Type,
-    /// A default ([`Fill::Asked`]) or a form ([`Rule::form`]).
-    pub expression: Box<str>,
-    /// The text of which a form is asked.
-    pub of: Option<Box<str>>,
 }
 
 /// One thing that only the database evaluates or does.

@@ -84,6 +84,9 @@ pub const CONNECTIONS_LEFT: usize = 5;
 /// Connections of the pool for drain, seed, keys and schemas, at most; one drain uses one of them.
 pub const BULK_CONNECTIONS_MAX: usize = 4;
 
+/// Forms of texts that are asked at a time on the sessions of drain and schemas, which must keep some.
+pub const FORMS_MAX: usize = 2;
+
 /// Concurrent scans, each with its own connection beside the pool: scans are long, and there are few (warm,
 /// check).
 pub const SCANS_MAX: usize = 4;

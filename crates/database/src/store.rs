@@ -6,26 +6,17 @@ use crate::follower::{Follower, Following};
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{
-    Acting, Applied, Batch, Cascades, Claim, Claimed, Computed, DeadLetter, DeadLetterStorage, Enforced,
+    Acting, Applied, Batch, Cascades, Claim, Claimed, DeadLetter, DeadLetterStorage, Dialect, Enforced,
     Error, Follow, Growing, Held, HeldId, Kind, Options, Planning, References, Rows, Scan, ScannedRows,
     ServerFacts, Statement, StoredPosition, UnwrittenDeadLetter,
 };
-use forebay_value::{Row, Schema, Timestamp, Type, Value};
+use forebay_value::{Form, Row, Schema, Timestamp, Type, Value};
 use futures_util::future::Either;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// The SQL dialect of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// SQLite's.
-    Sqlite,
-    /// PostgreSQL's.
-    Postgres,
-}
 
 /// A database. Cheap to clone; when the last clone is dropped, it finishes what is queued and closes the
 /// database.
@@ -142,18 +133,27 @@ impl Store {
         on!(self, engine => engine.enforced(schema).await)
     }
 
-    /// What the database computes for one row.
+    /// The values of defaults that the database computes ([`Fill::Asked`](forebay_value::Fill::Asked)), for
+    /// one row. `asked`: the types of the columns, and the defaults.
     ///
     /// # Errors
-    /// [`Kind::Type`] when an expression is no value of its type.
-    pub async fn computed(&self, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
-        let types: Vec<Type> = asked.iter().map(|asked| asked.ty).collect();
-        let values = on!(self, engine => engine.computed(asked).await?);
+    /// [`Kind::Type`] when a default is no value of its column's type.
+    pub async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
+        let types: Vec<Type> = asked.iter().map(|(ty, _)| *ty).collect();
+        let values = on!(self, engine => engine.defaults(asked).await?);
         let fit = values.iter().zip(&types).filter(|(value, ty)| value.as_ref().fits(**ty)).count();
         match fit == types.len() {
             true => Ok(values),
-            false => Err(Error::new(Kind::Type, "an expression is no value of its column's type")),
+            false => Err(Error::new(Kind::Type, "a default is no value of its column's type")),
         }
+    }
+
+    /// The text in which the database stores a text; of `None`, NULL.
+    ///
+    /// # Errors
+    /// When the database refuses it, or its type has changed since the form was read.
+    pub async fn form(&self, form: &Form, text: Option<Box<str>>) -> Result<Value, Error> {
+        on!(self, engine => engine.form(form, text).await)
     }
 
     /// Creates a table (and its indexes), with types and defaults such that plain SQL works on it.

@@ -1,5 +1,6 @@
 //! Serving: from a checked config to a graceful stop.
 
+use crate::action::forms::FormSource;
 use crate::admin::{Admin, AdminService};
 use crate::admin_access::Access;
 use crate::admin_cache::CacheAdmin;
@@ -257,6 +258,7 @@ fn setup(
 ) -> (CompileSetup, Tier) {
     let open::OpenStores { store, tier, schemas, enforced, known, deployment } = opened;
     let setup = CompileSetup {
+        forms: FormSource::new(store.clone()),
         store,
         schemas,
         tables: tier.tables(),

@@ -24,9 +24,14 @@ impl LiveRules {
         *current = rules;
     }
 
-    /// The rules, if the database is asked for the form of some column's texts.
+    /// Whether the database is asked for the form of some column's texts.
+    pub fn has_forms(&self) -> bool {
+        self.has_forms.load(Ordering::Relaxed)
+    }
+
+    /// The rules, if some column has a form.
     pub fn with_forms(&self) -> Option<RwLockReadGuard<'_, Rules>> {
-        self.has_forms.load(Ordering::Relaxed).then(|| self.rules.read())
+        self.has_forms().then(|| self.rules.read())
     }
 
     /// Replaces the defaults of the columns; from now on those of the schema do not count.

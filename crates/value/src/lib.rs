@@ -36,7 +36,7 @@ pub use numbers::{Numbering, Numbers};
 pub use parse::{from_json, from_text};
 pub use presence::{Need, Presence};
 pub use row::{InvalidRow, Row, RowRef, encode_row};
-pub use rules::{Bound, Elements, Rule, Rules, real_text};
+pub use rules::{Bound, Elements, Form, Rule, Rules, real_text};
 pub use schema::{Column, KeyKind, Schema, SchemaError};
 pub use timestamp::{LocalTimestamp, Timestamp};
 pub use types::Type;

@@ -112,7 +112,7 @@ impl Bound {
             {
                 Value::Json(by_affinity(&text)?.into())
             }
-            (Bound::Affinity, Value::Text(text)) => match number_by_affinity(&text) {
+            (Bound::Affinity, Value::Text(text)) => match number_by_affinity(&text)? {
                 Some(number) => Value::Text(number.into()),
                 None => Value::Text(text),
             },
@@ -259,19 +259,23 @@ fn by_affinity(text: &str) -> Result<String, Invalid> {
     }
 }
 
-/// The number that SQLite's NUMERIC affinity makes of a text, as a text; `None`: the text stays.
-fn number_by_affinity(text: &str) -> Option<String> {
+/// The number that SQLite's NUMERIC affinity makes of a text, as a text; `None`: the text stays. An infinity
+/// is refused: its text is no number.
+fn number_by_affinity(text: &str) -> Result<Option<String>, Invalid> {
     let digits = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     if !digits.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
-        return None;
+        return Ok(None);
     }
     if let Ok(whole) = digits.parse::<i64>() {
-        return Some(whole.to_string());
+        return Ok(Some(whole.to_string()));
     }
-    let number: f64 = digits.parse().ok()?;
+    let Ok(number) = digits.parse::<f64>() else { return Ok(None) };
+    if number.is_infinite() {
+        return Err(Invalid::beyond("a text, or a number that fits in 64 bits"));
+    }
     // Both ends are doubles.
     let is_whole = number.fract() == 0.0 && number > i64::MIN as f64 && number < i64::MAX as f64;
-    Some(if is_whole { (number as i64).to_string() } else { real_text(number) })
+    Ok(Some(if is_whole { (number as i64).to_string() } else { real_text(number) }))
 }
 
 /// A double as SQLite's text of one is shown: with a point or an exponent.
@@ -302,10 +306,18 @@ pub struct Rule {
     /// The CHECK conditions on its values.
     #[serde(default)]
     pub checks: Vec<Check>,
-    /// For a type that only the database knows: the expression that gives the text in which it stores the
-    /// text `$given`.
+    /// How the database is asked in which form it stores a text, for a type that only it knows.
     #[serde(default)]
-    pub form: Option<Box<str>>,
+    pub form: Option<Form>,
+}
+
+/// A statement that selects the form in which the database stores the text `$given`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Form {
+    /// The statement.
+    pub sql: Box<str>,
+    /// Whether the form depends on the session's settings.
+    pub is_styled: bool,
 }
 
 impl Rule {
@@ -363,8 +375,8 @@ impl Rules {
     }
 
     /// See [`Rule::form`].
-    pub fn form(&self, column: usize) -> Option<&str> {
-        self.0.get(column)?.as_ref()?.form.as_deref()
+    pub fn form(&self, column: usize) -> Option<&Form> {
+        self.0.get(column)?.as_ref()?.form.as_ref()
     }
 
     /// Whether a column has a form.

@@ -1,3 +1,5 @@
+//! The shared level on a real server: drops that are queued, and reads beside them.
+
 use super::*;
 use crate::Clock;
 use forebay_http::{Head, Reply};

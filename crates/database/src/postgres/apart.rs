@@ -63,8 +63,8 @@ pub(super) async fn named(
     for (index, column) in
         schema.columns.iter().enumerate().filter(|(index, _)| !schema.presence.is_gone(*index))
     {
-        let value = as_read(column.ty, &quoted(&column.name));
-        let sql = format!("SELECT {value} FROM {table} WHERE {by} = $1");
+        let name = quoted(&column.name);
+        let sql = format!("SELECT {} AS {name} FROM {table} WHERE {by} = $1", as_read(column.ty, &name));
         match session.run_apart(&sql, std::slice::from_ref(key)).await {
             Err(error) if *error.kind() == Kind::Unfit => return Ok(unfit(schema, Some(key), index)),
             read => drop(read?),

@@ -4,8 +4,8 @@
 use super::codec::Codec;
 use super::session::Session;
 use super::sql::quoted;
-use super::table::{as_read, columns, number, text};
-use super::{Postgres, defaults, errors};
+use super::table::{columns, number, text};
+use super::{Postgres, defaults, errors, forms};
 use crate::checks::{self, Compares};
 use crate::enforced::{ColumnFacts, Means, TableFindings};
 use crate::{Enforced, Error};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// For each column: its base type, with domains resolved, the outermost modifier, and whether the column or
 /// any of its domains is NOT NULL. Of an array, base type and modifier are those of its elements. Last, its
-/// type as declared, and whether one of the type's own input functions reads its text.
+/// type as declared.
 const COLUMNS: &str = "WITH RECURSIVE down AS ( \
      SELECT a.attnum, a.attname, a.attnotnull AS refuses_null, a.attidentity, a.atttypid AS type, a.atttypmod AS modifier, \
        false AS is_array, false AS has_domain, a.attcollation \
@@ -29,7 +29,7 @@ const COLUMNS: &str = "WITH RECURSIVE down AS ( \
        CASE WHEN t.typtype = 'e' THEN 'enum' WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END, \
        d.modifier::int8, ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder), \
        format_type(t.oid, d.modifier), coalesce(l.collisdeterministic, true), d.is_array, d.has_domain, \
-       format_type(o.atttypid, o.atttypmod), NOT d.is_array AND t.typtype <> 'c' \
+       format_type(o.atttypid, o.atttypmod) \
      FROM down d JOIN pg_type t ON t.oid = d.type AND t.typtype <> 'd' AND t.typinput <> 'pg_catalog.array_in'::regproc \
      JOIN pg_attribute o ON o.attrelid = $1::int8::oid AND o.attnum = d.attnum \
      LEFT JOIN pg_collation l ON l.oid = d.attcollation ORDER BY d.attnum";
@@ -202,9 +202,8 @@ fn column(row: &[Value], schema: &Schema, types: (&Zone, &HashMap<String, Type>)
         Some(ty) => Some(Bound::Array(Elements::new(*ty, bound))),
         None => bound,
     };
-    let is_asked = column_type == Type::AsText || base == "xml" && !is_array;
-    let form = is_asked.then(|| form(text(&row[10]), is(11), modifier)).flatten();
-    if is_asked || is(9) || base == "xml" {
+    let form = forms::form(base, is_array, column_type, text(&row[10]));
+    if column_type == Type::AsText || is(9) || base == "xml" {
         let array = if is_array { "[]" } else { "" };
         let means = if form.is_some() { Means::Form } else { Means::Refused };
         found.list(format!("the form of {name} ({}{array})", text(&row[6])), means);
@@ -223,17 +222,6 @@ fn column(row: &[Value], schema: &Schema, types: (&Zone, &HashMap<String, Type>)
     found
         .columns
         .insert(name.into(), ColumnFacts { rule, compares, is_fixed, fill: None, is_equal_by_bytes });
-}
-
-/// See [`Rule::form`]. A function that reads records as columns of any type has the type's input function
-/// judge the length too, which a cast would cut to size; it takes no texts of arrays and composite types.
-fn form(declared: &str, is_scalar: bool, modifier: i64) -> Option<Box<str>> {
-    let of = match is_scalar {
-        true => format!("jsonb_to_record(jsonb_build_object('v', $given::text)) AS form(v {declared})"),
-        false if modifier < 0 => format!("(SELECT $given::text::{declared}) AS form(v)"),
-        false => return None,
-    };
-    Some(format!("(SELECT {} FROM {of})", as_read(Type::AsText, "v")).into())
 }
 
 /// Whether values of a base type that the database calls equal are the same here.

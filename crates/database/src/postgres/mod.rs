@@ -30,6 +30,7 @@ mod encoded;
 mod enforced;
 mod errors;
 pub(crate) mod follow;
+mod forms;
 mod guarded;
 mod held_changes;
 mod identity;
@@ -57,7 +58,7 @@ mod transaction;
 mod url;
 
 use crate::limits::*;
-use crate::{Computed, Error, Kind, Options, Rows, ServerFacts, Statement};
+use crate::{Error, Kind, Options, Rows, ServerFacts, Statement};
 use forebay_value::{Row, Schema, Type, Value, Zone};
 use lane::Lane;
 use making::making;
@@ -102,6 +103,8 @@ struct Bulk {
     direct: Arc<Connector>,
     sessions: Sessions,
     scans: Arc<Semaphore>,
+    /// The forms that are asked of sessions for drain and schemas at a time.
+    forms: Arc<Semaphore>,
     /// Whether `forebay_position` and `forebay_dead_letter` exist.
     has_drain_tables: AtomicBool,
     runtime: Handle,
@@ -184,6 +187,7 @@ impl Postgres {
             connector: connector.clone(),
             sessions: Sessions::new(connector.clone(), bulk_most, timeout),
             scans: Arc::new(Semaphore::new(SCANS_MAX)),
+            forms: Arc::new(Semaphore::new(FORMS_MAX)),
             has_drain_tables: AtomicBool::new(false),
             runtime: bulk_runtime,
         });
@@ -282,26 +286,11 @@ impl Postgres {
         .await
     }
 
-    pub(crate) async fn computed(&self, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
-        let (mut expressions, mut given) = (Vec::with_capacity(asked.len()), Vec::new());
-        let is_text = asked.iter().any(|asked| asked.ty == Type::AsText || asked.of.is_some());
-        for Computed { expression, of, .. } in asked {
-            expressions.push(match of {
-                Some(_) => expression.replace("$given", &format!("$given_{}", given.len())),
-                None => expression.into(),
-            });
-            given.extend(of.map(Value::Text));
-        }
+    /// The values of defaults for one row.
+    pub(crate) async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
+        let expressions: Vec<&str> = asked.iter().map(|(_, expression)| &**expression).collect();
         let sql = format!("SELECT {}", expressions.join(", "));
-        let rows = match is_text {
-            // As in `read_key`.
-            true => {
-                let plan = self.plan(&sql)?;
-                self.job(|bulk| async move { bulk.sessions.lease().await?.run(&plan.sql, &given).await })
-                    .await
-            }
-            false => self.submit(&sql, given, false).await,
-        }?;
+        let rows = self.submit(&sql, Vec::new(), false).await?;
         Ok(rows.iter().next().map(<[Value]>::to_vec).unwrap_or_default())
     }
 

@@ -158,7 +158,7 @@ impl Connector {
             Role::Reader | Role::Writer => format!("-c statement_timeout={timeout}"),
             // Defaults and times are read as text from catalogues: in UTC. Statements about the catalogue
             // look dear to the planner: to compile one took 25 ms of a batch.
-            Role::Bulk => "-c statement_timeout=0 -c TimeZone=UTC -c jit=off".into(),
+            Role::Bulk => "-c statement_timeout=0 -c TimeZone=UTC -c extra_float_digits=1 -c jit=off".into(),
         };
         if self.needs_synchronous_commit && role != Role::Reader {
             options += " -c synchronous_commit=on";

@@ -94,7 +94,7 @@ fn column_list_of(prefix: &str, schema: &Schema) -> String {
         let name = quoted(&column.name);
         match schema.presence.is_gone(index) {
             true => format!("NULL AS {name}"),
-            false => as_read(column.ty, &format!("{prefix}{name}")),
+            false => format!("{} AS {name}", as_read(column.ty, &format!("{prefix}{name}"))),
         }
     };
     schema.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")

@@ -30,8 +30,8 @@ mod types;
 mod writer;
 
 use crate::limits::OPEN_LOCK_WAIT_MS;
-use crate::{Computed, Error, Options, Rows, Statement};
-use forebay_value::{Schema, Value};
+use crate::{Error, Options, Rows, Statement};
+use forebay_value::{Form, Schema, Type, Value};
 use futures_util::future::Either;
 use open::{Identity, Role};
 use readers::Readers;
@@ -87,11 +87,16 @@ impl Sqlite {
     }
 
     /// The values of defaults for one row.
-    pub(crate) async fn computed(&self, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
+    pub(crate) async fn defaults(&self, asked: Vec<(Type, Box<str>)>) -> Result<Vec<Value>, Error> {
         let evaluate = move |_: &rusqlite::Connection| {
-            asked.iter().map(|asked| defaults::evaluate(asked.ty, &asked.expression)).collect()
+            asked.iter().map(|(ty, definition)| defaults::evaluate(*ty, definition)).collect()
         };
         self.readers.submit(evaluate).await
+    }
+
+    /// No column of SQLite has a form.
+    pub(crate) async fn form(&self, _: &Form, text: Option<Box<str>>) -> Result<Value, Error> {
+        Ok(text.map_or(Value::Null, Value::Text))
     }
 
     pub(crate) async fn tables(&self) -> Result<Vec<String>, Error> {

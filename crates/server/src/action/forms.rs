@@ -2,82 +2,128 @@
 //! stores them, so that the answer shows that form, and a text that it refuses is refused here.
 
 use crate::limits::FORM_WAIT;
-use forebay_database::{Computed, Error, Kind, Store};
+use forebay_database::{Error, Kind, Store};
 use forebay_table::LiveRules;
-use forebay_value::{Invalid, Schema, Value};
+use forebay_value::{Form, Invalid, Value};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Texts to ask about, each with its column.
-pub struct Forms(Vec<(usize, Computed)>);
+/// A text to ask about.
+struct Asked {
+    column: usize,
+    form: Form,
+    text: Box<str>,
+}
+
+/// Texts to ask about.
+pub struct Forms(Vec<Asked>);
+
+/// A text and the form in which the database stores it.
+pub struct Known {
+    column: usize,
+    text: Value,
+    stored: Value,
+}
+
+/// The texts that the database has been asked about, by column.
+#[derive(Default)]
+pub struct KnownForms(Vec<Known>);
+
+impl KnownForms {
+    /// Puts a value in its stored form; returns whether that was known.
+    pub fn apply(&self, column: usize, value: &mut Value) -> bool {
+        let known = self.0.iter().find(|known| known.column == column && known.text == *value);
+        known.is_some_and(|known| {
+            *value = known.stored.clone();
+            true
+        })
+    }
+
+    pub fn extend(&mut self, more: KnownForms) {
+        self.0.extend(more.0);
+    }
+}
 
 impl Forms {
     /// Those among the values of these columns; `None`: there are none.
-    pub fn of<'v>(
-        schema: &Schema,
-        rules: &LiveRules,
-        values: impl Iterator<Item = (usize, &'v Value)>,
-    ) -> Option<Forms> {
+    pub fn of<'v>(rules: &LiveRules, values: impl Iterator<Item = (usize, &'v Value)>) -> Option<Forms> {
         let rules = rules.with_forms()?;
         let asked = values.filter_map(|(column, value)| {
             let (Value::Text(text), Some(form)) = (value, rules.form(column)) else { return None };
-            let ty = schema.columns[column].ty;
-            Some((column, Computed { ty, expression: form.into(), of: Some(text.clone()) }))
+            Some(Asked { column, form: form.clone(), text: text.clone() })
         });
         let asked: Vec<_> = asked.collect();
         (!asked.is_empty()).then_some(Forms(asked))
     }
+}
 
-    /// The texts in the form in which the database stores them, by column. None while it is away: it judges
-    /// them when they are drained.
+/// The database, as far as it says how it stores a text. Once it has not answered in time, no write waits for
+/// it until it has answered again.
+pub struct FormSource {
+    store: Store,
+    is_silent: AtomicBool,
+    is_probed: AtomicBool,
+}
+
+impl FormSource {
+    pub fn new(store: Store) -> Arc<FormSource> {
+        Arc::new(FormSource { store, is_silent: AtomicBool::new(false), is_probed: AtomicBool::new(false) })
+    }
+
+    /// The form of each text. None while the database is away: it judges the texts when they are drained.
     ///
     /// # Errors
     /// The first column whose text it refuses.
-    pub async fn ask(self, store: &Store) -> Result<Vec<(usize, Value)>, (usize, Invalid)> {
-        let (columns, asked): (Vec<usize>, Vec<Computed>) = self.0.into_iter().unzip();
-        let values = match computed(store, asked.clone()).await {
-            Err(error) if is_refusal(&error) => ask_each(store, &columns, asked).await?,
-            values => values.unwrap_or_default(),
-        };
-        Ok(columns.into_iter().zip(values).collect())
+    pub async fn ask(self: &Arc<Self>, Forms(asked): Forms) -> Result<KnownForms, (usize, Invalid)> {
+        if self.store.availability().is_err() {
+            return Ok(KnownForms::default());
+        }
+        if self.is_silent.load(Relaxed) {
+            if !self.is_probed.swap(true, Relaxed) {
+                let own = self.clone();
+                tokio::spawn(async move {
+                    // Only whether it answers counts.
+                    let _ = own.answers(&asked).await;
+                    own.is_probed.store(false, Relaxed);
+                });
+            }
+            return Ok(KnownForms::default());
+        }
+        let answers = tokio::time::timeout(FORM_WAIT, self.answers(&asked)).await;
+        answers.unwrap_or_else(|_| {
+            self.is_silent.store(true, Relaxed);
+            Ok(KnownForms::default())
+        })
     }
-}
 
-/// Asks again one by one, to name the column whose text is refused. None if no text is: a type was altered,
-/// and the database judges what it gets when that is drained.
-async fn ask_each(
-    store: &Store,
-    columns: &[usize],
-    asked: Vec<Computed>,
-) -> Result<Vec<Value>, (usize, Invalid)> {
-    let mut values = Vec::new();
-    for (column, asked) in columns.iter().zip(asked) {
-        let nothing = Computed {
-            ty: asked.ty,
-            expression: asked.expression.replace("$given", "NULL").into(),
-            of: None,
-        };
-        match computed(store, vec![asked]).await {
-            Ok(value) => values.extend(value),
-            Err(error) if error.is_data() || is_refusal(&error) && is_known(store, nothing).await => {
+    async fn answers(&self, asked: &[Asked]) -> Result<KnownForms, (usize, Invalid)> {
+        let answers = asked.iter().map(|asked| self.store.form(&asked.form, Some(asked.text.clone())));
+        let mut known = KnownForms::default();
+        for (asked, answer) in asked.iter().zip(join_all(answers).await) {
+            let Asked { column, form, text } = asked;
+            let is_refused = match &answer {
+                Ok(_) => false,
+                Err(error) => error.is_data() || is_refusal(error) && self.knows(form).await,
+            };
+            self.is_silent.fetch_and(answer.is_err() && !is_refused, Relaxed);
+            if is_refused {
                 return Err((*column, Invalid::beyond("a text that the database accepts here")));
             }
-            Err(_) => return Ok(Vec::new()),
+            // A type that was altered: the database judges the text when it is drained.
+            let Ok(stored) = answer else { continue };
+            known.0.push(Known { column: *column, text: Value::Text(text.clone()), stored });
         }
+        Ok(known)
     }
-    Ok(values)
+
+    /// Whether the database knows the type of a form.
+    async fn knows(&self, form: &Form) -> bool {
+        self.store.form(form, None).await.map_or_else(|error| error.is_data(), |_| true)
+    }
 }
 
 /// Whether the database refused a statement. An extension may refuse a text by an internal error.
 fn is_refusal(error: &Error) -> bool {
     !error.may_retry() || *error.kind() == Kind::Internal
-}
-
-/// Whether the database knows the type of a form, of which it is asked without a text.
-async fn is_known(store: &Store, nothing: Computed) -> bool {
-    computed(store, vec![nothing]).await.map_or_else(|error| error.is_data(), |_| true)
-}
-
-async fn computed(store: &Store, asked: Vec<Computed>) -> Result<Vec<Value>, Error> {
-    store.availability()?;
-    let late = |_| Err(Error::new(Kind::Busy, "the database does not say in time how it stores a text"));
-    tokio::time::timeout(FORM_WAIT, store.computed(asked)).await.unwrap_or_else(late)
 }

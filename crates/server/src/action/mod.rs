@@ -7,7 +7,7 @@
 
 mod answering;
 pub mod any_of;
-mod forms;
+pub mod forms;
 pub mod generate;
 pub mod get_many;
 pub mod hot;

@@ -1,13 +1,13 @@
 //! How a new row is built: from values, random values, the next serial key and defaults.
 
-use super::forms::Forms;
+use super::forms::{Forms, KnownForms};
 use crate::endpoint::eval::{Eval, Scope};
 use crate::functions;
 use crate::problem::Problem;
 use crate::start_error::StartError;
-use forebay_database::{Computed, Error, Store};
+use forebay_database::{Error, Store};
 use forebay_table::LiveRules;
-use forebay_value::{Fill, Invalid, LocalTimestamp, Schema, Timestamp, Value};
+use forebay_value::{Fill, Invalid, LocalTimestamp, Schema, Timestamp, Type, Value};
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
 
@@ -45,7 +45,7 @@ pub struct Defaults<'a> {
 pub struct Asked(SmallVec<[(usize, Value); 2]>);
 
 /// The columns whose defaults the database must compute for a row.
-pub struct Asking(Vec<(usize, Computed)>);
+pub struct Asking(Vec<(usize, Type, Box<str>)>);
 
 impl<'a> Defaults<'a> {
     /// The present defaults of a table.
@@ -91,8 +91,9 @@ impl<'a> Defaults<'a> {
 impl Asking {
     /// Has the database compute the defaults.
     pub async fn ask(self, store: &Store, schema: &Schema) -> Result<Asked, Problem> {
-        let (columns, asked): (Vec<usize>, Vec<_>) = self.0.into_iter().unzip();
-        match store.computed(asked).await {
+        let (columns, asked): (Vec<usize>, Vec<_>) =
+            self.0.into_iter().map(|(column, ty, expression)| (column, (ty, expression))).unzip();
+        match store.defaults(asked).await {
             Ok(values) => Ok(Asked(columns.into_iter().zip(values).collect())),
             Err(error) => Err(refused(schema, &columns, &error)),
         }
@@ -156,8 +157,7 @@ impl RowPlan {
                 ColumnSource::Fill(_) | ColumnSource::Null => false,
             };
             if !is_given {
-                let (ty, expression) = (schema.columns[index].ty, expression.clone());
-                asking.push((index, Computed { ty, expression, of: None }));
+                asking.push((index, schema.columns[index].ty, expression.clone()));
             }
         }
         Ok((!asking.is_empty()).then_some(Asking(asking)))
@@ -197,10 +197,27 @@ impl RowPlan {
         Ok(Some(values))
     }
 
-    /// The texts that the client gave.
-    pub fn forms(&self, schema: &Schema, rules: &LiveRules, values: &Values) -> Option<Forms> {
-        let is_given = |(index, _): &(usize, &Value)| matches!(self.sources[*index], ColumnSource::Eval(..));
-        Forms::of(schema, rules, values.iter().enumerate().filter(is_given))
+    /// The texts whose form the database must be asked for; the known ones are put in that form. A constant
+    /// default has it.
+    pub fn forms(
+        &self,
+        schema: &Schema,
+        rules: &LiveRules,
+        known: &KnownForms,
+        values: &mut Values,
+    ) -> Option<Forms> {
+        if !rules.has_forms() {
+            return None;
+        }
+        let defaults = Defaults::new(rules, None);
+        let is_unknown: SmallVec<[bool; 12]> = (0..schema.columns.len())
+            .map(|index| {
+                let fill = defaults.fill(index, self.sources[index].fill());
+                let is_default = matches!(fill, Some(Fill::Value(value)) if *value == values[index]);
+                !is_default && !known.apply(index, &mut values[index])
+            })
+            .collect();
+        Forms::of(rules, values.iter().enumerate().filter(|(index, _)| is_unknown[*index]))
     }
 
     /// The problem for a value that the database would refuse, under the name that the client used.

@@ -3,7 +3,7 @@
 //! An insert is repeated with a new value when a value that the server generated (a code, a UUID, a serial
 //! key) is taken; a conflict over a value that the client gave is a 409.
 
-use super::forms::Forms;
+use super::forms::{FormSource, Forms, KnownForms};
 use super::hot::{HotAction, PUNCTUATION_BYTES, hot_action};
 use super::row_plan::{Asked, Asking, ColumnSource, Defaults, RowPlan, Values};
 use super::{Answering, KeyOf, Step, run_until_answered};
@@ -40,8 +40,9 @@ pub struct Insert {
     /// How a conflict with an existing row is treated.
     pub on_conflict: OnConflict,
     pub answering: Answering,
-    /// Computes defaults, and says in which form it stores a text.
+    /// Computes defaults that only the database can compute.
     pub store: Store,
+    pub forms: Arc<FormSource>,
 }
 
 /// How many new values a request may still generate.
@@ -76,17 +77,25 @@ thread_local! {
 }
 
 /// What is known of a row before it is built.
-#[derive(Clone, Copy)]
-enum Begun<'a> {
-    Nothing,
+#[derive(Default)]
+struct Begun {
     /// The defaults that the database has computed for it.
-    Defaults(&'a Asked),
-    /// All of it, in the form in which the database stores it.
-    Row(&'a Values),
+    defaults: Option<Asked>,
+    forms: KnownForms,
+    /// Its values, if nothing is left to ask.
+    row: Option<Values>,
 }
 
-/// A row, or what must happen before there is one.
-type Built = Result<Values, Step>;
+/// What must happen before an insert can answer.
+enum Next {
+    /// Nothing: it has answered.
+    Done,
+    Wait(BoxFuture<'static, Result<(), HotError>>),
+    Defaults(Asking),
+    Forms(Forms, Box<Values>),
+    /// The row is being written. With its length in bytes.
+    Written(BoxFuture<'static, Result<(), HotError>>, Box<Values>, usize),
+}
 
 impl Insert {
     pub fn run(self: &Arc<Self>, slots: &Arc<Slots>, out: &mut impl Out) -> Result<Step, Problem> {
@@ -94,134 +103,124 @@ impl Insert {
             OnConflict::Refuse { draws_again } => (draws_again, KEYS_DRAWN),
             OnConflict::Replace => (0, 0),
         };
-        self.draw(Draws { values, keys }, Begun::Nothing, slots, out)
+        let mut draws_left = Draws { values, keys };
+        Ok(match self.draw(&mut draws_left, &mut Begun::default(), slots, out)? {
+            Next::Done => Step::Done,
+            Next::Wait(needed) => self.wait(needed),
+            next => Step::reply(self.clone().finish(next, draws_left, slots.clone())),
+        })
+    }
+
+    /// Continues until the row is written. One future does all of it: a chain of them, one for each key that
+    /// is taken, would overflow the stack.
+    async fn finish(
+        self: Arc<Self>,
+        mut next: Next,
+        mut draws_left: Draws,
+        slots: Arc<Slots>,
+    ) -> Result<Reply, Problem> {
+        let (mut begun, mut out) = (Begun::default(), OwnedOut::default());
+        loop {
+            match next {
+                Next::Done => return Ok(out.into_reply()),
+                Next::Wait(needed) => needed.await.map_err(|error| self.problem(&error))?,
+                Next::Defaults(asking) => {
+                    begun.defaults = Some(asking.ask(&self.store, self.table.schema()).await?);
+                }
+                Next::Forms(forms, mut row) => {
+                    let known = self.forms.ask(forms).await;
+                    let known = known.map_err(|(column, invalid)| {
+                        self.row.problem(self.table.schema(), column, &invalid)
+                    })?;
+                    row.iter_mut().enumerate().for_each(|(column, value)| _ = known.apply(column, value));
+                    begun.forms.extend(known);
+                    begun.row = Some(*row);
+                }
+                Next::Written(written, row, row_bytes) => match written.await {
+                    Ok(()) => {
+                        self.respond_own(&row, row_bytes, &slots, &mut out);
+                        return Ok(out.into_reply());
+                    }
+                    Err(error) => {
+                        let left = draws_left.after(self.drawn(&error, &slots));
+                        draws_left = left.ok_or_else(|| self.problem(&error))?;
+                        begun.defaults = None;
+                    }
+                },
+            }
+            next = self.draw(&mut draws_left, &mut begun, &slots, &mut out)?;
+        }
     }
 
     /// Builds a row and writes it; repeats with new values while a generated value is taken.
     fn draw(
-        self: &Arc<Self>,
-        mut draws_left: Draws,
-        mut begun: Begun<'_>,
-        slots: &Arc<Slots>,
+        &self,
+        draws_left: &mut Draws,
+        begun: &mut Begun,
+        slots: &Slots,
         out: &mut impl Out,
-    ) -> Result<Step, Problem> {
+    ) -> Result<Next, Problem> {
         loop {
-            let values = match begun {
-                Begun::Row(values) => values.clone(),
-                _ => match self.build(draws_left, begun, slots)? {
-                    Ok(values) => values,
-                    Err(step) => return Ok(step),
+            let row = match begun.row.take() {
+                Some(row) => row,
+                None => match self.build(begun, slots)? {
+                    Ok(row) => row,
+                    Err(next) => return Ok(next),
                 },
             };
-            match self.write(&values) {
+            match self.write(&row) {
                 (Ok(Called::Now((), mark)), row_bytes) => {
-                    self.respond_own(&values, row_bytes, slots, out);
+                    self.respond_own(&row, row_bytes, slots, out);
                     out.hold_until(mark);
-                    return Ok(Step::Done);
+                    return Ok(Next::Done);
                 }
-                (Ok(Called::First(needed)), _) => return Ok(self.wait(needed)),
+                (Ok(Called::First(needed)), _) => {
+                    begun.row = Some(row);
+                    return Ok(Next::Wait(needed));
+                }
                 (Ok(Called::Later(written)), row_bytes) => {
-                    return Ok(self.finish_later(written, (values, row_bytes), draws_left, slots));
+                    return Ok(Next::Written(written, Box::new(row), row_bytes));
                 }
-                (Err(error), _) => match draws_left.after(self.drawn(&error, slots)) {
-                    Some(left) => (draws_left, begun) = (left, Begun::Nothing),
-                    None => return Err(self.problem(&error)),
-                },
+                (Err(error), _) => {
+                    let left = draws_left.after(self.drawn(&error, slots));
+                    *draws_left = left.ok_or_else(|| self.problem(&error))?;
+                    begun.defaults = None;
+                }
             }
         }
     }
 
-    /// Builds a row that the table's rules accept.
-    fn build(
-        self: &Arc<Self>,
-        draws_left: Draws,
-        begun: Begun<'_>,
-        slots: &Arc<Slots>,
-    ) -> Result<Built, Problem> {
+    /// A row that the table's rules accept, or what must happen before there is one.
+    fn build(&self, begun: &Begun, slots: &Slots) -> Result<Result<Values, Next>, Problem> {
         // Before keys are assigned: the free keys are not known until the table is loaded.
         if !self.table.is_loaded() {
-            return Ok(Err(self.wait(self.table.wait_loaded())));
+            return Ok(Err(Next::Wait(self.table.wait_loaded())));
         }
         let rows = match self.row.draws_codes {
             true => self.table.count_recent(),
             false => Some(0),
         };
         let Some(rows) = rows else {
-            return Ok(Err(self.wait(self.table.wait_counted())));
+            return Ok(Err(Next::Wait(self.table.wait_counted())));
         };
-        let (schema, rules, scope) =
-            (self.table.schema(), self.table.rules(), Scope::beside_rows(slots, rows));
-        let asked = match begun {
-            Begun::Defaults(asked) => Some(asked),
-            _ => None,
-        };
-        if asked.is_none()
+        let (schema, rules) = (self.table.schema(), self.table.rules());
+        let scope = Scope::beside_rows(slots, rows);
+        if begun.defaults.is_none()
             && let Some(asking) = self.row.asking(schema, rules, &scope)?
         {
-            return Ok(Err(self.ask(asking, draws_left, slots)));
+            return Ok(Err(Next::Defaults(asking)));
         }
-        let mut next_key = || self.table.next_key();
-        let built = self.row.values(schema, &scope, &Defaults::new(rules, asked), &mut next_key)?;
-        let Some(mut values) = built else {
-            return Ok(Err(self.wait(self.table.wait_keys())));
+        let defaults = Defaults::new(rules, begun.defaults.as_ref());
+        let built = self.row.values(schema, &scope, &defaults, &mut || self.table.next_key())?;
+        drop(defaults);
+        let Some(mut row) = built else {
+            return Ok(Err(Next::Wait(self.table.wait_keys())));
         };
-        let judged = rules.judge_row(&mut values);
+        let judged = rules.judge_row(&mut row);
         judged.map_err(|(column, invalid)| self.row.problem(schema, column, &invalid))?;
-        Ok(match self.row.forms(schema, rules, &values) {
-            Some(forms) => Err(self.ask_forms(forms, values, draws_left, slots)),
-            None => Ok(values),
-        })
-    }
-
-    /// Asks the database for defaults of the row, then builds it.
-    fn ask(self: &Arc<Self>, asking: Asking, draws_left: Draws, slots: &Arc<Slots>) -> Step {
-        let (me, slots) = (self.clone(), slots.clone());
-        Step::reply(async move {
-            let asked = asking.ask(&me.store, me.table.schema()).await?;
-            run_until_answered(|out| me.draw(draws_left, Begun::Defaults(&asked), &slots, out)).await
-        })
-    }
-
-    /// Asks the database for the form of the row's texts, then writes it.
-    fn ask_forms(
-        self: &Arc<Self>,
-        forms: Forms,
-        mut values: Values,
-        draws_left: Draws,
-        slots: &Arc<Slots>,
-    ) -> Step {
-        let (me, slots) = (self.clone(), slots.clone());
-        Step::reply(async move {
-            let known = forms.ask(&me.store).await;
-            let known =
-                known.map_err(|(column, invalid)| me.row.problem(me.table.schema(), column, &invalid))?;
-            known.into_iter().for_each(|(column, value)| values[column] = value);
-            run_until_answered(|out| me.draw(draws_left, Begun::Row(&values), &slots, out)).await
-        })
-    }
-
-    /// Answers when the row is written, or generates new values. `made`: the row's values and its length in
-    /// bytes.
-    fn finish_later(
-        self: &Arc<Self>,
-        written: BoxFuture<'static, Result<(), HotError>>,
-        made: (Values, usize),
-        draws_left: Draws,
-        slots: &Arc<Slots>,
-    ) -> Step {
-        let (me, slots) = (self.clone(), slots.clone());
-        Step::reply(async move {
-            match written.await {
-                Ok(()) => {
-                    let mut out = OwnedOut::default();
-                    me.respond_own(&made.0, made.1, &slots, &mut out);
-                    Ok(out.into_reply())
-                }
-                Err(error) => match draws_left.after(me.drawn(&error, &slots)) {
-                    Some(left) => run_until_answered(|out| me.draw(left, Begun::Nothing, &slots, out)).await,
-                    None => Err(me.problem(&error)),
-                },
-            }
+        Ok(match self.row.forms(schema, rules, &begun.forms, &mut row) {
+            Some(forms) => Err(Next::Forms(forms, Box::new(row))),
+            None => Ok(row),
         })
     }
 
@@ -273,8 +272,7 @@ pub struct Update {
     /// The columns to change: index, value, the name that errors use.
     pub changes: Vec<(usize, Eval, String)>,
     pub answering: Answering,
-    /// Says in which form it stores a text.
-    pub store: Store,
+    pub forms: Arc<FormSource>,
 }
 
 /// The columns of a row that change, with their new values.
@@ -286,7 +284,7 @@ impl Update {
         let key = self.key.of(slots)?;
         let values = self.values(slots)?;
         let texts = values.iter().map(|(column, value)| (*column, value));
-        match Forms::of(self.table.schema(), self.table.rules(), texts) {
+        match Forms::of(self.table.rules(), texts) {
             Some(forms) => Ok(self.ask_forms(forms, values, slots)),
             None => self.write(key.as_ref(), &values, slots, out),
         }
@@ -296,12 +294,9 @@ impl Update {
     fn ask_forms(self: &Arc<Self>, forms: Forms, mut values: Changes, slots: &Arc<Slots>) -> Step {
         let (me, slots) = (self.clone(), slots.clone());
         Step::reply(async move {
-            let known =
-                forms.ask(&me.store).await.map_err(|(column, invalid)| me.refused(column, &invalid))?;
-            for (column, text) in known {
-                let changed = values.iter_mut().find(|(changed, _)| *changed == column);
-                changed.expect("it was asked").1 = text;
-            }
+            let known = me.forms.ask(forms).await;
+            let known = known.map_err(|(column, invalid)| me.refused(column, &invalid))?;
+            values.iter_mut().for_each(|(column, value)| _ = known.apply(*column, value));
             let key = me.key.of(&slots)?;
             run_until_answered(|out| me.write(key.as_ref(), &values, &slots, out)).await
         })

@@ -130,8 +130,8 @@ impl Compiler<'_, '_> {
                 Ok((index, eval, name_of(expr, column)))
             })
             .collect::<Result<_, StartError>>()?;
-        let (answering, store) = (self.row_answer(&table, 200)?, self.context.store.clone());
-        Ok(Action::Update(Arc::new(Update { table, key, changes, answering, store })))
+        let (answering, forms) = (self.row_answer(&table, 200)?, self.context.forms.clone());
+        Ok(Action::Update(Arc::new(Update { table, key, changes, answering, forms })))
     }
 
     fn increment(&mut self, table: &str, key: &Expr, column: &str, by: &Expr) -> Result<Action, StartError> {
@@ -275,8 +275,8 @@ impl Compiler<'_, '_> {
         let table = self.written(table)?;
         let row = row_plan(self.params, table.schema(), values)?;
         let answering = self.row_answer(&table, status)?;
-        let store = self.context.store.clone();
-        Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering, store })))
+        let (store, forms) = (self.context.store.clone(), self.context.forms.clone());
+        Ok(Action::Insert(Arc::new(Insert { table, row, on_conflict, answering, store, forms })))
     }
 
     fn delete(&mut self, table: &str, pick: &model::Pick) -> Result<Action, StartError> {

@@ -2,6 +2,7 @@
 
 use super::keeping::CacheContext;
 use super::proxies::Proxies;
+use crate::action::forms::FormSource;
 use crate::auth::Auth;
 use crate::endpoint::shared_budgets::SharedBudgets;
 use crate::handler::Handlers;
@@ -23,6 +24,8 @@ use tokio::runtime::Handle;
 pub struct Context<'a> {
     /// The database.
     pub store: &'a Store,
+    /// The same, as far as it says in which form it stores a text.
+    pub forms: &'a Arc<FormSource>,
     /// Every table of the config, by name.
     pub schemas: &'a HashMap<String, Arc<Schema>>,
     /// The hot tables.

@@ -2,6 +2,7 @@
 //! reloaded config.
 
 use super::{CacheContext, CompileError, Context, Proxies, compile, incremented_columns};
+use crate::action::forms::FormSource;
 use crate::auth::Auth;
 use crate::conditions::Notices;
 use crate::endpoint::shared_budgets::SharedBudgets;
@@ -32,6 +33,8 @@ use tokio::sync::OnceCell;
 pub struct CompileSetup {
     /// The database.
     pub store: Store,
+    /// The same, as far as it says in which form it stores a text.
+    pub forms: Arc<FormSource>,
     /// Every table of the config, by name.
     pub schemas: HashMap<String, Arc<Schema>>,
     /// The hot tables.
@@ -84,6 +87,7 @@ impl CompileSetup {
             budgets: self.budgets(config).await,
             auths: &auths,
             store: &self.store,
+            forms: &self.forms,
             schemas: &self.schemas,
             tables: &self.tables,
             config,

@@ -64,7 +64,7 @@ pub(super) fn sql(told: &str, names: &str) -> String {
                FROM pg_constraint k WHERE k.contypid = t.oid)), ';' ORDER BY t.oid) AS rules \
            FROM used CROSS JOIN LATERAL (SELECT * FROM pg_type WHERE oid = used.oid OFFSET 0) t GROUP BY used.n) \
          SELECT concat_ws(' ', coalesce(f.oid, 0), {told}, \
-           md5(concat_ws('|', f.relfilenode, f.relkind, f.relpersistence, columns.means, types.means, \
+           md5(concat_ws('|', {FORM}, f.relfilenode, f.relkind, f.relpersistence, columns.means, types.means, \
              (SELECT string_agg(concat_ws(',', inhrelid, inhparent), ';' ORDER BY inhrelid, inhparent) FROM ( \
                SELECT inhrelid, inhparent FROM pg_inherits WHERE inhrelid = f.oid UNION ALL \
                SELECT inhrelid, inhparent FROM pg_inherits WHERE inhparent = f.oid) i (inhrelid, inhparent)), \
@@ -84,6 +84,9 @@ pub(super) fn sql(told: &str, names: &str) -> String {
 
 /// For a transaction that reads shapes: the server would compile the statement, which takes seconds.
 pub(super) const UNCOMPILED: &str = "SET LOCAL jit = off";
+
+/// Changes when memory holds the same stored value in another form: what a checkpoint holds is read again.
+const FORM: u32 = 2;
 
 /// Types below it come with PostgreSQL, and never change.
 const FIRST_OID: u32 = 16_384;

@@ -267,7 +267,7 @@ fn shown(value: ValueRef<'_>) -> String {
 fn is_same(edge: &Edge, id: i64, ours: &str) -> bool {
     let (theirs, text) = &edge.expected[&id];
     if edge.schema.columns[1].ty == Type::AsText {
-        return ours == text;
+        return ours == if theirs.starts_with('"') { theirs } else { text };
     }
     let instant = |json: &str| Timestamp::parse(serde_json::from_str::<String>(json).ok()?.as_str());
     let bare = |json: &str| json.split_whitespace().collect::<String>();
@@ -316,11 +316,15 @@ async fn every_edge_value_is_shown_as_the_database_shows_it() {
             edge.ty,
             all.unfit
         );
-        let cast = if edge.schema.columns[1].ty == Type::AsText { "::text" } else { "" };
+        let value_sql = match edge.schema.columns[1].ty {
+            // A cast to text writes the length of an inet's netmask too.
+            Type::AsText => "CASE WHEN v IS DISTINCT FROM NULL THEN format('%s', v) END",
+            _ => "v",
+        };
         for row in &all.rows {
             row.as_ref().check(&edge.schema).unwrap();
             let (id, value) = id_and_value(&edge.schema, row);
-            let sql = format!("SELECT v{cast} AS v FROM {} WHERE id = $id", edge.table);
+            let sql = format!("SELECT {value_sql} AS v FROM {} WHERE id = $id", edge.table);
             let by_sql = scratch.run(&sql, vec![Value::Bigint(id)]).await.unwrap();
             let fetched = scratch.store.fetch(&edge.schema, Value::Bigint(id)).await.unwrap();
             assert_eq!(fetched.as_ref(), Some(row), "{} {id}", edge.ty);
