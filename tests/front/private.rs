@@ -41,7 +41,7 @@ fn nothing_that_a_server_creates_is_for_others() {
     server.wait_healthy();
     server.client().post_json("/notes", r#"{"text":"mine"}"#).expect(201);
     server.drain();
-    server.admin("POST", "/checkpoint").expect(200);
+    server.checkpoint();
     let found = open_to_others(folder.path());
     assert_eq!(found, std::slice::from_ref(&config), "the config is the test's, all else is the server's");
     drop(server.stop());

@@ -239,6 +239,12 @@ impl Server {
         answer
     }
 
+    /// Has a checkpoint written: a server refuses one until every table is loaded and followed.
+    #[track_caller]
+    pub fn checkpoint(&self) {
+        wait_for("a checkpoint", || (self.admin("POST", "/checkpoint").status == 200).then_some(()));
+    }
+
     /// Requests a checkpoint, and does not wait for it.
     #[track_caller]
     pub fn begin_checkpoint(&self) {

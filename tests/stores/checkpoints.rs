@@ -207,7 +207,7 @@ fn a_damaged_checkpoint_is_told_and_the_database_is_read() {
         says.iter().for_each(|part| server.wait_for_output(part));
         assert_eq!(server.client().get("/count").expect(200)["count"], 50);
         // The next checkpoint is valid.
-        wait_for("a new checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+        server.checkpoint();
         server.kill();
         fixture.started().wait_for_output("50 from the checkpoint");
     });
@@ -262,7 +262,7 @@ fn a_start_needs_no_database() {
         client.ask("POST", "/things", None).expect(201);
     }
     server.drain();
-    server.admin("POST", "/checkpoint").expect(200);
+    server.checkpoint();
     put(&server, 100..120);
     postgres.kill();
     put(&server, 110..130);
@@ -380,7 +380,7 @@ fn a_start_without_its_database_knows_which_columns_were_dropped() {
             let known: Value = serde_json::from_str(&known).expect("JSON");
             (known["tables"]["orders"]["gone"] == serde_json::json!(["named", "spare"])).then_some(())
         });
-        wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+        server.checkpoint();
         postgres.kill();
         server.kill();
 

@@ -91,7 +91,7 @@ fn a_row_that_was_replaced_before_a_checkpoint_is_gone_after_a_restart() {
         .execute_batch("INSERT OR REPLACE INTO products VALUES (9, 'x', 'DESK', 0, 0)")
         .expect("others write");
     wait_shown(&server, "/products/9", "/slug", &"x".into());
-    server.admin("POST", "/checkpoint").expect(200);
+    server.checkpoint();
     server.kill();
     let server = start(&folder);
     wait_status(&server, "/products/2", 404);

@@ -122,7 +122,7 @@ impl Fixture {
 
 #[track_caller]
 fn checkpoint(server: &Server) {
-    wait_for("a checkpoint", || (server.admin("POST", "/checkpoint").status == 200).then_some(()));
+    server.checkpoint();
 }
 
 const TRIGGERS: &str = "?follow=triggers";

@@ -350,7 +350,7 @@ fn what_the_log_does_not_keep_any_more_cannot_be_caught_up() {
         }
         server.drain();
         // Until then a start would need the log as well.
-        server.admin("POST", "/checkpoint").expect(200);
+        server.checkpoint();
         fixture.change(&format!(
             "DELETE FROM notes WHERE id > 1; UPDATE forebay_position SET position = {position}"
         ));

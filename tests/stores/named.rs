@@ -233,7 +233,7 @@ fn a_start_without_its_database_knows_the_name_of_its_deployment() {
     server.client().post_json("/words", r#"{"id":1,"word":"one"}"#).expect(201);
     assert_eq!(counted(&server, 10), 5);
     server.drain();
-    server.admin("POST", "/checkpoint").expect(200);
+    server.checkpoint();
     let own = BTreeSet::from([name(&stores.archive(&apart.folder))]);
     postgres.kill();
     server.kill();

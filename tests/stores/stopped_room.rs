@@ -279,7 +279,7 @@ fn a_start_from_a_checkpoint_finds_what_was_set_aside() {
         world.write_well(3);
         world.server().drain();
         if !meanwhile {
-            world.server().admin("POST", "/checkpoint").expect(200);
+            world.server().checkpoint();
         }
         world.beside.sql(TRIGGER.sql);
         world.write_bad(4);
@@ -287,7 +287,7 @@ fn a_start_from_a_checkpoint_finds_what_was_set_aside() {
         world.write_well(300);
         if meanwhile {
             assert!(world.aside_bytes() > 0);
-            world.server().admin("POST", "/checkpoint").expect(200);
+            world.server().checkpoint();
         }
         world.write_bad(2);
         world.write_well(40);

@@ -401,7 +401,7 @@ fn a_renamed_table_keeps_its_children_over_a_kill() {
         let mut world = World::new(stores, true);
         world.write_bad(1);
         world.server().drain();
-        world.server().admin("POST", "/checkpoint").expect(200);
+        world.server().checkpoint();
         world.server().pause_drain(true);
         world.write_bad(3);
         world.beside.sql("ALTER TABLE bad RENAME TO aside");

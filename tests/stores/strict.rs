@@ -384,7 +384,7 @@ column = "n"
     for id in 0..20 {
         client.post_json("/own", &format!("{{\"id\":{id},\"note\":\"first\"}}")).expect(201);
     }
-    server.admin("POST", "/checkpoint").expect(200);
+    server.checkpoint();
     for id in 10..30 {
         client.post_json(&format!("/own/{}/add", id % 20), "{}").expect(200);
         client.post_json("/own", &format!("{{\"id\":{},\"note\":\"later\"}}", id + 100)).expect(201);

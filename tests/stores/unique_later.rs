@@ -108,7 +108,7 @@ fn one_that_the_server_has_seen_counts_while_the_database_is_away() {
     let server = started(&fixture.start);
     assert_eq!(insert(&mut server.client(), 1, 1, 1, "a"), 201);
     server.drain();
-    server.admin("POST", "/checkpoint").expect(200);
+    server.checkpoint();
     fixture.change("CREATE UNIQUE INDEX labels ON seats (label)");
     server.wait_for_output("seats: UNIQUE (label)");
     postgres.kill();

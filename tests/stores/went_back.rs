@@ -57,7 +57,7 @@ fn refused_the_second_time(kills: usize, leaves_checkpoint: bool) {
     post(&server, "/things", 3, "after");
     server.drain();
     if leaves_checkpoint {
-        server.admin("POST", "/checkpoint").expect(200);
+        server.checkpoint();
     }
     server.kill();
     beside
