@@ -1,10 +1,11 @@
 //! Takes connections from the kernel and gives each to the worker that has the fewest.
 //!
-//! Promises: connections are spread evenly even when there are few; a connection past the limit gets 503; a
+//! Promises: connections are spread evenly even when there are few; for a connection past the limit, others
+//! that wait for their clients end, or it gets 503; a
 //! lack of file descriptors makes the acceptor wait instead of spin; on a stop every connection that the
 //! kernel has already accepted is handed over before the listeners close.
 
-use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX};
+use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX, ROOM_AHEAD_PART};
 use crate::stats::Stats;
 use crate::worker::{Message, Scheme};
 use std::future::Future;
@@ -41,9 +42,7 @@ pub(crate) struct Acceptor<S> {
     pub(crate) workers: Vec<UnboundedSender<Message<S>>>,
     pub(crate) stats: Stats,
     pub(crate) connections_max: Arc<AtomicUsize>,
-    /// The complete answer to a connection past the limit.
-    pub(crate) refusal: Arc<[u8]>,
-    pub(crate) refusals: Arc<AtomicUsize>,
+    pub(crate) refuser: Refuser,
 }
 
 impl<S> Acceptor<S> {
@@ -102,25 +101,46 @@ impl<S> Acceptor<S> {
             return;
         }
         let counts = self.stats.workers.iter().map(|worker| worker.connections.load(Relaxed));
-        if counts.clone().sum::<usize>() >= self.connections_max.load(Relaxed) {
-            return self.refuse(stream, scheme);
+        let (open, most) = (counts.clone().sum::<usize>(), self.connections_max.load(Relaxed));
+        if open >= most + (most / ROOM_AHEAD_PART).max(1) {
+            return self.refuser.refuse(stream, scheme);
         }
         // A worker whose thread has ended would always have the fewest connections.
         let alive = counts.zip(&self.workers).enumerate().filter(|(_, (_, sender))| !sender.is_closed());
-        let Some((worker, (_, sender))) = alive.min_by_key(|(_, (count, _))| *count) else {
-            return self.refuse(stream, scheme);
+        let chosen = match open >= most {
+            // It has most to choose from.
+            true => alive.max_by_key(|(_, (count, _))| *count),
+            false => alive.min_by_key(|(_, (count, _))| *count),
+        };
+        let Some((worker, (_, sender))) = chosen else {
+            return self.refuser.refuse(stream, scheme);
         };
         let connections = &self.stats.workers[worker].connections;
         connections.fetch_add(1, Relaxed);
-        if sender.send(Message::Connection(stream, peer, scheme)).is_err() {
+        let message = match open >= most {
+            true => Message::Crowding(stream, peer, scheme, self.refuser.clone()),
+            false => Message::Connection(stream, peer, scheme),
+        };
+        if sender.send(message).is_err() {
             connections.fetch_sub(1, Relaxed);
         }
     }
+}
 
+/// Refuses connections past the limit.
+#[derive(Clone)]
+pub(crate) struct Refuser {
+    pub(crate) stats: Stats,
+    /// The complete answer.
+    pub(crate) refusal: Arc<[u8]>,
+    pub(crate) refusals: Arc<AtomicUsize>,
+}
+
+impl Refuser {
     /// Sends the client a 503 and closes the connection, in a separate task, so that a slow client does not
     /// delay others. A TLS client gets no answer, only a closed connection: a handshake would cost more than
     /// the answer.
-    fn refuse(&self, stream: TcpStream, scheme: Scheme) {
+    pub(crate) fn refuse(&self, stream: TcpStream, scheme: Scheme) {
         self.stats.refused.fetch_add(1, Relaxed);
         if scheme == Scheme::Https || self.refusals.load(Relaxed) >= REFUSALS_MAX {
             return;

@@ -46,13 +46,28 @@ impl Client {
     /// The network that one client can choose its addresses from: an IPv4 address, or the first 64 bits of an
     /// IPv6 address. An IPv4 address behind NAT64 (RFC 6052) is itself.
     pub fn network(self) -> u64 {
+        Network::of(self.address).0
+    }
+}
+
+/// The network that one client can choose its addresses from ([`Client::network`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Network(pub(crate) u64);
+
+impl Network {
+    pub(crate) fn of(address: IpAddr) -> Network {
         const NAT64: u128 = 0x64_ff9b << 96;
         let of_v4 = |bits: u32| 0xffff_0000_0000 | u64::from(bits);
-        match self.address.to_canonical() {
+        Network(match address.to_canonical() {
             IpAddr::V4(address) => of_v4(address.to_bits()),
             IpAddr::V6(address) if address.to_bits() >> 32 == NAT64 >> 32 => of_v4(address.to_bits() as u32),
             IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
-        }
+        })
+    }
+
+    /// The network that one customer may be given: 256 addresses of IPv4, 65,536 networks of IPv6.
+    pub(crate) fn wide(self) -> u64 {
+        if self.0 >> 32 == 0xffff { self.0 >> 8 } else { self.0 >> 16 }
     }
 }
 

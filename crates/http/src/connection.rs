@@ -10,9 +10,9 @@
 mod deferred_answers;
 
 use crate::Service;
-use crate::client::Origin;
+use crate::client::{Network, Origin};
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
-use crate::local::{ConnectionKey, Counted, Registration, ServerState, Stopping, WorkerState};
+use crate::local::{ConnectionKey, Counted, Idle, Registration, ServerState, Stopping, WorkerState};
 use crate::output::{Flush, Output, Pumped, SlotId};
 use crate::pending::DeferredAnswers;
 use crate::reject::Reject;
@@ -149,7 +149,10 @@ impl<S: Service, T: Transport> Connection<S, T> {
                     self.stage.restart(local.now_ms);
                 }
                 self.deadline_ms = self.deadline(local);
-                local.set_deadline(key, self.deadline_ms);
+                if local.set_deadline(key, self.deadline_ms, self.idle()) {
+                    self.stream.say_end(cx);
+                    return Poll::Ready(());
+                }
                 Poll::Pending
             }
             Poll::Ready(_) => Poll::Ready(()),
@@ -378,6 +381,18 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// Whether no part of a request has arrived and no answer is unsent.
     fn is_idle(&self) -> bool {
         self.is_all_sent() && self.input.is_empty() && matches!(self.stage, Stage::Head { .. })
+    }
+
+    /// Whether it waits for the client: for the rest of a head, for a request, or for the client's end.
+    fn idle(&self) -> Idle {
+        let network = || Network::of(self.origin.peer.ip());
+        match (self.phase, &self.stage) {
+            (Phase::Serving, Stage::Head { began_ms }) if self.is_all_sent() => {
+                Idle::Since(began_ms.unwrap_or(self.active_ms), network())
+            }
+            (Phase::Lingering { .. }, _) => Idle::Since(self.active_ms, network()),
+            _ => Idle::No,
+        }
     }
 
     /// Whether nothing has been sent to the client and no answer is waiting to be sent.

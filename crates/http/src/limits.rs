@@ -155,6 +155,10 @@ pub(crate) const STOP_GRACE_MS: u64 = 200;
 pub(crate) const STOP_NEW_MS: u64 = 1_000;
 /// How long a connection lingers during a stop.
 pub(crate) const STOP_LINGER_MS: u64 = 300;
+/// The part of a worker's connections that end at a time to make room.
+pub(crate) const ROOM_PART: usize = 256;
+/// The part of `Limits::connections` by which more may be open while others are being ended.
+pub(crate) const ROOM_AHEAD_PART: usize = 64;
 /// The backlog of a listener: pending connections in the kernel, which caps it at net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4_096;
 /// Refused connections that are sent a 503 at the same time; further ones are closed without an answer.

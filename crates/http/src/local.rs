@@ -5,9 +5,10 @@
 //! instead of by a timer per request; connections that wait for the gate are woken in the order of their
 //! marks. Leaves the meaning of a deadline to the code that sets it, and threads to [`crate::worker`].
 
+use crate::client::Network;
 use crate::date::Stamp;
 use crate::held_answers::Gate;
-use crate::limits::{Limits, READ_BYTES, UNUSED_LISTS_MAX};
+use crate::limits::{Limits, READ_BYTES, ROOM_PART, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
 use crate::output::Pool;
 use crate::pending::DeferredAnswers;
@@ -17,7 +18,7 @@ use slab::Slab;
 use std::any::Any;
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,9 +60,21 @@ pub(crate) enum Stopping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionKey(usize);
 
-struct RegisteredConnection {
+struct Registered {
     deadline_ms: u64,
     waker: Waker,
+    idle: Idle,
+}
+
+/// Whether a connection may be ended to make room for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// It has an open request, or is none of its own.
+    No,
+    /// It has waited for its client, of this network, since this time.
+    Since(u64, Network),
+    /// It is to end as soon as it still waits for its client.
+    Ends,
 }
 
 /// One worker's state that all of its connections share.
@@ -81,7 +94,7 @@ pub(crate) struct WorkerState {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     began: Instant,
-    connections: Slab<RegisteredConnection>,
+    connections: Slab<Registered>,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
     /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of
@@ -168,14 +181,37 @@ impl WorkerState {
 
     /// Registers a waker, which is woken at a deadline, when a mark has been passed, and by a stop.
     pub(crate) fn register(&mut self, waker: Waker) -> Registration {
-        Registration(ConnectionKey(
-            self.connections.insert(RegisteredConnection { deadline_ms: u64::MAX, waker }),
-        ))
+        let entry = Registered { deadline_ms: u64::MAX, waker, idle: Idle::No };
+        Registration(ConnectionKey(self.connections.insert(entry)))
     }
 
+    /// Sets when a connection is woken, and whether it may be ended before that. True: it is to end now.
     #[inline]
-    pub(crate) fn set_deadline(&mut self, key: ConnectionKey, deadline_ms: u64) {
-        self.connections[key.0].deadline_ms = deadline_ms;
+    pub(crate) fn set_deadline(&mut self, key: ConnectionKey, deadline_ms: u64, idle: Idle) -> bool {
+        let entry = &mut self.connections[key.0];
+        entry.deadline_ms = deadline_ms;
+        let was = std::mem::replace(&mut entry.idle, idle);
+        was == Idle::Ends && idle != Idle::No
+    }
+
+    /// Ends connections that wait for their client, those that have waited longest, of the network that has
+    /// most of them; false: every connection has an open request.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let idle = self.connections.iter().filter_map(|(key, entry)| match entry.idle {
+            Idle::Since(since_ms, network) => Some((network, since_ms, key)),
+            Idle::No | Idle::Ends => None,
+        });
+        let Some(mut idle) = heaviest(idle.collect(), |(network, ..)| network.wide()) else { return false };
+        idle = heaviest(idle, |(network, ..)| network.0).expect("the wider network has some");
+        // A scan of all connections pays for as many newcomers.
+        let count = (self.connections.len() / ROOM_PART).clamp(1, idle.len());
+        idle.sort_unstable_by_key(|(_, since_ms, _)| *since_ms);
+        for (_, _, key) in &idle[..count] {
+            let entry = &mut self.connections[*key];
+            entry.idle = Idle::Ends;
+            entry.waker.wake_by_ref();
+        }
+        true
     }
 
     /// Wakes the connection when `mark` has been passed; false: the mark was already passed, or the gate has
@@ -237,6 +273,14 @@ impl WorkerState {
     }
 }
 
+/// The members of the group that has most.
+fn heaviest<T: Copy>(all: Vec<T>, group: impl Fn(&T) -> u64) -> Option<Vec<T>> {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    all.iter().for_each(|one| *counts.entry(group(one)).or_default() += 1);
+    let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    Some(all.into_iter().filter(|one| group(one) == most).collect())
+}
+
 /// An entry in the worker's list of wakers. Must not be dropped within [`WorkerState::with`].
 #[derive(Debug)]
 pub(crate) struct Registration(ConnectionKey);
@@ -268,17 +312,21 @@ impl Drop for Counted {
     }
 }
 
-/// A future with a timeout: returns `None` when the time is over, or at the last stage of a stop.
+/// A future with a timeout: returns `None` when the time is over, when its connection has to make room, or at
+/// the last stage of a stop.
 pub(crate) struct WithTimeout<F> {
     future: F,
+    network: Network,
     timeout_ms: u64,
+    began_ms: u64,
     deadline_ms: u64,
     place: Option<Registration>,
 }
 
 impl<F> WithTimeout<F> {
-    pub(crate) fn new(timeout_ms: u64, future: F) -> WithTimeout<F> {
-        WithTimeout { future, timeout_ms, deadline_ms: u64::MAX, place: None }
+    /// `network`: of the client for which it waits.
+    pub(crate) fn new(timeout_ms: u64, network: Network, future: F) -> WithTimeout<F> {
+        WithTimeout { future, network, timeout_ms, began_ms: 0, deadline_ms: u64::MAX, place: None }
     }
 }
 
@@ -291,14 +339,83 @@ impl<F: Future + Unpin> Future for WithTimeout<F> {
             if me.place.is_none() {
                 let place = local.register(cx.waker().clone());
                 me.deadline_ms = local.now_ms + me.timeout_ms;
-                local.set_deadline(place.key(), me.deadline_ms);
+                me.began_ms = local.now_ms;
                 me.place = Some(place);
             }
-            me.deadline_ms <= local.now_ms || local.stopping == Stopping::Ending
+            let idle = Idle::Since(me.began_ms, me.network);
+            let key = me.place.as_ref().expect("it was registered").key();
+            let is_to_end = local.set_deadline(key, me.deadline_ms, idle);
+            is_to_end || me.deadline_ms <= local.now_ms || local.stopping == Stopping::Ending
         });
         if is_over != Some(false) {
             return Poll::Ready(None);
         }
         Pin::new(&mut me.future).poll(cx).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    /// The connections, each by the address of its client and since when it waits for it, that end to make
+    /// room.
+    fn ended(connections: &[(&str, u64)]) -> Vec<usize> {
+        let shared = Arc::new(ServerState {
+            service: Arc::new(()),
+            gate: Gate::new(1),
+            limits: Limits::default(),
+            trusted: Networks::default(),
+            tls: None,
+            handshakes: Arc::default(),
+            generation: 0,
+        });
+        WorkerState::install(0, Stats::new(1), &shared);
+        let idle = |(address, since_ms): &(&str, u64)| {
+            let address: IpAddr = address.parse().expect("an address");
+            Idle::Since(*since_ms, Network::of(address))
+        };
+        let register = |local: &mut WorkerState| {
+            let place = |one| {
+                let place = local.register(Waker::noop().clone());
+                assert!(!local.set_deadline(place.key(), u64::MAX, idle(one)));
+                place
+            };
+            connections.iter().map(place).collect::<Vec<_>>()
+        };
+        let places = WorkerState::with(register).expect("a worker");
+        assert_eq!(WorkerState::with(WorkerState::make_room), Some(!connections.is_empty()));
+        let ends = |at: &usize| {
+            let again = |local: &mut WorkerState| {
+                local.set_deadline(places[*at].key(), u64::MAX, idle(&connections[*at]))
+            };
+            WorkerState::with(again) == Some(true)
+        };
+        let ended = (0..connections.len()).filter(ends).collect();
+        drop(places);
+        WorkerState::uninstall();
+        ended
+    }
+
+    #[test]
+    fn who_has_waited_longest_of_the_network_that_has_most_makes_room() {
+        assert_eq!(ended(&[]), [] as [usize; 0]);
+        assert_eq!(ended(&[("192.0.2.1", 5)]), [0]);
+        assert_eq!(ended(&[("192.0.2.1", 1), ("198.51.100.1", 7), ("198.51.100.1", 6)]), [2]);
+        // A network of 256 addresses counts together, and so do those of one customer of IPv6.
+        let wide = [
+            ("192.0.2.1", 1),
+            ("192.0.2.1", 2),
+            ("198.51.100.1", 3),
+            ("198.51.100.2", 4),
+            ("198.51.100.3", 9),
+        ];
+        assert!(ended(&wide)[0] > 1);
+        let wide = [("2001:db8:1:1::1", 9), ("2001:db8:1:2::1", 8), ("2001:db8:2::1", 1)];
+        assert!(ended(&wide)[0] < 2);
+        // Of a crowd several end at a time.
+        let crowd: Vec<_> = (0..ROOM_PART as u64 * 3).map(|since_ms| ("192.0.2.1", since_ms)).collect();
+        assert_eq!(ended(&crowd), [0, 1, 2]);
     }
 }

@@ -2,7 +2,7 @@
 //! the parts that can be replaced while it runs.
 
 use crate::Service;
-use crate::acceptor::{Acceptor, Listener, listen};
+use crate::acceptor::{Acceptor, Listener, Refuser, listen};
 use crate::answer::{Answer, Form, Persistence};
 use crate::date::Stamp;
 use crate::exchange::respond_error;
@@ -273,8 +273,11 @@ impl<S: Service> Server<S> {
             workers: replacer.workers,
             stats: stats.clone(),
             connections_max: replacer.connections_max,
-            refusal: refusal(&*shared.service),
-            refusals: Arc::new(AtomicUsize::new(0)),
+            refuser: Refuser {
+                stats: stats.clone(),
+                refusal: refusal(&*shared.service),
+                refusals: Arc::default(),
+            },
         };
         // Dropped, so that a replaced value is not retained.
         drop(shared);

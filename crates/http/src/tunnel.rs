@@ -9,7 +9,7 @@
 use crate::Service;
 use crate::connection::ContinuedConnection;
 use crate::limits::TURNS_PER_POLL;
-use crate::local::{Registration, Stopping, WorkerState};
+use crate::local::{Idle, Registration, Stopping, WorkerState};
 use crate::transport::Transport;
 use crate::upgraded::{Duplex, TunnelEnd, Upgraded};
 use bytes::{Buf, Bytes};
@@ -131,7 +131,7 @@ impl<T: Transport> Tunnel<T> {
             if up_bytes + down_bytes > 0 || self.place.is_none() {
                 let place = self.place.get_or_insert_with(|| local.register(cx.waker().clone()));
                 self.deadline_ms = local.now_ms + self.silence_ms;
-                local.set_deadline(place.key(), self.deadline_ms);
+                local.set_deadline(place.key(), self.deadline_ms, Idle::No);
             }
             self.deadline_ms <= local.now_ms
         });

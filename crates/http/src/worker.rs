@@ -4,7 +4,8 @@
 //! known has a deadline. Leaves what connections share to [`crate::local`].
 
 use crate::Service;
-use crate::client::Origin;
+use crate::acceptor::Refuser;
+use crate::client::{Network, Origin};
 use crate::connection::{Connection, ContinuedConnection, NextProtocol};
 use crate::held_answers::Gate;
 use crate::http2;
@@ -39,6 +40,8 @@ pub enum Scheme {
 pub(crate) enum Message<S> {
     /// A new connection, already counted.
     Connection(std::net::TcpStream, SocketAddr, Scheme),
+    /// The same, while as many are open as may be: another one must make room.
+    Crowding(std::net::TcpStream, SocketAddr, Scheme, Refuser),
     /// Requests that begin from now on use this value; the worker then confirms by the sender.
     Replace(Arc<ServerState<S>>, oneshot::Sender<()>),
     /// Finish the requests that have arrived, then end.
@@ -73,21 +76,13 @@ async fn serve<S: Service>(
         match inbox.recv().await {
             Some(Message::Connection(stream, peer, scheme)) => {
                 let counted = Counted { stats: stats.clone(), worker };
-                let accepted = &stats.workers[worker].accepted;
-                accepted.store(accepted.load(Relaxed) + 1, Relaxed);
-                // Only a full epoll set can fail here; the client sees its connection closed.
-                let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { continue };
-                let (origin, shared) = (Origin::direct(peer), shared.clone());
-                match (shared.trusted.contains(peer.ip()), scheme) {
-                    (false, Scheme::Http) => {
-                        drop(tokio::spawn(Conversation::Http1(Connection::new(
-                            stream, origin, shared, counted,
-                        ))));
-                    }
-                    (false, Scheme::Https) => {
-                        drop(tokio::spawn(serve_secure(stream, origin, shared, counted)))
-                    }
-                    (true, _) => drop(tokio::spawn(introduced(stream, origin, scheme, shared, counted))),
+                begin(stream, peer, scheme, &shared, counted);
+            }
+            Some(Message::Crowding(stream, peer, scheme, refuser)) => {
+                let counted = Counted { stats: stats.clone(), worker };
+                match WorkerState::with(WorkerState::make_room) {
+                    Some(true) => begin(stream, peer, scheme, &shared, counted),
+                    _ => refuser.refuse(stream, scheme),
                 }
             }
             Some(Message::Replace(newer, replaced)) => {
@@ -100,6 +95,29 @@ async fn serve<S: Service>(
         }
     }
     stop(&stats.workers[worker], shared.limits.stop_timeout_ms).await;
+}
+
+/// Serves a connection in a task of its own.
+fn begin<S: Service>(
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    scheme: Scheme,
+    shared: &Arc<ServerState<S>>,
+    counted: Counted,
+) {
+    let accepted = &counted.stats.workers[counted.worker].accepted;
+    accepted.store(accepted.load(Relaxed) + 1, Relaxed);
+    // Only a full epoll set can fail here; the client sees its connection closed.
+    let Ok(stream) = tokio::net::TcpStream::from_std(stream) else { return };
+    let (origin, shared) = (Origin::direct(peer), shared.clone());
+    match (shared.trusted.contains(peer.ip()), scheme) {
+        (false, Scheme::Http) => {
+            let connection = Connection::new(stream, origin, shared, counted);
+            drop(tokio::spawn(Conversation::Http1(connection)));
+        }
+        (false, Scheme::Https) => drop(tokio::spawn(serve_secure(stream, origin, shared, counted))),
+        (true, _) => drop(tokio::spawn(introduced(stream, origin, scheme, shared, counted))),
+    }
 }
 
 /// Serves a connection from a trusted proxy, which may begin with a header that names the client.
@@ -134,10 +152,11 @@ async fn serve_secure<S: Service>(
     // Cannot fail here: rustls checked the configuration when it was built.
     let Ok(mut tls) = Tls::new(stream, config) else { return };
     let handshake = poll_fn(|cx| tls.poll_handshake(cx));
-    let shaken = WithTimeout::new(shared.limits.head_timeout_ms, handshake).await;
+    let network = Network::of(origin.peer.ip());
+    let shaken = WithTimeout::new(shared.limits.head_timeout_ms, network, handshake).await;
     match shaken {
         Some(Ok(())) => drop(under_way),
-        Some(Err(_)) => return read_away(tls.into_socket()).await,
+        Some(Err(_)) => return read_away(tls.into_socket(), network).await,
         None => return,
     }
     let origin = Origin { is_secure: true, ..origin };
@@ -153,7 +172,7 @@ async fn serve_secure<S: Service>(
 
 /// Ends a connection whose client was sent the reason, so that the client can read it: the kernel would
 /// reset the connection if it were closed with unread bytes.
-async fn read_away(mut socket: tokio::net::TcpStream) {
+async fn read_away(mut socket: tokio::net::TcpStream, network: Network) {
     let reading = async {
         socket.shutdown().await?;
         let (mut ignored, mut left_bytes) = ([0; 4096], LINGER_BYTES);
@@ -165,7 +184,7 @@ async fn read_away(mut socket: tokio::net::TcpStream) {
         }
     };
     // If the client has disconnected, nothing is left to do.
-    let _over = WithTimeout::new(LINGER_MS, Box::pin(reading)).await;
+    let _over = WithTimeout::new(LINGER_MS, network, Box::pin(reading)).await;
 }
 
 /// Serves a client that speaks HTTP/1, and the protocol that follows on its connection.

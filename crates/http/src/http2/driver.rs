@@ -22,9 +22,9 @@ use super::sending::RequestEnd;
 use super::stream::{RequestProgress, begin};
 use super::wire::{Traffic, Wire};
 use crate::Service;
-use crate::client::Origin;
+use crate::client::{Network, Origin};
 use crate::limits::{CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX, STOP_LINGER_MS, TURNS_PER_POLL};
-use crate::local::{Registration, ServerState, Stopping, WorkerState};
+use crate::local::{Idle, Registration, ServerState, Stopping, WorkerState};
 use crate::transport::Transport;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -156,6 +156,14 @@ impl<S: Service, T: Transport> Driver<S, T> {
         }
     }
 
+    /// Whether it waits for the client.
+    fn idle(&self) -> Idle {
+        match self.streams.is_empty() && !self.traffic.is_blocked() {
+            true => Idle::Since(self.active_ms, Network::of(self.origin.peer.ip())),
+            false => Idle::No,
+        }
+    }
+
     fn overdue(&mut self, local: &WorkerState) -> Poll<()> {
         match self.farewell {
             Farewell::Final { .. } => return Poll::Ready(()),
@@ -273,12 +281,14 @@ impl<S: Service, T: Transport> Future for Driver<S, T> {
         }
         let was_final = matches!(driver.farewell, Farewell::Final { .. });
         let polled = driver.turns(cx);
-        WorkerState::with(|local| {
+        let is_to_end = WorkerState::with(|local| {
             driver.measure(local);
-            if let Some(place) = &driver.place {
-                local.set_deadline(place.key(), driver.deadline(local));
-            }
+            let key = driver.place.as_ref()?.key();
+            Some(local.set_deadline(key, driver.deadline(local), driver.idle()))
         });
+        if is_to_end == Some(Some(true)) {
+            return Poll::Ready(());
+        }
         if !was_final && matches!(driver.farewell, Farewell::Final { .. }) {
             cx.waker().wake_by_ref();
         }

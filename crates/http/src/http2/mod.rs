@@ -20,6 +20,7 @@ mod waiting;
 mod wire;
 
 use crate::Service;
+use crate::client::Network;
 use crate::connection::ContinuedConnection;
 use crate::limits::{BROKEN_STREAMS_MAX, CONNECTION_WINDOW_BYTES, Limits, PIPE_BYTES, STREAM_WINDOW_BYTES};
 use crate::local::WithTimeout;
@@ -34,7 +35,8 @@ pub(crate) async fn serve<S: Service, T: Transport>(begun: ContinuedConnection<S
     let (wire, traffic) = Wire::new(stream, input);
     let handshake = Box::pin(builder(&shared.limits).handshake::<_, Bytes>(wire));
     // A wrong or late preface gets no answer.
-    if let Some(Ok(connection)) = WithTimeout::new(shared.limits.head_timeout_ms, handshake).await {
+    let network = Network::of(origin.peer.ip());
+    if let Some(Ok(connection)) = WithTimeout::new(shared.limits.head_timeout_ms, network, handshake).await {
         Driver::new(connection, traffic, origin, shared).await;
     }
     drop(counted);

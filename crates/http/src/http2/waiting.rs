@@ -1,7 +1,7 @@
 //! What a request waits for: a deadline on the worker's clock, a mark of the gate.
 
 use crate::held_answers::Gate;
-use crate::local::WorkerState;
+use crate::local::{Idle, WorkerState};
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
@@ -22,7 +22,7 @@ pub(super) async fn until<R>(
         }
         let is_over = WorkerState::with(|local| {
             let place = place.get_or_insert_with(|| local.register(cx.waker().clone()));
-            local.set_deadline(place.key(), deadline_ms);
+            local.set_deadline(place.key(), deadline_ms, Idle::No);
             local.now_ms >= deadline_ms
         });
         if is_over == Some(false) { Poll::Pending } else { Poll::Ready(None) }

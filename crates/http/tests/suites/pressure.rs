@@ -149,9 +149,9 @@ fn connections_past_the_limit_are_told() {
     let server = TestServer::start(limits, 2);
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
-        client.send(get("/echo"));
-        assert_eq!(client.answer(), "200 GET /echo []");
+        client.send(get("/later/1"));
     }
+    wait_until("all are asked", || server.stats.total().requests == 3);
     for number in 1..=5 {
         let mut refused = server.connect();
         refused.send(get("/echo"));
@@ -160,11 +160,40 @@ fn connections_past_the_limit_are_told() {
         assert_eq!(refused.rest(), expected);
         assert_eq!(server.stats.refused(), number);
     }
+    server.signal.send_replace(1);
+    for client in &mut clients {
+        assert_eq!(client.answer(), "200 later 1");
+    }
     clients.pop();
     wait_until("there is room again", || server.stats.total().connections == 2);
     let mut client = server.connect();
     client.send(get("/echo"));
     assert_eq!(client.answer(), "200 GET /echo []");
+}
+
+/// The one that has waited longest for its client ends; one with an open request does not.
+#[test]
+fn an_idle_connection_makes_room() {
+    let limits = Limits { connections: 3, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    let (mut waiting, mut first, mut second) = (server.connect(), server.connect(), server.connect());
+    waiting.send(get("/later/1"));
+    wait_until("it is asked", || server.stats.total().requests == 1);
+    for client in [&mut first, &mut second] {
+        client.send(get("/echo"));
+        assert_eq!(client.answer(), "200 GET /echo []");
+        // Longer than a tick of the engine's clock.
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    let mut newcomer = server.connect();
+    newcomer.send(get("/echo"));
+    assert_eq!(newcomer.answer(), "200 GET /echo []");
+    assert_eq!(first.rest(), "");
+    second.send(get("/echo"));
+    assert_eq!(second.answer(), "200 GET /echo []");
+    server.signal.send_replace(1);
+    assert_eq!(waiting.answer(), "200 later 1");
+    assert_eq!(server.stats.refused(), 0);
 }
 
 #[test]
