@@ -27,7 +27,7 @@ pub struct Limits {
     pub write_timeout_ms: u64,
     /// Most connections of all workers together; one more is answered 503 and closed.
     pub connections: usize,
-    /// Most TLS handshakes in progress of all workers together; one more connection is closed. A handshake
+    /// Most TLS handshakes in progress of all workers together; for one more, the oldest ends. A handshake
     /// may take `head_timeout_ms`.
     pub handshakes: usize,
     /// Most deferred requests of one connection; at this number the connection is not read until one of them

@@ -73,6 +73,8 @@ pub(crate) enum Idle {
     No,
     /// It has waited for its client, of this network, since this time.
     Since(u64, Network),
+    /// The same during its TLS handshake.
+    Shaking(u64, Network),
     /// It is to end as soon as it still waits for its client.
     Ends,
 }
@@ -197,9 +199,24 @@ impl WorkerState {
     /// Ends connections that wait for their client, those that have waited longest, of the network that has
     /// most of them; false: every connection has an open request.
     pub(crate) fn make_room(&mut self) -> bool {
-        let idle = self.connections.iter().filter_map(|(key, entry)| match entry.idle {
-            Idle::Since(since_ms, network) => Some((network, since_ms, key)),
+        self.end_idle(|idle| match idle {
+            Idle::Since(since_ms, network) | Idle::Shaking(since_ms, network) => Some((network, since_ms)),
             Idle::No | Idle::Ends => None,
+        })
+    }
+
+    /// The same among the connections in their handshake.
+    pub(crate) fn make_room_for_handshake(&mut self) -> bool {
+        self.end_idle(|idle| match idle {
+            Idle::Shaking(since_ms, network) => Some((network, since_ms)),
+            _ => None,
+        })
+    }
+
+    fn end_idle(&mut self, of: impl Fn(Idle) -> Option<(Network, u64)>) -> bool {
+        let idle = self.connections.iter().filter_map(|(key, entry)| {
+            let (network, since_ms) = of(entry.idle)?;
+            Some((network, since_ms, key))
         });
         let Some(mut idle) = heaviest(idle.collect(), |(network, ..)| network.wide()) else { return false };
         idle = heaviest(idle, |(network, ..)| network.0).expect("the wider network has some");
@@ -316,6 +333,7 @@ impl Drop for Counted {
 /// the last stage of a stop.
 pub(crate) struct WithTimeout<F> {
     future: F,
+    idle: fn(u64, Network) -> Idle,
     network: Network,
     timeout_ms: u64,
     began_ms: u64,
@@ -324,9 +342,14 @@ pub(crate) struct WithTimeout<F> {
 }
 
 impl<F> WithTimeout<F> {
-    /// `network`: of the client for which it waits.
-    pub(crate) fn new(timeout_ms: u64, network: Network, future: F) -> WithTimeout<F> {
-        WithTimeout { future, network, timeout_ms, began_ms: 0, deadline_ms: u64::MAX, place: None }
+    /// `idle`: how it waits for its client, of this network.
+    pub(crate) fn new(
+        timeout_ms: u64,
+        idle: fn(u64, Network) -> Idle,
+        network: Network,
+        future: F,
+    ) -> WithTimeout<F> {
+        WithTimeout { future, idle, network, timeout_ms, began_ms: 0, deadline_ms: u64::MAX, place: None }
     }
 }
 
@@ -342,7 +365,7 @@ impl<F: Future + Unpin> Future for WithTimeout<F> {
                 me.began_ms = local.now_ms;
                 me.place = Some(place);
             }
-            let idle = Idle::Since(me.began_ms, me.network);
+            let idle = (me.idle)(me.began_ms, me.network);
             let key = me.place.as_ref().expect("it was registered").key();
             let is_to_end = local.set_deadline(key, me.deadline_ms, idle);
             is_to_end || me.deadline_ms <= local.now_ms || local.stopping == Stopping::Ending

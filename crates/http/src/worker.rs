@@ -10,7 +10,7 @@ use crate::connection::{Connection, ContinuedConnection, NextProtocol};
 use crate::held_answers::Gate;
 use crate::http2;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
-use crate::local::{Counted, ServerState, Stopping, WithTimeout, WorkerState};
+use crate::local::{Counted, Idle, ServerState, Stopping, WithTimeout, WorkerState};
 use crate::proxy_protocol;
 use crate::stats::{Stats, WorkerCounters};
 use crate::tls::Tls;
@@ -153,7 +153,7 @@ async fn serve_secure<S: Service>(
     let Ok(mut tls) = Tls::new(stream, config) else { return };
     let handshake = poll_fn(|cx| tls.poll_handshake(cx));
     let network = Network::of(origin.peer.ip());
-    let shaken = WithTimeout::new(shared.limits.head_timeout_ms, network, handshake).await;
+    let shaken = WithTimeout::new(shared.limits.head_timeout_ms, Idle::Shaking, network, handshake).await;
     match shaken {
         Some(Ok(())) => drop(under_way),
         Some(Err(_)) => return read_away(tls.into_socket(), network).await,
@@ -184,7 +184,7 @@ async fn read_away(mut socket: tokio::net::TcpStream, network: Network) {
         }
     };
     // If the client has disconnected, nothing is left to do.
-    let _over = WithTimeout::new(LINGER_MS, network, Box::pin(reading)).await;
+    let _over = WithTimeout::new(LINGER_MS, Idle::Since, network, Box::pin(reading)).await;
 }
 
 /// Serves a client that speaks HTTP/1, and the protocol that follows on its connection.
@@ -233,11 +233,13 @@ impl<S: Service, T: Transport> Conversation<S, T> {
 struct HandshakeCount(Arc<AtomicUsize>);
 
 impl HandshakeCount {
-    /// `None`: the maximum number of handshakes is in progress.
+    /// `None`: the maximum number of handshakes is in progress, and no other one can end.
     fn begin<S>(shared: &ServerState<S>) -> Option<HandshakeCount> {
         let under_way = HandshakeCount(shared.handshakes.clone());
         let before = under_way.0.fetch_add(1, Relaxed);
-        (before < shared.limits.handshakes).then_some(under_way)
+        let has_room = before < shared.limits.handshakes
+            || WorkerState::with(WorkerState::make_room_for_handshake) == Some(true);
+        has_room.then_some(under_way)
     }
 }
 

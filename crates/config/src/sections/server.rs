@@ -53,9 +53,9 @@ pub(crate) const LIMITS: Section = Section {
         "idle_timeout" | "time" | "\"75s\"" | "a connection without a request for this long is closed"
         "write_timeout" | "time" | "\"30s\"" |
             "a connection whose client takes no byte of its answer for this long is closed"
-        "connections" | "number" | "16384" | "most connections at one time; one more gets 503"
+        "connections" | "number" | "16384" | "most connections at one time; for one more, those that wait longest for their client end, or it gets 503"
         "handshakes" | "number" | "4096" |
-            "most TLS handshakes at one time, each of at most `head_timeout`; one more connection is closed"
+            "most TLS handshakes at one time, each of at most `head_timeout`; for one more, the oldest ends"
         "pipeline_depth" | "number" | "128" |
             "most unanswered requests of one connection; at this limit the server stops reading from it"
         "output" | "size" | "\"256KiB\"" |

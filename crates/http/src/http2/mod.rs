@@ -23,7 +23,7 @@ use crate::Service;
 use crate::client::Network;
 use crate::connection::ContinuedConnection;
 use crate::limits::{BROKEN_STREAMS_MAX, CONNECTION_WINDOW_BYTES, Limits, PIPE_BYTES, STREAM_WINDOW_BYTES};
-use crate::local::WithTimeout;
+use crate::local::{Idle, WithTimeout};
 use crate::transport::Transport;
 use bytes::Bytes;
 use driver::Driver;
@@ -36,7 +36,9 @@ pub(crate) async fn serve<S: Service, T: Transport>(begun: ContinuedConnection<S
     let handshake = Box::pin(builder(&shared.limits).handshake::<_, Bytes>(wire));
     // A wrong or late preface gets no answer.
     let network = Network::of(origin.peer.ip());
-    if let Some(Ok(connection)) = WithTimeout::new(shared.limits.head_timeout_ms, network, handshake).await {
+    if let Some(Ok(connection)) =
+        WithTimeout::new(shared.limits.head_timeout_ms, Idle::Since, network, handshake).await
+    {
         Driver::new(connection, traffic, origin, shared).await;
     }
     drop(counted);
