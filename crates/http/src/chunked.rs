@@ -3,7 +3,7 @@
 //! Promises that any split of the input gives the same body and the same verdict, and that sizes,
 //! extensions and trailers are bounded. Extensions and trailers are checked and discarded.
 
-use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX, Limits, TRAILER_BYTES_MAX};
+use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX, TRAILER_BYTES_MAX};
 use crate::reject::{BODY_TOO_LARGE, Reject};
 use crate::target::hex_digit;
 
@@ -52,8 +52,9 @@ impl ChunkedDecoder {
         ChunkedDecoder { at: At::Size { value: 0, digits: 0 }, extension_bytes: 0, trailer_bytes: 0 }
     }
 
-    /// Decodes the next piece of input and appends the body bytes in it to `body`.
-    pub fn feed(&mut self, input: &[u8], body: &mut Vec<u8>, limits: &Limits) -> Result<Progress, Reject> {
+    /// Decodes the next piece of input and appends the body bytes in it to `body`, which may have
+    /// `bytes_max`.
+    pub fn feed(&mut self, input: &[u8], body: &mut Vec<u8>, bytes_max: usize) -> Result<Progress, Reject> {
         let mut used = 0;
         while used < input.len() {
             if let At::Data { left } = self.at {
@@ -66,7 +67,7 @@ impl ChunkedDecoder {
             }
             let byte = input[used];
             used += 1;
-            match self.step(byte, body.len(), limits)? {
+            match self.step(byte, bytes_max - body.len().min(bytes_max))? {
                 Some(next) => self.at = next,
                 None => return Ok(Progress::Done(used)),
             }
@@ -75,7 +76,7 @@ impl ChunkedDecoder {
     }
 
     /// Consumes one byte outside of chunk data. `None`: it was the last byte of the body.
-    fn step(&mut self, byte: u8, body_bytes: usize, limits: &Limits) -> Result<Option<At>, Reject> {
+    fn step(&mut self, byte: u8, room_bytes: usize) -> Result<Option<At>, Reject> {
         let next = match (self.at, byte) {
             (At::Size { digits: 1.., value }, b'\r') => At::SizeLineFeed { size: value },
             (At::Size { digits: 1.., value }, b';') => At::Extension { size: value },
@@ -89,7 +90,7 @@ impl ChunkedDecoder {
                 self.at
             }
             (At::SizeLineFeed { size: 0 }, b'\n') => At::TrailerStart,
-            (At::SizeLineFeed { size }, b'\n') => At::Data { left: chunk_bytes(size, body_bytes, limits)? },
+            (At::SizeLineFeed { size }, b'\n') => At::Data { left: chunk_bytes(size, room_bytes)? },
             (At::DataCarriageReturn, b'\r') => At::DataLineFeed,
             (At::DataLineFeed, b'\n') => At::Size { value: 0, digits: 0 },
             (At::TrailerStart, b'\r') => At::LastLineFeed,
@@ -131,9 +132,8 @@ fn size_digit(value: u64, digits: usize, byte: u8) -> Result<At, Reject> {
     }
 }
 
-fn chunk_bytes(size: u64, body_bytes: usize, limits: &Limits) -> Result<usize, Reject> {
-    let room = limits.body_bytes.saturating_sub(body_bytes);
-    usize::try_from(size).ok().filter(|size| *size <= room).ok_or(BODY_TOO_LARGE)
+fn chunk_bytes(size: u64, room_bytes: usize) -> Result<usize, Reject> {
+    usize::try_from(size).ok().filter(|size| *size <= room_bytes).ok_or(BODY_TOO_LARGE)
 }
 
 /// A byte of a field value or an extension: no control character but the tab (RFC 9110 section 5.5).
@@ -162,10 +162,9 @@ mod tests {
     use super::*;
 
     fn decode(pieces: &[&[u8]]) -> Result<Option<(usize, Vec<u8>)>, u16> {
-        let limits = Limits { body_bytes: 40, ..Limits::default() };
         let (mut decoder, mut body, mut before) = (ChunkedDecoder::new(), Vec::new(), 0);
         for piece in pieces {
-            match decoder.feed(piece, &mut body, &limits).map_err(|reject| reject.status)? {
+            match decoder.feed(piece, &mut body, 40).map_err(|reject| reject.status)? {
                 Progress::Done(used) => return Ok(Some((before + used, body))),
                 Progress::More => before += piece.len(),
             }

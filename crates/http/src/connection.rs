@@ -11,11 +11,11 @@ mod deferred_answers;
 
 use crate::Service;
 use crate::client::{Network, Origin};
-use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
+use crate::limits::{ANSWER_BYTES_SMALL, LINGER_BYTES, LINGER_MS, STOP_LINGER_MS, TURNS_PER_POLL};
 use crate::local::{ConnectionKey, Counted, Idle, Registration, ServerState, Stopping, WorkerState};
 use crate::output::{Flush, Output, Pumped, SlotId};
 use crate::pending::DeferredAnswers;
-use crate::reject::Reject;
+use crate::reject::{BODY_TOO_SLOW, Reject};
 use crate::stage::Stage;
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;
@@ -137,6 +137,9 @@ impl<S: Service, T: Transport> Connection<S, T> {
             self.renew(local);
         }
         if self.deadline_ms <= local.now_ms && self.overdue(local).is_break() {
+            if !self.is_all_sent() {
+                self.break_off(true);
+            }
             return Poll::Ready(());
         }
         // An I/O error means that the client has disconnected: no answer can reach it.
@@ -150,7 +153,10 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 }
                 self.deadline_ms = self.deadline(local);
                 if local.set_deadline(key, self.deadline_ms, self.idle()) {
-                    self.stream.say_end(cx);
+                    match self.is_all_sent() {
+                        true => self.stream.say_end(cx),
+                        false => drop(self.break_off(true)),
+                    }
                     return Poll::Ready(());
                 }
                 Poll::Pending
@@ -187,7 +193,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             }
             match self.phase {
                 Phase::Serving if self.is_blocked() => match &self.stage {
-                    Stage::Streaming(intake) if intake.poll_room(cx).is_ready() && !self.is_blocked() => {
+                    Stage::Body(intake) if intake.poll_room(cx).is_ready() && !self.is_blocked() => {
                         continue;
                     }
                     _ => return Poll::Pending,
@@ -215,7 +221,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             }
             match self.read(cx, local) {
                 // The service must not take the received part for the complete body.
-                Poll::Ready(Ok(0)) if matches!(self.stage, Stage::Streaming(_)) => {
+                Poll::Ready(Ok(0)) if matches!(self.stage, Stage::Body(_)) => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
                 Poll::Ready(Ok(0)) => self.phase = Phase::Finishing(Ending::Client),
@@ -383,9 +389,15 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.is_all_sent() && self.input.is_empty() && matches!(self.stage, Stage::Head { .. })
     }
 
-    /// Whether it waits for the client: for the rest of a head, for a request, or for the client's end.
+    /// Whether it waits for the client: for the rest of a head, for a request, for the client's end, or until
+    /// the client takes answers.
     fn idle(&self) -> Idle {
         let network = || Network::of(self.origin.peer.ip());
+        let bytes = self.output.pending_bytes() + self.stream.unsent_bytes();
+        if bytes > ANSWER_BYTES_SMALL {
+            let since_ms = if self.wrote_ms == NEVER { self.active_ms } else { self.wrote_ms };
+            return Idle::Sending { since_ms, network: network(), bytes };
+        }
         match (self.phase, &self.stage) {
             (Phase::Serving, Stage::Head { began_ms }) if self.is_all_sent() => {
                 Idle::Since(began_ms.unwrap_or(self.active_ms), network())
@@ -405,7 +417,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         let limits = &self.shared.limits;
         // The deadline of a request body applies whatever its answer waits for.
         let sending = || match &self.stage {
-            Stage::Streaming(_) if !self.is_blocked() => self.stage.deadline(limits).unwrap_or(u64::MAX),
+            Stage::Body(_) if !self.is_blocked() => self.stage.deadline(limits).unwrap_or(u64::MAX),
             _ => u64::MAX,
         };
         match (self.phase, self.flush) {
@@ -420,24 +432,31 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
+    /// Whether the deadline of a body has expired.
+    fn is_body_late(&self, local: &WorkerState) -> bool {
+        let deadline_ms = || self.stage.deadline(&self.shared.limits).unwrap_or(u64::MAX);
+        matches!(self.stage, Stage::Body(_)) && !self.is_blocked() && deadline_ms() <= local.now_ms
+    }
+
     /// Acts on an expired deadline. Breaks when the connection must be dropped at once.
     fn overdue(&mut self, local: &mut WorkerState) -> std::ops::ControlFlow<()> {
         self.deadline_ms = u64::MAX;
         let is_idle = self.input.is_empty() && matches!(self.stage, Stage::Head { .. });
         match self.phase {
+            Phase::Serving if self.is_body_late(local) => {
+                if let Stage::Body(intake) = &mut self.stage {
+                    intake.refuse(BODY_TOO_SLOW);
+                }
+                self.finish_serving();
+                std::ops::ControlFlow::Continue(())
+            }
             Phase::Serving if !self.is_all_sent() => std::ops::ControlFlow::Break(()),
-            // The answer has already been sent.
-            Phase::Serving if matches!(self.stage, Stage::Streaming(_)) => std::ops::ControlFlow::Break(()),
             Phase::Serving if is_idle => {
                 self.phase = Phase::Finishing(Ending::Server);
                 std::ops::ControlFlow::Continue(())
             }
             Phase::Serving => {
-                let detail = match self.stage {
-                    Stage::Head { .. } => "the request head took too long",
-                    _ => "the request body took too long",
-                };
-                self.reject(Reject::new(408, detail), local);
+                self.reject(Reject::new(408, "the request head took too long"), local);
                 std::ops::ControlFlow::Continue(())
             }
             Phase::Deciding(_) | Phase::Tunnel => {

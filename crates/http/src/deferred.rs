@@ -63,6 +63,11 @@ impl OwnedRequest {
         }
     }
 
+    /// Gives the request the body that has arrived since.
+    pub fn set_body(&mut self, body: Vec<u8>) {
+        self.body = body;
+    }
+
     /// Reads the request.
     pub fn with<R>(&self, read: impl FnOnce(&Request<'_>) -> R) -> R {
         let headers: Vec<Header<'_>> =

@@ -5,20 +5,18 @@
 //! client a 500 and affects no other client. Leaves reading, writing and time to [`crate::connection`].
 
 use crate::answer::{Answer, Form, Head, Persistence};
-use crate::chunked::{ChunkedDecoder, Progress};
-use crate::client::Origin;
+use crate::client::{Network, Origin};
 use crate::connection::{Connection, Ending, PANICKED, Phase};
 use crate::intake::{BodyStream, Intake};
 use crate::limits::METHOD_BYTES_MAX;
 use crate::local::{ServerState, Stopping, WorkerState};
 use crate::method::Method;
 use crate::networks::Networks;
-use crate::pace::Pace;
 use crate::parse::{Framing, RequestHead, Version, field_slots, parse_head};
 use crate::pending::Pending;
 use crate::reject::{Refused, Reject};
 use crate::request::Request;
-use crate::stage::{ChunkedBody, Stage};
+use crate::stage::Stage;
 use crate::transport::Transport;
 use crate::{Outcome, Service};
 use std::cell::Cell;
@@ -66,8 +64,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
                     || (length > limits.target_bytes + METHOD_BYTES_MAX
                         && !old.iter().skip(2).any(|byte| *byte == b'\n'))
             }
-            Stage::Body { total_bytes, .. } => length >= *total_bytes,
-            Stage::Chunked(_) | Stage::Streaming(_) => true,
+            Stage::Body(_) => true,
             Stage::Tunnel(_) => false,
         }
     }
@@ -78,10 +75,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
         while used < input.len() && self.phase == Phase::Serving && !self.is_blocked() {
             let rest = &input[used..];
             let step = match &mut self.stage {
-                Stage::Body { total_bytes, .. } if rest.len() < *total_bytes => Ok(0),
-                Stage::Head { .. } | Stage::Body { .. } => self.take_request(rest, local),
-                Stage::Chunked(_) => self.take_chunks(rest, local),
-                Stage::Streaming(_) => self.hand_over(rest),
+                Stage::Head { .. } => self.take_request(rest, local),
+                Stage::Body(_) => self.hand_over(rest, local),
                 Stage::Tunnel(_) => Ok(0),
             };
             match step {
@@ -101,90 +96,67 @@ impl<S: Service, T: Transport> Connection<S, T> {
         if let Framing::Length(length) = head.framing {
             let total_bytes = head.length.saturating_add(length);
             if input.len() >= total_bytes && length <= self.shared.limits.body_bytes {
-                self.stage = Stage::default();
                 self.answer(&head, &input[head.length..total_bytes], None, total_bytes == input.len(), local);
                 return Ok(total_bytes);
             }
         }
-        self.begin_body(&head, input, local)
+        Ok(self.begin_body(&head, input.len() > head.length, local))
     }
 
-    /// Begins a request whose body has not arrived, or is too long to be buffered. Returns the number of
-    /// bytes consumed.
+    /// Calls the service for a request whose body has not arrived, or is longer than what is taken with the
+    /// head: it decides by the head, and reads the body only if it wants it. Returns the number of bytes
+    /// consumed.
     #[cold]
-    fn begin_body(
-        &mut self,
-        head: &RequestHead<'_>,
-        input: &[u8],
-        local: &mut WorkerState,
-    ) -> Result<usize, Reject> {
-        let has_begun = input.len() > head.length;
-        // In stage `Body` the service was already asked; that request waits for the rest of its bytes.
-        if let Stage::Head { .. } = self.stage {
-            let request = request(head, &[], None, self.origin, &self.shared.trusted, local.worker);
-            if let Some(bytes_max) = self.shared.service.streams(&request) {
-                head.check_length(usize::try_from(bytes_max).unwrap_or(usize::MAX))?;
-                self.expect_body(head, has_begun, local);
-                self.begin_streaming(head, bytes_max, local);
-                return Ok(head.length);
-            }
-        }
-        head.check_length(self.shared.limits.body_bytes)?;
-        self.expect_body(head, has_begun, local);
-        match head.framing {
-            Framing::Length(length) => {
-                self.stage = Stage::Body { total_bytes: head.length + length, pace: Pace::new(local.now_ms) };
-                Ok(0)
-            }
-            Framing::Chunked => {
-                self.stage = Stage::Chunked(Box::new(ChunkedBody {
-                    head: input[..head.length].to_vec(),
-                    decoder: ChunkedDecoder::new(),
-                    body: local.pool.take(),
-                    pace: Pace::new(local.now_ms),
-                }));
-                Ok(head.length)
-            }
-        }
-    }
-
-    /// Calls the service with a streamed body.
     #[inline(never)]
-    fn begin_streaming(&mut self, head: &RequestHead<'_>, bytes_max: u64, local: &mut WorkerState) {
-        let (mut intake, stream) = Intake::new(head.framing, bytes_max, &self.shared.limits, local.now_ms);
+    fn begin_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut WorkerState) -> usize {
+        let ServerState { bodies, trusted, .. } = &*self.shared;
+        let client = request(head, &[], None, self.origin, trusted, local.worker).client();
+        let (mut intake, stream) =
+            Intake::new(head.framing, bodies, Network::of(client.address), local.now_ms);
         let stream = Cell::new(Some(stream));
         self.stage = Stage::default();
-        let before = self.output.tail(&mut local.pool).len();
-        self.answer_later(head, &[], Some(&stream), false, local);
+        let tail = self.output.tail(&mut local.pool);
+        let before = tail.len();
+        // A client that has begun its body does not wait for it (RFC 9110 section 10.1.1).
+        if head.expects_continue && !has_begun {
+            tail.extend_from_slice(CONTINUE);
+        }
+        let answer_at = tail.len();
+        self.answer(head, &[], Some(&stream), false, local);
         drop(stream);
-        if self.output.tail_bytes() > before {
+        if self.output.tail_bytes() > answer_at {
             // The service answered at once, without the body. The rest of the body is discarded unread.
+            let tail = self.output.tail(&mut local.pool);
+            tail.drain(before..answer_at);
             if self.phase == Phase::Serving {
-                insert_close(self.output.tail(&mut local.pool), before);
+                insert_close(tail, before);
             }
-            return self.finish_serving();
+            self.finish_serving();
+            return head.length;
         }
         // The connection ends only after the body has arrived.
         if let Phase::Finishing(Ending::Server) = self.phase {
             self.phase = Phase::Serving;
             intake.closes = true;
         }
-        self.stage = Stage::Streaming(Box::new(intake));
+        self.stage = Stage::Body(Box::new(intake));
+        head.length
     }
 
     /// Passes the next part of a body to the service.
     #[inline(never)]
-    fn hand_over(&mut self, input: &[u8]) -> Result<usize, Reject> {
-        let Stage::Streaming(intake) = &mut self.stage else { return Ok(0) };
+    fn hand_over(&mut self, input: &[u8], local: &WorkerState) -> Result<usize, Reject> {
+        let Stage::Body(intake) = &mut self.stage else { return Ok(0) };
         if intake.is_abandoned() {
             // A service that drops the body has answered or will answer, so no further bytes are read.
             self.finish_serving();
             return Ok(0);
         }
-        match intake.feed(input) {
+        match intake.feed(input, local.now_ms) {
             Ok((used, false)) => Ok(used),
             Ok((used, true)) => {
-                if intake.closes {
+                let stops = local.stopping > Stopping::No && used == input.len();
+                if intake.closes || stops {
                     self.phase = Phase::Finishing(Ending::Server);
                 }
                 self.stage = Stage::default();
@@ -206,50 +178,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.unparsed = false;
     }
 
-    /// Decodes chunks from the start of `input`; the last chunk completes the request, which is then
-    /// answered.
-    fn take_chunks(&mut self, input: &[u8], local: &mut WorkerState) -> Result<usize, Reject> {
-        let Stage::Chunked(mut chunked) = std::mem::take(&mut self.stage) else { return Ok(0) };
-        match chunked.decoder.feed(input, &mut chunked.body, &self.shared.limits)? {
-            Progress::More => {
-                self.stage = Stage::Chunked(chunked);
-                Ok(input.len())
-            }
-            Progress::Done(count) => {
-                let ChunkedBody { head, body, .. } = *chunked;
-                let mut slots = field_slots();
-                if let Some(head) = parse_head(&head, &self.shared.limits, &mut slots)? {
-                    self.answer_later(&head, &body, None, count == input.len(), local);
-                }
-                local.pool.give(body);
-                Ok(count)
-            }
-        }
-    }
-
-    /// Sends `100 Continue` to a client that waits for it; a client that has begun its body does not wait
-    /// (RFC 9110 section 10.1.1).
-    fn expect_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut WorkerState) {
-        if head.expects_continue && !has_begun {
-            self.output.tail(&mut local.pool).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        }
-    }
-
-    /// [`Connection::answer`] for callers where another inlined copy does not pay.
-    #[cold]
-    #[inline(never)]
-    fn answer_later(
-        &mut self,
-        head: &RequestHead<'_>,
-        body: &[u8],
-        stream: Option<&Cell<Option<BodyStream>>>,
-        is_last: bool,
-        local: &mut WorkerState,
-    ) {
-        self.answer(head, body, stream, is_last, local);
-    }
-
-    /// Calls the service for one complete request. `is_last`: no input follows it.
+    /// Calls the service for one request. `is_last`: no input follows it.
     #[inline(always)]
     fn answer(
         &mut self,
@@ -346,6 +275,8 @@ pub(crate) fn request<'a>(
 ) -> Request<'a> {
     Request { head, path: head.target.path, body, origin, trusted, worker, stream, label: None }
 }
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Inserts `Connection: close` into the head that begins at `start`.
 fn insert_close(out: &mut Vec<u8>, start: usize) {

@@ -1,62 +1,182 @@
-//! A streamed request body: the pipe between a connection, which fills it, and a service, which
-//! empties it at its own pace.
+//! The body of a request that is still arriving: the pipe between a connection, which fills it, and a
+//! service, which empties it at its own pace, or waits until it is whole.
 //!
-//! Promises: the pipe is bounded ([`PIPE_BYTES`] and one read), because a connection does not read
-//! while it is full. A body ends without an error only when its last byte has arrived; the reader of
-//! a truncated, overlong or malformed body gets an error. Both ends may be on different threads.
+//! Promises: nothing is read before the service asks; then the pipe is bounded, because a connection does not
+//! read while it is full: by [`PIPE_BYTES`] and one read, or for a service that wants the whole body by the
+//! limit that it gives. All pipes together are bounded by [`crate::bodies`]. A body ends without an error
+//! only when its last byte has arrived; the reader of a truncated, overlong, slow or malformed body gets an
+//! error. Both ends may be on different threads.
 
+use crate::bodies::Bodies;
 use crate::chunked::{ChunkedDecoder, Progress};
-use crate::limits::{Limits, PIPE_BYTES};
+use crate::client::Network;
+use crate::crowd::Member;
+use crate::limits::PIPE_BYTES;
 use crate::pace::Pace;
 use crate::parse::Framing;
-use crate::reject::{BODY_TOO_LARGE, Reject};
+use crate::reject::{BODY_TOO_LARGE, NO_ROOM_FOR_BODY, Reject};
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Why a streamed request body is not complete.
+/// Why the body of a request is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyBroken {
-    /// The client disconnected, or was too slow.
+    /// The client disconnected.
     CutOff,
-    /// The body is longer than the service permits; the answer is 413.
-    TooLarge,
-    /// The body is malformed; the answer is 400.
-    Malformed,
+    /// The answer that the client gets: the body is malformed (400), too slow (408) or too long (413), or all
+    /// bodies together took too much memory (503).
+    Refused(Reject),
+}
+
+impl BodyBroken {
+    /// The answer for the client.
+    pub fn reject(self) -> Reject {
+        match self {
+            BodyBroken::CutOff => Reject::new(400, "the request body was cut off"),
+            BodyBroken::Refused(reject) => reject,
+        }
+    }
 }
 
 impl fmt::Display for BodyBroken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BodyBroken::CutOff => "the request body was cut off",
-            BodyBroken::TooLarge => "the request body is too large",
-            BodyBroken::Malformed => "the request body is malformed",
-        })
+        f.write_str(self.reject().detail)
     }
 }
 
 impl std::error::Error for BodyBroken {}
 
-#[derive(Debug, Default)]
+/// What the reader waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The service has not asked yet.
+    Nothing,
+    Pieces,
+    Whole,
+}
+
+#[derive(Debug)]
 struct Pipe {
     bytes: Vec<u8>,
+    wanted: Wanted,
+    /// All bytes so far, and how many there may be.
+    total_bytes: u64,
+    bytes_max: u64,
+    /// The memory that [`Bodies`] counts for it.
+    counted_bytes: usize,
+    moved_ms: u64,
     end: Option<Result<(), BodyBroken>>,
     is_abandoned: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
-fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
-    // No code panics while it holds the lock.
-    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+impl Pipe {
+    fn is_full(&self) -> bool {
+        match self.wanted {
+            _ if self.is_abandoned => false,
+            Wanted::Nothing => true,
+            Wanted::Pieces => self.bytes.len() >= PIPE_BYTES,
+            Wanted::Whole => false,
+        }
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.bytes_max.saturating_sub(self.total_bytes)
+    }
+
+    /// Appends a piece.
+    fn push(&mut self, piece: &[u8]) {
+        self.make_place(piece.len());
+        self.bytes.extend_from_slice(piece);
+        self.total_bytes += piece.len() as u64;
+    }
+
+    /// Grows by a quarter: a body that is read whole would else hold up to twice its length.
+    fn make_place(&mut self, bytes: usize) {
+        if self.bytes.capacity() - self.bytes.len() < bytes {
+            self.bytes.reserve_exact(bytes.max(self.bytes.len() / 4));
+        }
+    }
+}
+
+/// What both ends of the pipe share.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pipe: Mutex<Pipe>,
+    network: Network,
+    bodies: Arc<Bodies>,
+    place: usize,
+}
+
+impl Body {
+    fn new(bodies: &Arc<Bodies>, network: Network, now_ms: u64) -> Arc<Body> {
+        let pipe = Pipe {
+            bytes: Vec::new(),
+            wanted: Wanted::Nothing,
+            total_bytes: 0,
+            bytes_max: u64::MAX,
+            counted_bytes: 0,
+            moved_ms: now_ms,
+            end: None,
+            is_abandoned: false,
+            reader: None,
+            writer: None,
+        };
+        Arc::new_cyclic(|body| Body {
+            pipe: Mutex::new(pipe),
+            network,
+            place: bodies.enter(body.clone()),
+            bodies: bodies.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pipe> {
+        // No code panics while it holds the lock.
+        self.pipe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the pipe, and recounts what it holds.
+    fn change<R>(&self, change: impl FnOnce(&mut Pipe) -> R) -> R {
+        let mut pipe = self.lock();
+        let result = change(&mut pipe);
+        let bytes = pipe.bytes.capacity();
+        let before_bytes = std::mem::replace(&mut pipe.counted_bytes, bytes);
+        self.bodies.recount(before_bytes, bytes);
+        result
+    }
+
+    pub(crate) fn member(&self) -> Member {
+        let pipe = self.lock();
+        Member { network: self.network, weight: pipe.counted_bytes, since_ms: pipe.moved_ms }
+    }
+
+    /// Ends the body, whose memory others need.
+    pub(crate) fn end_for_room(&self) {
+        let wakers = self.change(|pipe| {
+            pipe.end = Some(Err(BodyBroken::Refused(NO_ROOM_FOR_BODY)));
+            pipe.bytes = Vec::new();
+            [pipe.reader.take(), pipe.writer.take()]
+        });
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.change(|pipe| pipe.bytes = Vec::new());
+        self.bodies.leave(self.place);
+    }
 }
 
 /// The body of a request that is still arriving. Dropping it discards the rest of the body, and the
 /// connection ends after the answer.
 #[derive(Debug)]
 pub struct BodyStream {
-    pipe: Arc<Mutex<Pipe>>,
+    body: Arc<Body>,
     length: Option<u64>,
 }
 
@@ -66,35 +186,71 @@ impl BodyStream {
         self.length
     }
 
+    /// The body may have at most this many bytes; a longer one is [refused](BodyBroken::Refused) with 413.
+    pub fn limit(&mut self, bytes_max: u64) {
+        let is_longer = self.length.is_some_and(|length| length > bytes_max);
+        self.body.change(|pipe| {
+            pipe.bytes_max = bytes_max;
+            if is_longer || pipe.total_bytes > bytes_max {
+                pipe.end = Some(Err(BodyBroken::Refused(BODY_TOO_LARGE)));
+            }
+        });
+    }
+
     /// The next bytes; `None` when the body has ended.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, BodyBroken>>> {
-        let mut pipe = lock(&self.pipe);
-        // The error goes first: the reader would discard the bytes before it anyway.
-        if let Some(Err(broken)) = pipe.end {
-            return Poll::Ready(Some(Err(broken)));
-        }
-        if !pipe.bytes.is_empty() {
-            let bytes = std::mem::take(&mut pipe.bytes);
-            let writer = pipe.writer.take();
-            drop(pipe);
-            writer.into_iter().for_each(Waker::wake);
-            return Poll::Ready(Some(Ok(bytes)));
-        }
-        if pipe.end.is_some() {
-            return Poll::Ready(None);
-        }
-        pipe.reader = Some(cx.waker().clone());
-        Poll::Pending
+        let (next, writer) = self.body.change(|pipe| {
+            pipe.wanted = Wanted::Pieces;
+            let next = match pipe.end {
+                // The error goes first: the reader would discard the bytes before it anyway.
+                Some(Err(broken)) => Poll::Ready(Some(Err(broken))),
+                _ if !pipe.bytes.is_empty() => Poll::Ready(Some(Ok(std::mem::take(&mut pipe.bytes)))),
+                Some(Ok(())) => Poll::Ready(None),
+                None => {
+                    pipe.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            };
+            (next, pipe.writer.take())
+        });
+        writer.into_iter().for_each(Waker::wake);
+        next
+    }
+
+    /// The whole body, of at most this many bytes.
+    ///
+    /// # Errors
+    /// Why there will be no whole body.
+    pub async fn whole(mut self, bytes_max: u64) -> Result<Vec<u8>, BodyBroken> {
+        self.limit(bytes_max);
+        poll_fn(|cx| self.poll_whole(cx)).await
+    }
+
+    fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, BodyBroken>> {
+        let (whole, writer) = self.body.change(|pipe| {
+            pipe.wanted = Wanted::Whole;
+            let whole = match pipe.end {
+                Some(Err(broken)) => Poll::Ready(Err(broken)),
+                Some(Ok(())) => Poll::Ready(Ok(std::mem::take(&mut pipe.bytes))),
+                None => {
+                    pipe.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            };
+            (whole, pipe.writer.take())
+        });
+        writer.into_iter().for_each(Waker::wake);
+        whole
     }
 }
 
 impl Drop for BodyStream {
     fn drop(&mut self) {
-        let mut pipe = lock(&self.pipe);
-        pipe.is_abandoned = true;
-        pipe.bytes = Vec::new();
-        let writer = pipe.writer.take();
-        drop(pipe);
+        let writer = self.body.change(|pipe| {
+            pipe.is_abandoned = true;
+            pipe.bytes = Vec::new();
+            pipe.writer.take()
+        });
         writer.into_iter().for_each(Waker::wake);
     }
 }
@@ -103,16 +259,15 @@ impl Drop for BodyStream {
 #[derive(Debug)]
 enum Left {
     Bytes(u64),
-    /// The body ends when [`Intake::end`] is called; the number of bytes that the body may still have.
-    UntilEnded(u64),
-    /// The decoder, and limits with the number of bytes that the body may still have.
-    Chunked(ChunkedDecoder, Limits),
+    /// The body ends when [`Intake::end`] is called.
+    UntilEnded,
+    Chunked(ChunkedDecoder),
 }
 
 /// The connection's end of the pipe. Dropping it before the body has ended breaks the body.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    pipe: Arc<Mutex<Pipe>>,
+    body: Arc<Body>,
     left: Left,
     pub(crate) pace: Pace,
     /// Whether the connection ends after this request.
@@ -120,55 +275,72 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Creates both ends of the pipe for a body of at most `bytes_max`.
+    /// Creates both ends of the pipe for a body from a client of this network.
     pub(crate) fn new(
         framing: Framing,
-        bytes_max: u64,
-        limits: &Limits,
+        bodies: &Arc<Bodies>,
+        network: Network,
         now_ms: u64,
     ) -> (Intake, BodyStream) {
-        let pipe = Arc::new(Mutex::new(Pipe::default()));
         let (left, length) = match framing {
             Framing::Length(length) => (Left::Bytes(length as u64), Some(length as u64)),
-            Framing::Chunked => {
-                let body_bytes = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-                (Left::Chunked(ChunkedDecoder::new(), Limits { body_bytes, ..limits.clone() }), None)
-            }
+            Framing::Chunked => (Left::Chunked(ChunkedDecoder::new()), None),
         };
-        let stream = BodyStream { pipe: pipe.clone(), length };
-        (Intake { pipe, left, pace: Pace::new(now_ms), closes: false }, stream)
+        Intake::with(left, length, bodies, network, now_ms)
     }
 
-    /// Creates both ends of the pipe for a body of at most `bytes_max` that ends when [`Intake::end`] is
-    /// called; `length` is the length that the client announced.
-    pub(crate) fn until_ended(length: Option<u64>, bytes_max: u64, now_ms: u64) -> (Intake, BodyStream) {
-        let pipe = Arc::new(Mutex::new(Pipe::default()));
-        let stream = BodyStream { pipe: pipe.clone(), length };
-        let left = Left::UntilEnded(bytes_max);
-        (Intake { pipe, left, pace: Pace::new(now_ms), closes: false }, stream)
+    /// The same for a body that ends when [`Intake::end`] is called; `length` is the length that the client
+    /// announced.
+    pub(crate) fn until_ended(
+        length: Option<u64>,
+        bodies: &Arc<Bodies>,
+        network: Network,
+        now_ms: u64,
+    ) -> (Intake, BodyStream) {
+        Intake::with(Left::UntilEnded, length, bodies, network, now_ms)
+    }
+
+    fn with(
+        left: Left,
+        length: Option<u64>,
+        bodies: &Arc<Bodies>,
+        network: Network,
+        now_ms: u64,
+    ) -> (Intake, BodyStream) {
+        let body = Body::new(bodies, network, now_ms);
+        let stream = BodyStream { body: body.clone(), length };
+        (Intake { body, left, pace: Pace::new(now_ms), closes: false }, stream)
     }
 
     /// Marks the body as complete.
     pub(crate) fn end(&mut self) {
-        let mut pipe = lock(&self.pipe);
-        pipe.end.get_or_insert(Ok(()));
-        let reader = pipe.reader.take();
-        drop(pipe);
+        self.end_with(Ok(()));
+    }
+
+    /// Marks the body as refused.
+    pub(crate) fn refuse(&mut self, reject: Reject) {
+        self.end_with(Err(BodyBroken::Refused(reject)));
+    }
+
+    fn end_with(&mut self, end: Result<(), BodyBroken>) {
+        let reader = self.body.change(|pipe| {
+            pipe.end.get_or_insert(end);
+            pipe.reader.take()
+        });
         reader.into_iter().for_each(Waker::wake);
     }
 
     /// Whether the connection must wait for the reader.
     #[inline(never)]
     pub(crate) fn is_full(&self) -> bool {
-        let pipe = lock(&self.pipe);
-        pipe.bytes.len() >= PIPE_BYTES && !pipe.is_abandoned
+        self.body.lock().is_full()
     }
 
     /// Ready when the pipe has room, or when the reader has dropped its end.
     #[inline(never)]
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut pipe = lock(&self.pipe);
-        if pipe.bytes.len() < PIPE_BYTES || pipe.is_abandoned {
+        let mut pipe = self.body.lock();
+        if !pipe.is_full() {
             return Poll::Ready(());
         }
         pipe.writer = Some(cx.waker().clone());
@@ -177,62 +349,70 @@ impl Intake {
 
     /// Whether the reader has dropped its end.
     pub(crate) fn is_abandoned(&self) -> bool {
-        lock(&self.pipe).is_abandoned
+        self.body.lock().is_abandoned
     }
 
     /// Takes the next piece of input. Returns how many bytes belong to the body, and whether the body ended.
-    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), Reject> {
-        let mut pipe = lock(&self.pipe);
-        let fed = match &mut self.left {
-            Left::Bytes(left) => {
-                let count = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                pipe.bytes.extend_from_slice(&input[..count]);
-                *left -= count as u64;
-                Ok((count, *left == 0))
+    pub(crate) fn feed(&mut self, input: &[u8], now_ms: u64) -> Result<(usize, bool), Reject> {
+        let left = &mut self.left;
+        let (fed, reader) = self.body.change(|pipe| {
+            pipe.moved_ms = now_ms;
+            let fed = match pipe.end {
+                Some(Err(broken)) => Err(broken.reject()),
+                _ => take(left, pipe, input),
+            };
+            match &fed {
+                Ok((_, true)) => pipe.end = Some(Ok(())),
+                Ok((_, false)) => {}
+                Err(reject) => drop(pipe.end.get_or_insert(Err(BodyBroken::Refused(*reject)))),
             }
-            Left::UntilEnded(left) if *left < input.len() as u64 => Err(BODY_TOO_LARGE),
-            Left::UntilEnded(left) => {
-                pipe.bytes.extend_from_slice(input);
-                *left -= input.len() as u64;
-                Ok((input.len(), false))
+            if pipe.is_abandoned {
+                pipe.bytes = Vec::new();
             }
-            Left::Chunked(decoder, limits) => {
-                // The decoder compares the length of its buffer with the limit, so it gets a separate buffer
-                // and the rest of the limit.
-                let mut piece = Vec::with_capacity(input.len());
-                let fed = decoder.feed(input, &mut piece, limits);
-                limits.body_bytes -= piece.len().min(limits.body_bytes);
-                pipe.bytes.extend_from_slice(&piece);
-                match fed {
-                    Ok(Progress::More) => Ok((input.len(), false)),
-                    Ok(Progress::Done(count)) => Ok((count, true)),
-                    Err(reject) => Err(reject),
-                }
-            }
-        };
-        match &fed {
-            Ok((_, true)) => pipe.end = Some(Ok(())),
-            Ok((_, false)) => {}
-            Err(reject) if *reject == BODY_TOO_LARGE => pipe.end = Some(Err(BodyBroken::TooLarge)),
-            Err(_) => pipe.end = Some(Err(BodyBroken::Malformed)),
-        }
-        if pipe.is_abandoned {
-            pipe.bytes = Vec::new();
-        }
-        let reader = pipe.reader.take();
-        drop(pipe);
+            let waits_for_more = pipe.wanted == Wanted::Whole && pipe.end.is_none();
+            (fed, if waits_for_more { None } else { pipe.reader.take() })
+        });
         reader.into_iter().for_each(Waker::wake);
+        self.body.bodies.keep_within();
         fed
+    }
+}
+
+/// Moves the bytes of a body from the input into its pipe.
+fn take(left: &mut Left, pipe: &mut Pipe, input: &[u8]) -> Result<(usize, bool), Reject> {
+    match left {
+        Left::Bytes(left) => {
+            let count = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+            if !pipe.has_room_for(count) {
+                return Err(BODY_TOO_LARGE);
+            }
+            pipe.push(&input[..count]);
+            *left -= count as u64;
+            Ok((count, *left == 0))
+        }
+        Left::UntilEnded if !pipe.has_room_for(input.len()) => Err(BODY_TOO_LARGE),
+        Left::UntilEnded => {
+            pipe.push(input);
+            Ok((input.len(), false))
+        }
+        Left::Chunked(decoder) => {
+            let before = pipe.bytes.len();
+            let left_bytes = pipe.bytes_max.saturating_sub(pipe.total_bytes);
+            let length_max = before.saturating_add(usize::try_from(left_bytes).unwrap_or(usize::MAX));
+            pipe.make_place(input.len());
+            let fed = decoder.feed(input, &mut pipe.bytes, length_max);
+            pipe.total_bytes += (pipe.bytes.len() - before) as u64;
+            Ok(match fed? {
+                Progress::More => (input.len(), false),
+                Progress::Done(count) => (count, true),
+            })
+        }
     }
 }
 
 impl Drop for Intake {
     fn drop(&mut self) {
-        let mut pipe = lock(&self.pipe);
-        pipe.end.get_or_insert(Err(BodyBroken::CutOff));
-        let reader = pipe.reader.take();
-        drop(pipe);
-        reader.into_iter().for_each(Waker::wake);
+        self.end_with(Err(BodyBroken::CutOff));
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `acceptor` | which worker gets a connection; refusing past the limit |
 //! | `worker` | the connections of one thread |
 //! | `local` | what the connections of a worker share; deadlines; connections that wait for the gate |
+//! | `crowd` | who goes when room is needed |
 //! | `proxy_protocol` | the header with which a trusted proxy may begin a connection |
 //! | `tls` | records of TLS in and out, handshakes |
 //! | `connection` | the state machine of one connection: read, flush, back-pressure, time-outs, closing |
@@ -17,7 +18,7 @@
 //! | [`parse`], [`chunked`] | the protocol: pure functions of bytes |
 //! | [`Request`], [`Target`](target::Target) | a request as a service reads it |
 //! | [`Client`], [`Networks`] | the client of a request, as far as trusted proxies name it |
-//! | `pace` | how fast a body must arrive |
+//! | `intake`, `bodies`, `pace` | a body that arrives after its head; the memory of all; how fast it must arrive |
 //! | `page` | the web page that made a browser send a request |
 //! | [`Answer`], [`Head`], [`Reply`] | an answer as a service writes it |
 //! | [`OwnedRequest`], [`detached()`] | a request and an answer for a service that must wait first |
@@ -54,9 +55,11 @@
 
 mod acceptor;
 mod answer;
+mod bodies;
 pub mod chunked;
 mod client;
 mod connection;
+mod crowd;
 mod date;
 mod deferred;
 mod exchange;
@@ -103,7 +106,7 @@ pub use method::Method;
 pub use networks::Networks;
 pub use path::{CanonicalPath, PathError, canonical_path};
 pub use readings::{has_readings, readings};
-pub use reject::Refused;
+pub use reject::{Refused, Reject};
 pub use request::{Label, Request};
 pub use server::{Listen, Options, Replaceable, Replacer, Server};
 pub use stats::{Stats, WorkerStats};
@@ -126,19 +129,13 @@ pub enum Outcome {
 
 /// Answers requests. All workers share one instance.
 pub trait Service: Send + Sync + 'static {
-    /// Answers one request. Must not block: all other connections of the worker would wait.
+    /// Answers one request, whose body is there or arrives later ([`Request::take_stream`]). Must not block:
+    /// all other connections of the worker would wait.
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome;
 
     /// Called once on each worker's thread, in its runtime, before the worker serves: worker `index` of
     /// `workers`.
     fn worker_starts(&self, _index: usize, _workers: usize) {}
-
-    /// The maximum body length of this request, if the service reads the body as it arrives
-    /// ([`Request::take_stream`]) instead of complete. Called only when a head arrived without its complete
-    /// body, or with a body that is longer than [`Limits::body_bytes`].
-    fn streams(&self, _request: &Request<'_>) -> Option<u64> {
-        None
-    }
 
     /// Called when the engine refuses a request before [`Service::call`]: one that is malformed, too large
     /// or too slow. Header lines added to the answer are sent with the error that [`Service::error`] writes.

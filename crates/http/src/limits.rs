@@ -11,8 +11,12 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Longest request target; a longer one is answered 414.
     pub target_bytes: usize,
-    /// Longest request body after decoding; a longer one is answered 413.
+    /// Longest request body that is handed to a service together with its head. Of a longer one, and of one
+    /// that has not arrived with its head, the service says how long it may be; a longer one is answered 413.
     pub body_bytes: usize,
+    /// Most bytes of all bodies that are arriving; past it, the one that has not moved for longest is answered
+    /// 503.
+    pub bodies_bytes: usize,
     /// Most header fields (at most `FIELDS_MAX`); more are answered 431.
     pub fields: usize,
     /// The longest time from the first byte of a head to its last; a slower head is answered 408. Also the
@@ -36,6 +40,9 @@ pub struct Limits {
     /// Most bytes of unsent answers of one connection; at this number the connection is not read until the
     /// client has taken some.
     pub output_bytes: usize,
+    /// Most bytes of the unsent answers of all connections that hold more than [`ANSWER_BYTES_SMALL`], each
+    /// worker its part; past it, the connection whose client has taken none for longest ends.
+    pub answers_bytes: usize,
     /// How long a graceful stop waits for answers that are not ready, before it closes the remaining
     /// connections.
     pub stop_timeout_ms: u64,
@@ -47,6 +54,7 @@ impl Default for Limits {
             head_bytes: 16 * 1024,
             target_bytes: 8 * 1024,
             body_bytes: 1024 * 1024,
+            bodies_bytes: 256 * 1024 * 1024,
             fields: 100,
             head_timeout_ms: 10_000,
             body_bytes_per_s_min: 1024,
@@ -56,6 +64,7 @@ impl Default for Limits {
             handshakes: 4_096,
             pipeline_depth: 128,
             output_bytes: 256 * 1024,
+            answers_bytes: 256 * 1024 * 1024,
             stop_timeout_ms: 10_000,
         }
     }
@@ -73,6 +82,12 @@ impl Limits {
         let counts = [self.connections, self.handshakes, self.pipeline_depth, self.output_bytes];
         if counts.contains(&0) {
             return Err("connections, handshakes, pipeline_depth and output_bytes must be at least 1");
+        }
+        if self.bodies_bytes / 2 < self.body_bytes {
+            return Err("bodies_bytes must be at least twice body_bytes");
+        }
+        if self.answers_bytes / 2 < self.output_bytes {
+            return Err("answers_bytes must be at least twice output_bytes");
         }
         if self.body_bytes_per_s_min == 0 {
             return Err("body_bytes_per_s_min must be at least 1");
@@ -127,9 +142,6 @@ pub(crate) const PIPE_BYTES: usize = READ_BYTES;
 pub(crate) const STREAM_WINDOW_BYTES: usize = 2 * PIPE_BYTES;
 /// HTTP/2: the same limit for all requests of a connection together.
 pub(crate) const CONNECTION_WINDOW_BYTES: usize = 16 * PIPE_BYTES;
-/// HTTP/2: the bytes that fully buffered bodies may take together, on a connection with several of them. A
-/// single body may have `Limits::body_bytes`.
-pub(crate) const BODIES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// HTTP/2: the bytes that a client may send while no request begins and no body moves in either direction.
 /// Settings, pings, priorities and window updates need a few bytes per request.
 pub(crate) const CONTROL_BYTES_MAX: u64 = 256 * 1024;
@@ -159,6 +171,13 @@ pub(crate) const STOP_LINGER_MS: u64 = 300;
 pub(crate) const ROOM_PART: usize = 256;
 /// The part of `Limits::connections` by which more may be open while others are being ended.
 pub(crate) const ROOM_AHEAD_PART: usize = 64;
+/// Answers of a connection that together are at most this long are not counted for `Limits::answers_bytes`:
+/// as much as its head may take.
+pub(crate) const ANSWER_BYTES_SMALL: usize = 16 * 1024;
+/// The part of `Limits::answers_bytes` that is freed at a time.
+pub(crate) const ANSWERS_ROOM_PART: usize = 16;
+/// The part of `Limits::bodies_bytes` that is freed at a time.
+pub(crate) const BODIES_ROOM_PART: usize = 16;
 /// The backlog of a listener: pending connections in the kernel, which caps it at net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4_096;
 /// Refused connections that are sent a 503 at the same time; further ones are closed without an answer.

@@ -5,10 +5,12 @@
 //! instead of by a timer per request; connections that wait for the gate are woken in the order of their
 //! marks. Leaves the meaning of a deadline to the code that sets it, and threads to [`crate::worker`].
 
+use crate::bodies::Bodies;
 use crate::client::Network;
+use crate::crowd::{Member, who_goes};
 use crate::date::Stamp;
 use crate::held_answers::Gate;
-use crate::limits::{Limits, READ_BYTES, ROOM_PART, UNUSED_LISTS_MAX};
+use crate::limits::{ANSWERS_ROOM_PART, Limits, READ_BYTES, ROOM_PART, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
 use crate::output::Pool;
 use crate::pending::DeferredAnswers;
@@ -18,7 +20,7 @@ use slab::Slab;
 use std::any::Any;
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,6 +42,8 @@ pub(crate) struct ServerState<S> {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// Handshakes in progress, of all workers.
     pub(crate) handshakes: Arc<AtomicUsize>,
+    /// Bodies that are arriving, of all workers.
+    pub(crate) bodies: Arc<Bodies>,
     /// The number of replacements so far.
     pub(crate) generation: u64,
 }
@@ -75,8 +79,17 @@ pub(crate) enum Idle {
     Since(u64, Network),
     /// The same during its TLS handshake.
     Shaking(u64, Network),
+    /// It holds this many bytes of answers, and its client has taken none since this time.
+    Sending { since_ms: u64, network: Network, bytes: usize },
     /// It is to end as soon as it still waits for its client.
     Ends,
+}
+
+impl Idle {
+    /// The bytes of answers that it holds.
+    fn answer_bytes(self) -> usize {
+        if let Idle::Sending { bytes, .. } = self { bytes } else { 0 }
+    }
 }
 
 /// One worker's state that all of its connections share.
@@ -97,6 +110,9 @@ pub(crate) struct WorkerState {
     pub(crate) written_bytes: u64,
     began: Instant,
     connections: Slab<Registered>,
+    /// Bytes of answers that wait for their clients, and the most that may.
+    answer_bytes: usize,
+    answer_bytes_max: usize,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
     /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of
@@ -112,6 +128,7 @@ impl WorkerState {
         stats: Stats,
         shared: &Arc<ServerState<S>>,
     ) {
+        let workers = stats.workers.len();
         let local = WorkerState {
             worker,
             scratch: Box::default(),
@@ -125,6 +142,8 @@ impl WorkerState {
             written_bytes: 0,
             began: Instant::now(),
             connections: Slab::new(),
+            answer_bytes: 0,
+            answer_bytes_max: shared.limits.answers_bytes / workers,
             waiters: BinaryHeap::new(),
             stats,
             shared: shared.clone(),
@@ -141,6 +160,7 @@ impl WorkerState {
     /// Gives connections this [`ServerState`] from now on.
     pub(crate) fn replace<S: Send + Sync + 'static>(&mut self, shared: &Arc<ServerState<S>>) {
         (self.shared, self.generation) = (shared.clone(), shared.generation);
+        self.answer_bytes_max = shared.limits.answers_bytes / self.stats.workers.len();
     }
 
     #[inline(always)]
@@ -193,42 +213,63 @@ impl WorkerState {
         let entry = &mut self.connections[key.0];
         entry.deadline_ms = deadline_ms;
         let was = std::mem::replace(&mut entry.idle, idle);
+        if was.answer_bytes() != idle.answer_bytes() {
+            self.count_answers(was, idle);
+        }
         was == Idle::Ends && idle != Idle::No
+    }
+
+    /// Counts the bytes of answers that wait, and ends connections while they are too many.
+    #[cold]
+    fn count_answers(&mut self, was: Idle, idle: Idle) {
+        self.answer_bytes = self.answer_bytes + idle.answer_bytes() - was.answer_bytes();
+        if self.answer_bytes <= self.answer_bytes_max {
+            return;
+        }
+        while self.answer_bytes > self.answer_bytes_max - self.answer_bytes_max / ANSWERS_ROOM_PART {
+            let of = |idle| match idle {
+                Idle::Sending { since_ms, network, bytes } => {
+                    Some(Member { network, weight: bytes, since_ms })
+                }
+                _ => None,
+            };
+            if !self.end_idle(of) {
+                return;
+            }
+        }
     }
 
     /// Ends connections that wait for their client, those that have waited longest, of the network that has
     /// most of them; false: every connection has an open request.
     pub(crate) fn make_room(&mut self) -> bool {
         self.end_idle(|idle| match idle {
-            Idle::Since(since_ms, network) | Idle::Shaking(since_ms, network) => Some((network, since_ms)),
-            Idle::No | Idle::Ends => None,
+            Idle::Since(since_ms, network) | Idle::Shaking(since_ms, network) => {
+                Some(Member { network, weight: 1, since_ms })
+            }
+            Idle::No | Idle::Ends | Idle::Sending { .. } => None,
         })
     }
 
     /// The same among the connections in their handshake.
     pub(crate) fn make_room_for_handshake(&mut self) -> bool {
         self.end_idle(|idle| match idle {
-            Idle::Shaking(since_ms, network) => Some((network, since_ms)),
+            Idle::Shaking(since_ms, network) => Some(Member { network, weight: 1, since_ms }),
             _ => None,
         })
     }
 
-    fn end_idle(&mut self, of: impl Fn(Idle) -> Option<(Network, u64)>) -> bool {
-        let idle = self.connections.iter().filter_map(|(key, entry)| {
-            let (network, since_ms) = of(entry.idle)?;
-            Some((network, since_ms, key))
-        });
-        let Some(mut idle) = heaviest(idle.collect(), |(network, ..)| network.wide()) else { return false };
-        idle = heaviest(idle, |(network, ..)| network.0).expect("the wider network has some");
-        // A scan of all connections pays for as many newcomers.
-        let count = (self.connections.len() / ROOM_PART).clamp(1, idle.len());
-        idle.sort_unstable_by_key(|(_, since_ms, _)| *since_ms);
-        for (_, _, key) in &idle[..count] {
-            let entry = &mut self.connections[*key];
+    /// A scan of all connections ends several, so that it pays for as many newcomers.
+    fn end_idle(&mut self, of: impl Fn(Idle) -> Option<Member>) -> bool {
+        let idle = self.connections.iter().filter_map(|(key, entry)| Some((key, of(entry.idle)?)));
+        let (keys, crowd): (Vec<usize>, Vec<Member>) = idle.unzip();
+        let going = who_goes(&crowd);
+        for at in going.iter().take((self.connections.len() / ROOM_PART).max(1)) {
+            let entry = &mut self.connections[keys[*at]];
+            self.answer_bytes -= entry.idle.answer_bytes();
             entry.idle = Idle::Ends;
             entry.waker.wake_by_ref();
         }
-        true
+        !going.is_empty()
     }
 
     /// Wakes the connection when `mark` has been passed; false: the mark was already passed, or the gate has
@@ -290,14 +331,6 @@ impl WorkerState {
     }
 }
 
-/// The members of the group that has most.
-fn heaviest<T: Copy>(all: Vec<T>, group: impl Fn(&T) -> u64) -> Option<Vec<T>> {
-    let mut counts: HashMap<u64, usize> = HashMap::new();
-    all.iter().for_each(|one| *counts.entry(group(one)).or_default() += 1);
-    let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    Some(all.into_iter().filter(|one| group(one) == most).collect())
-}
-
 /// An entry in the worker's list of wakers. Must not be dropped within [`WorkerState::with`].
 #[derive(Debug)]
 pub(crate) struct Registration(ConnectionKey);
@@ -312,7 +345,11 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         // The waker is dropped outside of the worker's borrow.
-        drop(WorkerState::with(|local| local.connections.try_remove(self.0.0)));
+        drop(WorkerState::with(|local| {
+            let entry = local.connections.try_remove(self.0.0)?;
+            local.answer_bytes -= entry.idle.answer_bytes();
+            Some(entry)
+        }));
     }
 }
 
@@ -392,6 +429,7 @@ mod tests {
             trusted: Networks::default(),
             tls: None,
             handshakes: Arc::default(),
+            bodies: Bodies::new(0),
             generation: 0,
         });
         WorkerState::install(0, Stats::new(1), &shared);

@@ -372,7 +372,7 @@ pub fn parse(bytes: &[u8], limits: &Limits) -> Parsed {
             body.extend_from_slice(&rest[..length]);
             length
         }
-        Framing::Chunked => match ChunkedDecoder::new().feed(rest, &mut body, limits) {
+        Framing::Chunked => match ChunkedDecoder::new().feed(rest, &mut body, limits.body_bytes) {
             Ok(Progress::Done(length)) => length,
             Ok(Progress::More) => return Parsed::Partial,
             Err(reject) => return Parsed::Rejected(reject),

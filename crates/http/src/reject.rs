@@ -31,5 +31,9 @@ pub struct Refused {
     pub detail: &'static str,
 }
 
-/// The answer to a body beyond `Limits::body_bytes`.
+/// The answer to a body that is longer than its service permits.
 pub(crate) const BODY_TOO_LARGE: Reject = Reject::new(413, "the request body is too large");
+/// The answer to a body that does not keep its pace.
+pub(crate) const BODY_TOO_SLOW: Reject = Reject::new(408, "the request body took too long");
+/// The answer to a body that had to make room for others.
+pub(crate) const NO_ROOM_FOR_BODY: Reject = Reject::new(503, "too many request bodies arrive at one time");

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// One request whose head, and whose body unless it is [streamed](Request::take_stream), have
-/// arrived and were checked.
+/// One request whose head, and whose body unless it [is arriving](Request::is_arriving), have arrived and
+/// were checked.
 pub struct Request<'a> {
     pub(crate) head: &'a RequestHead<'a>,
     pub(crate) path: &'a str,
@@ -20,7 +20,7 @@ pub struct Request<'a> {
     /// The proxies that are trusted to name the client.
     pub(crate) trusted: &'a Networks,
     pub(crate) worker: usize,
-    /// The body when it is streamed; it can be taken once.
+    /// The body when it is still arriving; it can be taken once.
     pub(crate) stream: Option<&'a Cell<Option<BodyStream>>>,
     pub(crate) label: Option<&'a Arc<Label>>,
 }
@@ -119,10 +119,20 @@ impl<'a> Request<'a> {
         self.body
     }
 
-    /// The streamed body, if [`Service::streams`](crate::Service::streams) asked for it and the body did not
-    /// arrive with the head. It can be taken once.
+    /// The body, if it did not arrive with the head. It can be taken once. Nothing of it is read before it is
+    /// polled; if it is dropped, the connection ends after the answer.
     pub fn take_stream(&self) -> Option<BodyStream> {
         self.stream?.take()
+    }
+
+    /// Whether the body did not arrive with the head, and was not taken.
+    pub fn is_arriving(&self) -> bool {
+        self.stream.is_some_and(|place| {
+            let stream = place.take();
+            let is_some = stream.is_some();
+            place.set(stream);
+            is_some
+        })
     }
 
     /// The peer that the bytes of the connection come from.

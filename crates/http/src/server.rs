@@ -4,6 +4,7 @@
 use crate::Service;
 use crate::acceptor::{Acceptor, Listener, Refuser, listen};
 use crate::answer::{Answer, Form, Persistence};
+use crate::bodies::Bodies;
 use crate::date::Stamp;
 use crate::exchange::respond_error;
 use crate::held_answers::Gate;
@@ -117,9 +118,12 @@ impl<S: Service> Replacer<S> {
             let Replaceable { service, limits, trusted, tls } = next;
             limits.check()?;
             self.connections_max.store(limits.connections, Relaxed);
-            let (gate, handshakes) = (current.gate.clone(), current.handshakes.clone());
-            let generation = current.generation + 1;
-            *current = Arc::new(ServerState { service, gate, limits, trusted, tls, handshakes, generation });
+            current.bodies.set_bytes_max(limits.bodies_bytes);
+            let ServerState { gate, handshakes, bodies, generation, .. } = &**current;
+            let (gate, handshakes, bodies) = (gate.clone(), handshakes.clone(), bodies.clone());
+            let generation = generation + 1;
+            *current =
+                Arc::new(ServerState { service, gate, limits, trusted, tls, handshakes, bodies, generation });
             // Under the lock, so that every worker receives two changes in the same order.
             for worker in &self.workers {
                 let (done, is_done) = oneshot::channel();
@@ -188,8 +192,8 @@ impl<S: Service> Server<S> {
         let Replaceable { service, limits, trusted, tls } = serving;
         let (senders, inboxes) = (0..workers).map(|_| unbounded_channel()).unzip();
         let connections_max = Arc::new(AtomicUsize::new(limits.connections));
-        let handshakes = Arc::default();
-        let shared = ServerState { service, gate, limits, trusted, tls, handshakes, generation: 0 };
+        let (handshakes, bodies) = (Arc::default(), Bodies::new(limits.bodies_bytes));
+        let shared = ServerState { service, gate, limits, trusted, tls, handshakes, bodies, generation: 0 };
         let current = Arc::new(Mutex::new(Arc::new(shared)));
         let replacer = Replacer { workers: senders, current, connections_max };
         Ok(Server { listeners, inboxes, replacer, stats: Stats::new(workers) })

@@ -345,8 +345,8 @@ impl Transport for Tls {
         &self.socket
     }
 
-    fn has_unsent(&self) -> bool {
-        self.sent_bytes < self.outgoing.len()
+    fn unsent_bytes(&self) -> usize {
+        self.outgoing.len() - self.sent_bytes
     }
 
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {

@@ -11,8 +11,12 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// The socket below.
     fn socket(&self) -> &TcpStream;
 
-    /// Whether bytes that `poll_write` took have not reached the socket.
-    fn has_unsent(&self) -> bool;
+    /// How many bytes the socket has not taken of those that `poll_write` took.
+    fn unsent_bytes(&self) -> usize;
+
+    fn has_unsent(&self) -> bool {
+        self.unsent_bytes() > 0
+    }
 
     /// Passes these bytes to the socket. Returns how many it took; the task is woken when the socket takes
     /// more.
@@ -30,8 +34,8 @@ impl Transport for TcpStream {
     }
 
     #[inline(always)]
-    fn has_unsent(&self) -> bool {
-        false
+    fn unsent_bytes(&self) -> usize {
+        0
     }
 
     #[inline(always)]

@@ -7,8 +7,9 @@
 //! tunnel. Leaves the head of the 101 to [`crate::connection`], and the content to the two sides.
 
 use crate::Service;
+use crate::client::Network;
 use crate::connection::ContinuedConnection;
-use crate::limits::TURNS_PER_POLL;
+use crate::limits::{ANSWER_BYTES_SMALL, TURNS_PER_POLL};
 use crate::local::{Idle, Registration, Stopping, WorkerState};
 use crate::transport::Transport;
 use crate::upgraded::{Duplex, TunnelEnd, Upgraded};
@@ -103,6 +104,8 @@ struct Tunnel<T> {
     down: Direction,
     silence_ms: u64,
     deadline_ms: u64,
+    moved_ms: u64,
+    network: Network,
     place: Option<Registration>,
     ending: Ending,
 }
@@ -129,11 +132,18 @@ impl<T: Transport> Tunnel<T> {
             local.written_bytes += down_bytes;
             local.publish();
             if up_bytes + down_bytes > 0 || self.place.is_none() {
-                let place = self.place.get_or_insert_with(|| local.register(cx.waker().clone()));
+                self.place.get_or_insert_with(|| local.register(cx.waker().clone()));
                 self.deadline_ms = local.now_ms + self.silence_ms;
-                local.set_deadline(place.key(), self.deadline_ms, Idle::No);
+                self.moved_ms = local.now_ms;
             }
-            self.deadline_ms <= local.now_ms
+            let idle = match self.up.left.len() + self.down.left.len() {
+                bytes if bytes > ANSWER_BYTES_SMALL => {
+                    Idle::Sending { since_ms: self.moved_ms, network: self.network, bytes }
+                }
+                _ => Idle::No,
+            };
+            let key = self.place.as_ref().expect("it was registered").key();
+            local.set_deadline(key, self.deadline_ms, idle) || self.deadline_ms <= local.now_ms
         });
         match (up, down) {
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(()),
@@ -147,7 +157,7 @@ impl<T: Transport> Tunnel<T> {
 
 /// Passes bytes both ways until the tunnel ends.
 pub(crate) async fn serve<S: Service, T: Transport>(begun: ContinuedConnection<S, T>, upgraded: Upgraded) {
-    let ContinuedConnection { stream: client, counted, input, .. } = begun;
+    let ContinuedConnection { stream: client, origin, counted, input, .. } = begun;
     let Upgraded { far, silence_ms, ends, .. } = upgraded;
     let mut tunnel = Tunnel {
         client,
@@ -156,6 +166,8 @@ pub(crate) async fn serve<S: Service, T: Transport>(begun: ContinuedConnection<S
         down: Direction::default(),
         silence_ms,
         deadline_ms: u64::MAX,
+        moved_ms: 0,
+        network: Network::of(origin.peer.ip()),
         place: None,
         ending: Ending { ends, sent_bytes: 0 },
     };

@@ -1,5 +1,6 @@
 //! Errors for clients: RFC 9457 problem details that name the parameter at fault.
 
+use forebay_http::{BodyBroken, Reject};
 use forebay_value::{Invalid, json};
 
 /// An error answer to one request.
@@ -17,6 +18,16 @@ pub struct Problem {
     pub headers: Vec<(&'static str, String)>,
     /// The log position that this answer depends on (a 404 that a delete not yet durable caused); 0 for none.
     pub mark: u64,
+}
+
+impl From<BodyBroken> for Problem {
+    fn from(broken: BodyBroken) -> Problem {
+        let Reject { status, detail } = broken.reject();
+        match status {
+            503 => Problem::unavailable(detail),
+            status => Problem::new(status, detail),
+        }
+    }
 }
 
 impl Problem {
@@ -51,6 +62,11 @@ impl Problem {
     /// 503: try again after a second.
     pub fn unavailable(detail: impl Into<String>) -> Problem {
         Problem { headers: vec![("Retry-After", "1".into())], ..Problem::new(503, detail) }
+    }
+
+    /// 413.
+    pub fn body_too_large() -> Problem {
+        Problem::new(413, "the request body is too large")
     }
 
     /// 503 for a write that may have been done, or will be: without Retry-After, because a repeated write may

@@ -6,7 +6,6 @@
 use crate::counters::{CountedAnswer, RouteCounters};
 use crate::endpoint::answer_headers::{AnswerHeaders, NO_CONTENT};
 use crate::endpoint::answer_sink::respond_problem;
-use crate::endpoint::cached_proxy::CachedProxy;
 use crate::endpoint::params::Params;
 use crate::endpoint::{Endpoint, Mode, with_lines};
 use crate::problem::{Problem, write_problem};
@@ -21,7 +20,6 @@ use forebay_http::{
 };
 use matchit::Match;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -458,19 +456,6 @@ impl Service for Routes {
 
     fn worker_starts(&self, index: usize, workers: usize) {
         self.store.serve_here(index, workers);
-    }
-
-    fn streams(&self, request: &Request<'_>) -> Option<u64> {
-        let path = match request.has_canonical_path() {
-            true => Cow::Borrowed(request.path()),
-            false => Cow::Owned(self.path(request).ok()?.path),
-        };
-        match &self.routers.place(request.method(), &path)?.endpoint.mode {
-            Mode::PassThrough(passed) | Mode::CachedProxy(CachedProxy { passed, .. }) => {
-                Some(passed.proxy.body_bytes_max)
-            }
-            _ => None,
-        }
     }
 
     fn refuses(&self, refused: &Refused, answer: &mut Answer<'_>) {

@@ -32,10 +32,10 @@ fuzz_target!(|data: &[u8]| {
 /// A chunked body in two pieces is the same as in one.
 fn chunks(bytes: &[u8], cut: usize, limits: &Limits) {
     let mut body = Vec::new();
-    let whole = ChunkedDecoder::new().feed(bytes, &mut body, limits);
+    let whole = ChunkedDecoder::new().feed(bytes, &mut body, limits.body_bytes);
     let (mut decoder, mut pieces) = (ChunkedDecoder::new(), Vec::new());
-    let halves = match decoder.feed(&bytes[..cut], &mut pieces, limits) {
-        Ok(Progress::More) => match decoder.feed(&bytes[cut..], &mut pieces, limits) {
+    let halves = match decoder.feed(&bytes[..cut], &mut pieces, limits.body_bytes) {
+        Ok(Progress::More) => match decoder.feed(&bytes[cut..], &mut pieces, limits.body_bytes) {
             Ok(Progress::Done(used)) => Ok(Progress::Done(cut + used)),
             other => other,
         },

@@ -45,6 +45,9 @@ pub(crate) const LIMITS: Section = Section {
         "head" | "size" | "\"16KiB\"" | "longest request head; a longer one gets 431"
         "target" | "size" | "\"8KiB\"" | "longest request target; a longer one gets 414"
         "body" | "size" | "\"1MiB\"" | "longest request body; a longer one gets 413"
+        "bodies" | "size" | "\"256MiB\"" |
+            "most memory of all request bodies that are arriving, at least twice `body`; past it, those that \
+            have not moved for longest get 503"
         "fields" | "number" | "100" | "most header fields, 128 at most; a request with more gets 431"
         "head_timeout" | "time" | "\"10s\"" |
             "longest time from the first byte of a head to its last; then 408"
@@ -60,6 +63,9 @@ pub(crate) const LIMITS: Section = Section {
             "most unanswered requests of one connection; at this limit the server stops reading from it"
         "output" | "size" | "\"256KiB\"" |
             "most unsent bytes of answers of one connection; at this limit the server stops reading from it"
+        "answers" | "size" | "\"256MiB\"" |
+            "most unsent bytes of answers of all connections that hold more than 16 KiB of them; past it, \
+            connections end whose clients have taken nothing for longest"
     },
 };
 
@@ -120,6 +126,8 @@ pub struct Limits {
     pub target_bytes: usize,
     /// Longest request body.
     pub body_bytes: usize,
+    /// Most memory of all request bodies that are arriving.
+    pub bodies_bytes: usize,
     /// Most header fields.
     pub fields: usize,
     /// The longest time from the first byte of a head to its last; also the window in which a body must keep
@@ -139,6 +147,8 @@ pub struct Limits {
     pub pipeline_depth: usize,
     /// Most bytes of unsent answers of one connection.
     pub output_bytes: usize,
+    /// Most bytes of unsent answers of all connections that hold more than a few.
+    pub answers_bytes: usize,
     /// How long a graceful stop waits for answers that are not ready.
     pub stop_timeout_ms: u64,
 }
@@ -149,6 +159,7 @@ impl Default for Limits {
             head_bytes: 16 << 10,
             target_bytes: 8 << 10,
             body_bytes: 1 << 20,
+            bodies_bytes: 256 << 20,
             fields: 100,
             head_timeout_ms: 10_000,
             body_bytes_per_s_min: 1 << 10,
@@ -158,6 +169,7 @@ impl Default for Limits {
             handshakes: 4_096,
             pipeline_depth: 128,
             output_bytes: 256 << 10,
+            answers_bytes: 256 << 20,
             stop_timeout_ms: 10_000,
         }
     }
@@ -207,10 +219,17 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
     let count = |key: &str, place: &mut usize, max: u64| {
         fields.set(key, place, |node| integer(1, max)(node).map(|count| count as usize));
     };
+    let all = |key: &str, place: &mut usize| {
+        fields.set(key, place, |node| bytes(1, 1 << 40)(node).map(|bytes| bytes as usize));
+    };
     size("head", &mut limits.head_bytes, 1024);
     size("target", &mut limits.target_bytes, 64);
     size("body", &mut limits.body_bytes, 0);
     size("output", &mut limits.output_bytes, 1024);
+    limits.bodies_bytes = limits.bodies_bytes.max(2 * limits.body_bytes);
+    all("bodies", &mut limits.bodies_bytes);
+    limits.answers_bytes = limits.answers_bytes.max(2 * limits.output_bytes);
+    all("answers", &mut limits.answers_bytes);
     count("fields", &mut limits.fields, FIELDS_MAX);
     count("connections", &mut limits.connections, 10_000_000);
     count("handshakes", &mut limits.handshakes, 10_000_000);
@@ -222,6 +241,14 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
     let has_room = limits.target_bytes + METHOD_BYTES_MAX < limits.head_bytes;
     if cursor.mistakes.count() == before && !has_room {
         cursor.wrong("[server.limits]: target must leave room in head for the rest of the head");
+    }
+    for (all, bytes, one, bytes_min) in [
+        ("bodies", limits.bodies_bytes, "body", 2 * limits.body_bytes),
+        ("answers", limits.answers_bytes, "output", 2 * limits.output_bytes),
+    ] {
+        if bytes < bytes_min {
+            fields.wrong_at(all, format!("[server.limits]: {all} must be at least twice {one}"));
+        }
     }
 }
 

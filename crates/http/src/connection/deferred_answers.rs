@@ -95,7 +95,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// read to its end.
     fn end_after_answer(&mut self) {
         match &mut self.stage {
-            Stage::Streaming(intake) => intake.closes = true,
+            Stage::Body(intake) => intake.closes = true,
             _ if self.phase == Phase::Serving => self.finish_serving(),
             _ => {}
         }

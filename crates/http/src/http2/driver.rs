@@ -11,7 +11,7 @@
 //! | small frames of data | `h2`: a budget per connection |
 //! | settings, pings, priorities, window updates | here: [`CONTROL_BYTES_MAX`] without a request or a body that moves; `h2` reads no further while an acknowledgement cannot be written |
 //! | answers that the client does not read | here: no further request at `Limits::output_bytes`, or while the socket is full; then `Limits::write_timeout_ms` |
-//! | bodies | windows of a stream and of the connection; fully buffered bodies by [`crate::limits::BODIES_BYTES_MAX`] |
+//! | bodies | windows of a stream and of the connection; all of them by `Limits::bodies_bytes` |
 //!
 //! A client that exceeds a bound gets GOAWAY with ENHANCE_YOUR_CALM. Promises that a stop and an idle
 //! time-out end a connection by a graceful GOAWAY: the requests that the client had sent by then are
@@ -23,7 +23,9 @@ use super::stream::{RequestProgress, begin};
 use super::wire::{Traffic, Wire};
 use crate::Service;
 use crate::client::{Network, Origin};
-use crate::limits::{CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX, STOP_LINGER_MS, TURNS_PER_POLL};
+use crate::limits::{
+    ANSWER_BYTES_SMALL, CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX, STOP_LINGER_MS, TURNS_PER_POLL,
+};
 use crate::local::{Idle, Registration, ServerState, Stopping, WorkerState};
 use crate::transport::Transport;
 use bytes::Bytes;
@@ -67,6 +69,8 @@ pub(super) struct Driver<S: Service, T: Transport> {
     /// The bytes read when a body last moved or a request last began.
     useful_bytes: u64,
     pieces: u64,
+    /// The last time that a piece of a body moved.
+    piece_ms: u64,
     /// The bytes read and written that the worker's counters already include.
     counted: (u64, u64),
 }
@@ -93,6 +97,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
             moves: 0,
             useful_bytes: 0,
             pieces: 0,
+            piece_ms: 0,
             counted: (0, 0),
         }
     }
@@ -107,7 +112,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
     fn apply_worker_state(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) -> Poll<()> {
         if self.place.is_none() {
             self.place = Some(local.register(cx.waker().clone()));
-            (self.active_ms, self.moved_ms) = (local.now_ms, local.now_ms);
+            (self.active_ms, self.moved_ms, self.piece_ms) = (local.now_ms, local.now_ms, local.now_ms);
         }
         if self.shared.generation != local.generation()
             && let Some(shared) = local.shared::<S>()
@@ -158,9 +163,15 @@ impl<S: Service, T: Transport> Driver<S, T> {
 
     /// Whether it waits for the client.
     fn idle(&self) -> Idle {
-        match self.streams.is_empty() && !self.traffic.is_blocked() {
-            true => Idle::Since(self.active_ms, Network::of(self.origin.peer.ip())),
-            false => Idle::No,
+        let network = || Network::of(self.origin.peer.ip());
+        match self.gauge.answer_bytes() + self.traffic.unsent_bytes() {
+            bytes if bytes > ANSWER_BYTES_SMALL => {
+                Idle::Sending { since_ms: self.piece_ms, network: network(), bytes }
+            }
+            _ if self.streams.is_empty() && !self.traffic.is_blocked() => {
+                Idle::Since(self.active_ms, network())
+            }
+            _ => Idle::No,
         }
     }
 
@@ -264,6 +275,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         }
         if self.pieces != self.gauge.pieces() {
             (self.pieces, self.useful_bytes) = (self.gauge.pieces(), read_bytes);
+            self.piece_ms = local.now_ms;
         } else if read_bytes - self.useful_bytes > CONTROL_BYTES_MAX {
             self.end(Reason::ENHANCE_YOUR_CALM, local);
         }

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 pub(super) struct Gauge {
     /// Bytes of complete answers that wait for the client.
     answer_bytes: AtomicUsize,
-    /// Bytes of bodies that are being buffered whole.
-    body_bytes: AtomicUsize,
     /// Pieces of bodies that moved, in either direction.
     pieces: AtomicU64,
 }
@@ -17,11 +15,6 @@ impl Gauge {
     /// One request's share of the answer bytes.
     pub(super) fn answer_share(&self) -> Share<'_> {
         Share { count: &self.answer_bytes, own: 0 }
-    }
-
-    /// One request's share of the body bytes.
-    pub(super) fn body_share(&self) -> Share<'_> {
-        Share { count: &self.body_bytes, own: 0 }
     }
 
     /// Counts a piece of a body that moved.
@@ -49,10 +42,6 @@ impl Share<'_> {
         self.count.fetch_sub(self.own, Relaxed);
         self.count.fetch_add(bytes, Relaxed);
         self.own = bytes;
-    }
-
-    pub(super) fn of_others(&self) -> usize {
-        self.count.load(Relaxed) - self.own
     }
 }
 

@@ -10,17 +10,17 @@ use super::head::CheckedHead;
 use super::sending::{RequestEnd, send_all, send_rest, start};
 use super::waiting::{now_ms, passed, until};
 use crate::Service;
-use crate::client::Origin;
+use crate::client::{Network, Origin};
 use crate::connection::{NO_TUNNEL, PANICKED};
-use crate::exchange::{call, refuse, request};
+use crate::exchange::{call, request};
 use crate::intake::{BodyStream, Intake};
-use crate::limits::{BODIES_BYTES_MAX, PIPE_BYTES};
+use crate::limits::{PIPE_BYTES, READ_BYTES};
 use crate::local::{ServerState, WorkerState};
 use crate::method::Method;
 use crate::pace::Pace;
 use crate::parse::Framing;
 use crate::pending::Pending;
-use crate::reject::{BODY_TOO_LARGE, Reject};
+use crate::reject::{BODY_TOO_SLOW, Reject};
 use crate::streamed::{Piece, ServiceAnswer, Streamed};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -31,18 +31,12 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 /// How a request continues after its head was read.
 pub(super) enum RequestProgress {
     Over(RequestEnd),
     Later(Pin<Box<dyn Future<Output = RequestEnd> + Send>>),
-}
-
-/// Why the body of a request was not read.
-enum Refusal {
-    Answer(Reject),
-    Reset(Reason),
 }
 
 pub(super) struct Stream<S> {
@@ -115,13 +109,6 @@ impl<S: Service> Stream<S> {
 
     fn error(&self, local: &WorkerState, reject: Reject) -> Rendered {
         Rendered::error(&*self.shared.service, &local.stamp, self.head_only(), reject)
-    }
-
-    /// The answer to a request that never reaches the service.
-    fn refused(&self, local: &WorkerState, reject: Reject) -> Rendered {
-        let (service, origin) = (&*self.shared.service, self.origin);
-        let write = |answer: &mut crate::Answer<'_>| refuse(answer, service, origin, reject);
-        Rendered::write(&local.stamp, self.head_only(), write).1
     }
 
     fn answer_now(mut self, rendered: Rendered) -> RequestProgress {
@@ -229,42 +216,39 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Reads the body and answers.
-    async fn read(mut self, mut body: RecvStream) -> RequestEnd {
-        let framing = match self.head.length {
-            Some(length) => Framing::Length(usize::try_from(length).unwrap_or(usize::MAX)),
-            None => Framing::Chunked,
-        };
-        let streams = WorkerState::with(|local| {
-            let ServerState { service, trusted, .. } = &*self.shared;
-            let asked = |head: &crate::parse::RequestHead<'_>| {
-                service.streams(&request(head, &[], None, self.origin, trusted, local.worker))
-            };
-            self.head.with(framing, asked).flatten()
-        });
-        let streams = streams.flatten();
-        let bytes_max = streams.unwrap_or(self.shared.limits.body_bytes as u64);
-        if self.head.length.is_some_and(|length| length > bytes_max) {
-            return self.refuse(Refusal::Answer(BODY_TOO_LARGE)).await;
-        }
-        if self.head.expects_continue {
-            let mut head = http::Response::new(());
-            *head.status_mut() = http::StatusCode::CONTINUE;
-            if self.respond.send_informational(head).is_err() {
-                return RequestEnd::Reset;
-            }
-        }
-        if streams.is_some() {
-            return self.hand_over(body, framing, bytes_max).await;
-        }
-        match self.whole(&mut body).await {
-            Err(refusal) => self.refuse(refusal).await,
-            Ok(bytes) => {
-                let called = WorkerState::with(|local| self.call(framing, &bytes, None, local));
+    /// Answers a request with a body.
+    async fn read(self, mut body: RecvStream) -> RequestEnd {
+        let arrived = poll_fn(|cx| Poll::Ready(self.arrived(cx, &mut body)));
+        match arrived.await {
+            Err(_) => self.reset(Reason::CANCEL),
+            Ok((bytes, true)) if bytes.len() <= self.shared.limits.body_bytes => {
+                let called = WorkerState::with(|local| self.call(self.framing(), &bytes, None, local));
                 drop(bytes);
                 self.after(called).await
             }
+            Ok((bytes, has_ended)) => self.hand_over(body, &bytes, has_ended).await,
         }
+    }
+
+    fn framing(&self) -> Framing {
+        match self.head.length {
+            Some(length) => Framing::Length(usize::try_from(length).unwrap_or(usize::MAX)),
+            None => Framing::Chunked,
+        }
+    }
+
+    /// What has arrived of a body, up to about one read, and whether that is all.
+    fn arrived(&self, cx: &mut Context<'_>, body: &mut RecvStream) -> Result<(Vec<u8>, bool), h2::Error> {
+        let mut bytes = Vec::new();
+        while bytes.len() < READ_BYTES
+            && let Poll::Ready(next) = body.poll_data(cx)
+        {
+            let Some(piece) = next.transpose()? else { return Ok((bytes, true)) };
+            self.gauge.count_piece();
+            bytes.extend_from_slice(&piece);
+            body.flow_control().release_capacity(piece.len())?;
+        }
+        Ok((bytes, false))
     }
 
     async fn after(self, called: Option<(Option<Pending>, Rendered)>) -> RequestEnd {
@@ -275,55 +259,42 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    async fn refuse(mut self, refusal: Refusal) -> RequestEnd {
-        match refusal {
-            Refusal::Answer(reject) => match WorkerState::with(|local| self.refused(local, reject)) {
-                Some(rendered) => self.answer(rendered).await,
-                None => RequestEnd::Reset,
-            },
-            Refusal::Reset(reason) => {
-                self.respond.send_reset(reason);
-                RequestEnd::Reset
-            }
-        }
+    fn reset(mut self, reason: Reason) -> RequestEnd {
+        self.respond.send_reset(reason);
+        RequestEnd::Reset
     }
 
-    /// Reads a complete body into memory.
-    async fn whole(&self, body: &mut RecvStream) -> Result<Vec<u8>, Refusal> {
-        let limits = &self.shared.limits;
-        let mut share = self.gauge.body_share();
-        let (mut bytes, mut pace) = (Vec::new(), Pace::new(now_ms()));
-        loop {
-            let piece = match until(pace.deadline_ms(limits), |cx| body.poll_data(cx)).await {
-                None => return Err(Refusal::Answer(Reject::new(408, "the request body took too long"))),
-                Some(None) => return Ok(bytes),
-                Some(Some(Err(_))) => return Err(Refusal::Reset(Reason::CANCEL)),
-                Some(Some(Ok(piece))) => piece,
-            };
-            self.gauge.count_piece();
-            pace.count(piece.len(), now_ms(), limits);
-            let total = bytes.len() + piece.len();
-            if total > limits.body_bytes {
-                return Err(Refusal::Answer(BODY_TOO_LARGE));
-            }
-            if share.of_others() > 0 && share.of_others() + total > BODIES_BYTES_MAX.max(limits.body_bytes) {
-                // Not processed: the client may send the request again.
-                return Err(Refusal::Reset(Reason::REFUSED_STREAM));
-            }
-            share.set(total);
-            bytes.extend_from_slice(&piece);
-            // An error means that the stream is over; the next read reports it.
-            let _released = body.flow_control().release_capacity(piece.len());
-        }
+    /// The two ends of the pipe for the body.
+    fn intake(&self, local: &WorkerState) -> Option<(Intake, BodyStream)> {
+        let ServerState { trusted, bodies, .. } = &*self.shared;
+        let address = self.head.with(self.framing(), |head| {
+            request(head, &[], None, self.origin, trusted, local.worker).client().address
+        })?;
+        Some(Intake::until_ended(self.head.length, bodies, Network::of(address), local.now_ms))
     }
 
-    /// Calls a service that reads the body as it arrives.
-    async fn hand_over(self, body: RecvStream, framing: Framing, bytes_max: u64) -> RequestEnd {
-        let (intake, stream) = Intake::until_ended(self.head.length, bytes_max, now_ms());
+    /// Calls the service for a body that has begun to arrive.
+    async fn hand_over(mut self, body: RecvStream, begun: &[u8], has_ended: bool) -> RequestEnd {
+        let Some((mut intake, stream)) = WorkerState::with(|local| self.intake(local)).flatten() else {
+            return self.reset(Reason::INTERNAL_ERROR);
+        };
+        // A body that may not begin is refused to its reader.
+        let _refused = intake.feed(begun, now_ms());
+        if has_ended {
+            intake.end();
+        }
         let called = {
             let stream = Cell::new(Some(stream));
-            WorkerState::with(|local| self.call(framing, &[], Some(&stream), local))
+            WorkerState::with(|local| self.call(self.framing(), &[], Some(&stream), local))
         };
+        // A client that has begun its body does not wait for it.
+        if self.head.expects_continue && begun.is_empty() && matches!(called, Some((Some(_), _))) {
+            let mut head = http::Response::new(());
+            *head.status_mut() = http::StatusCode::CONTINUE;
+            if self.respond.send_informational(head).is_err() {
+                return RequestEnd::Reset;
+            }
+        }
         let feeding = pin!(feed(body, intake, self.shared.clone(), self.gauge.clone()));
         let answering = pin!(self.after(called));
         match select(answering, feeding).await {
@@ -352,7 +323,7 @@ async fn feed<S: Service>(
         match until(pace.deadline_ms(&shared.limits), |cx| body.poll_data(cx)).await {
             Some(Some(Ok(piece))) => {
                 gauge.count_piece();
-                if intake.feed(&piece).is_err() {
+                if intake.feed(&piece, now_ms()).is_err() {
                     return;
                 }
                 pace.count(piece.len(), now_ms(), &shared.limits);
@@ -360,7 +331,8 @@ async fn feed<S: Service>(
                 let _released = body.flow_control().release_capacity(piece.len());
             }
             Some(None) => return intake.end(),
-            Some(Some(Err(_))) | None => return,
+            Some(Some(Err(_))) => return,
+            None => return intake.refuse(BODY_TOO_SLOW),
         }
     }
 }

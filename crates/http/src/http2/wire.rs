@@ -10,7 +10,7 @@ use crate::transport::Transport;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -21,6 +21,7 @@ pub(super) struct Traffic {
     written_bytes: AtomicU64,
     moves: AtomicU64,
     is_blocked: AtomicBool,
+    unsent_bytes: AtomicUsize,
     is_ending: AtomicBool,
 }
 
@@ -43,6 +44,11 @@ impl Traffic {
     /// Whether the client does not take the bytes that are waiting for it.
     pub(super) fn is_blocked(&self) -> bool {
         self.is_blocked.load(Relaxed)
+    }
+
+    /// Bytes that the socket has not taken.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes.load(Relaxed)
     }
 
     /// Whether the server has shut down its side.
@@ -84,6 +90,7 @@ impl<T: Transport> Wire<T> {
         }
         let polled = write(Pin::new(&mut self.stream), cx);
         self.traffic.moved(&polled);
+        self.traffic.unsent_bytes.store(self.stream.unsent_bytes(), Relaxed);
         if let Poll::Ready(Ok(count)) = polled {
             self.traffic.written_bytes.fetch_add(count as u64, Relaxed);
         }
@@ -95,7 +102,9 @@ impl<T: Transport> Wire<T> {
         if self.stream.poll_unsent(cx)? > 0 {
             self.traffic.moves.fetch_add(1, Relaxed);
         }
-        let is_blocked = self.stream.has_unsent();
+        let unsent_bytes = self.stream.unsent_bytes();
+        let is_blocked = unsent_bytes > 0;
+        self.traffic.unsent_bytes.store(unsent_bytes, Relaxed);
         self.traffic.is_blocked.store(is_blocked, Relaxed);
         if is_blocked { Poll::Pending } else { Poll::Ready(Ok(())) }
     }

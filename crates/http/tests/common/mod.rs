@@ -5,9 +5,9 @@
 pub mod tls;
 
 use forebay_http::{
-    Answer, BodyBroken, BodySource, BodyStream, Filled, Gate, Head, HeaderLines, Limits, Listen, Method,
-    Networks, Options, Outcome, Reply, Request, Scheme, Server, Service, ServiceAnswer, Stats, Streamed,
-    TunnelEnd, Upgraded, percent_decode,
+    Answer, BodySource, BodyStream, Filled, Gate, Head, HeaderLines, Limits, Listen, Method, Networks,
+    Options, Outcome, OwnedRequest, Reject, Reply, Request, Scheme, Server, Service, ServiceAnswer, Stats,
+    Streamed, TunnelEnd, Upgraded, detached, percent_decode,
 };
 use futures_util::StreamExt;
 use std::io::{Read, Write};
@@ -29,7 +29,9 @@ use tokio::sync::{oneshot, watch};
 /// answered at once, `/ignore-later/M` when the signal reaches M. Another protocol: `/tunnel/P/M/S` is
 /// connected to port P when the signal reaches M, until no byte moves for S ms, if the client asks for it;
 /// `/tunnel-always` even if it does not.
+#[derive(Clone)]
 pub struct Probe {
+    body_bytes_max: u64,
     text: Arc<Head>,
     signal: watch::Receiver<u64>,
     /// The bytes sent to the client of each tunnel that has ended.
@@ -49,17 +51,12 @@ impl Probe {
 }
 
 impl Service for Probe {
-    fn streams(&self, request: &Request<'_>) -> Option<u64> {
-        match request.path() {
-            "/upload-small" => Some(1000),
-            path if path.starts_with("/upload") || path.starts_with("/ignore") => Some(1 << 30),
-            _ => None,
-        }
-    }
-
     fn call(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
         let mut parts = request.path().split('/').skip(1);
         let route = parts.next().unwrap_or_default();
+        if request.is_arriving() && !["upload", "ignore"].iter().any(|name| route.starts_with(name)) {
+            return self.with_body(request, answer);
+        }
         let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
         match route {
             "big" => {
@@ -102,6 +99,36 @@ impl Service for Probe {
 }
 
 impl Probe {
+    /// Answers once the whole body has arrived.
+    fn with_body(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Outcome {
+        let body = request.take_stream().expect("it arrives");
+        let refused = |Reject { status, detail }, service: &Probe| {
+            let (head, mut body) = (Head::new(status).content_type("application/problem+json"), Vec::new());
+            service.error(status, detail, &mut body);
+            (Arc::new(head), body)
+        };
+        if body.length().is_some_and(|length| length > self.body_bytes_max) {
+            let (head, body) = refused(Reject::new(413, "the request body is too large"), self);
+            answer.respond(&head, &body);
+            return Outcome::Done;
+        }
+        let (service, mut kept) = (self.clone(), OwnedRequest::new(request));
+        Outcome::Later(Box::pin(async move {
+            match body.whole(service.body_bytes_max).await {
+                Ok(body) => {
+                    kept.set_body(body);
+                    let (_, reply) =
+                        detached(|answer| kept.with(|request| drop(service.call(request, answer))));
+                    reply.expect("these routes answer at once")
+                }
+                Err(broken) => {
+                    let (head, body) = refused(broken.reject(), &service);
+                    Reply { head, extra: Vec::new(), body, mark: 0 }
+                }
+            }
+        }))
+    }
+
     fn stream(&self, route: &str, count: u64, signal: u64) -> Outcome {
         let (length, mut steps) = match route {
             "stream" => (Some(count), vec![Step::Bytes(count)]),
@@ -142,8 +169,18 @@ impl Probe {
     }
 
     fn upload(&self, request: &Request<'_>, signal: u64) -> Outcome {
-        let (head, mut receiver, body) = (self.text.clone(), self.signal.clone(), request.take_stream());
+        let (head, mut receiver, mut body) = (self.text.clone(), self.signal.clone(), request.take_stream());
+        if request.path() == "/upload-small"
+            && let Some(body) = &mut body
+        {
+            body.limit(1000);
+        }
         let whole = request.body().to_vec();
+        if request.path() == "/upload-small" && whole.len() > 1000 {
+            let (head, body) = (Arc::new(Head::new(413)), b"the request body is too large".to_vec());
+            let refused = Reply { head, extra: Vec::new(), body, mark: 0 };
+            return Outcome::Later(Box::pin(async { refused }));
+        }
         Outcome::Streamed(Box::pin(async move {
             receiver.wait_for(|found| *found >= signal).await.expect("the test holds the sender");
             let mut answer = (whole.len() as u64, whole.iter().map(|byte| u64::from(*byte)).sum::<u64>());
@@ -156,12 +193,8 @@ impl Probe {
                             answer.1 += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
                         }
                         Err(broken) => {
-                            let (status, text) = match broken {
-                                BodyBroken::TooLarge => (413, "too large"),
-                                BodyBroken::Malformed => (400, "malformed"),
-                                BodyBroken::CutOff => (400, "cut off"),
-                            };
-                            let (head, body) = (Arc::new(Head::new(status)), text.as_bytes().to_vec());
+                            let Reject { status, detail } = broken.reject();
+                            let (head, body) = (Arc::new(Head::new(status)), detail.as_bytes().to_vec());
                             return ServiceAnswer::Whole(Reply { head, extra: Vec::new(), body, mark: 0 });
                         }
                     }
@@ -242,7 +275,9 @@ impl TestServer {
         let gate = Gate::new(workers);
         let text = Arc::new(Head::new(200).content_type("text/plain"));
         let ended_bytes = Arc::<Mutex<Vec<u64>>>::default();
-        let service = Arc::new(Probe { text, signal: receiver, ended_bytes: ended_bytes.clone() });
+        let body_bytes_max = limits.body_bytes as u64;
+        let service =
+            Arc::new(Probe { body_bytes_max, text, signal: receiver, ended_bytes: ended_bytes.clone() });
         let plain: Listen = ([127, 0, 0, 1], 0).into();
         let scheme = if is_secure() { Scheme::Https } else { Scheme::Http };
         let options = Options {

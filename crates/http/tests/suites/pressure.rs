@@ -381,3 +381,85 @@ fn options_that_contradict_each_other_are_refused() {
     let error = Server::bind(options, Arc::new(Empty), Gate::new(1)).expect_err("taken");
     assert!(error.to_string().starts_with(&format!("cannot listen on {}", taken.address)), "{error}");
 }
+
+/// The head of a request whose body of `bytes` is to follow.
+fn announces(path: &str, bytes: usize) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n")
+}
+
+#[test]
+fn a_body_is_not_read_before_the_service_wants_it() {
+    let server = TestServer::default();
+    let mut client = server.connect();
+    client.send(format!("{}Expect", "POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n"));
+    client.send(": 100-continue\r\n\r\n");
+    assert_eq!(client.rest(), "200 ignored (close)", "nobody asked for the body");
+    let mut client = server.connect();
+    client.send(announces("/upload-later/1", 40 << 20));
+    let mut writer = client.stream.try_clone().expect("a live socket");
+    let writing = std::thread::spawn(move || writer.write_all(&vec![1; 40 << 20]));
+    std::thread::sleep(Duration::from_millis(500));
+    let read_bytes = server.stats.total().read_bytes;
+    assert!(read_bytes <= 256 << 10, "{read_bytes} bytes were read");
+    server.signal.send_replace(1);
+    assert_eq!(client.answer(), format!("200 ({0}, {0}) Some({0})", 40 << 20));
+    writing.join().expect("no panic").expect("everything was read");
+}
+
+#[test]
+fn the_body_that_has_not_moved_for_longest_makes_room() {
+    let limits = Limits { bodies_bytes: 4 << 20, ..Limits::default() };
+    let server = TestServer::start(limits, 2);
+    let part = "x".repeat((1 << 20) - 1);
+    // Each lacks one byte. Four fit, less what the memory is larger than its content.
+    let mut slow: Vec<_> = (0..12)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(announces("/echo", 1 << 20) + &part);
+            wait_until("it was read", || server.stats.total().read_bytes > 0);
+            std::thread::sleep(Duration::from_millis(300));
+            client
+        })
+        .collect();
+    // A client that sends its body at once is served.
+    let mut quick = server.connect();
+    quick.send(announces("/echo", 1 << 20) + &part + "y");
+    assert!(quick.answer().ends_with("xy]"));
+    for (at, client) in slow.iter_mut().enumerate().take(8) {
+        assert_eq!(client.rest(), "503 too many request bodies arrive at one time (close)", "{at}");
+    }
+    let last = slow.last_mut().expect("twelve");
+    last.send("z");
+    assert!(last.answer().ends_with("xz]"), "it has moved later than the others");
+}
+
+#[test]
+fn answers_that_nobody_takes_are_bounded() {
+    let limits = Limits {
+        output_bytes: 1 << 20,
+        answers_bytes: 8 << 20,
+        write_timeout_ms: 60_000,
+        ..Limits::default()
+    };
+    let server = TestServer::start(limits, 1);
+    let mut stuck: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = server.connect();
+            // More than what the kernel takes for a client that does not read.
+            client.send(get("/big/8000000").repeat(4));
+            std::thread::sleep(Duration::from_millis(300));
+            client
+        })
+        .collect();
+    let mut quick = server.connect();
+    quick.send(get("/big/3000000"));
+    assert!(quick.answer().starts_with("200 xxx"), "a client that reads is served");
+    let ended = stuck.iter_mut().map(|client| {
+        let mut bytes = Vec::new();
+        // Reset in the middle of an answer: nobody takes it for whole.
+        let read = client.stream.read_to_end(&mut bytes).map_err(|error| error.kind());
+        bytes.len() < 32_000_000 && read != Err(std::io::ErrorKind::WouldBlock)
+    });
+    let ended: Vec<_> = ended.take(16).collect();
+    assert!(ended.iter().all(|ended| *ended), "{ended:?}");
+}

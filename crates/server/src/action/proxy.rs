@@ -199,8 +199,12 @@ impl ProxyAction {
             set.set("traceparent", trace.as_bytes()).expect("it was made");
         }
         let body = match request.take_stream() {
-            Some(stream) => {
+            Some(mut stream) => {
                 let length = stream.length();
+                if length.is_some_and(|length| length > self.body_bytes_max) {
+                    return Err(Problem::body_too_large());
+                }
+                stream.limit(self.body_bytes_max);
                 let pieces = stream.map(|piece| piece.map_err(|broken| broken.into()));
                 RequestBody::Arriving(length, Box::pin(pieces))
             }
@@ -350,10 +354,9 @@ fn problem(error: &Error) -> Problem {
             Problem { headers: vec![("Retry-After", wait_s.to_string())], ..Problem::new(503, detail) }
         }
         Kind::TimedOut => Problem::new(504, "the upstream of this route did not answer in time"),
-        Kind::ClientBody => match error.source().and_then(|source| source.downcast_ref::<BodyBroken>()) {
-            Some(BodyBroken::TooLarge) => Problem::new(413, "the request body is too large"),
-            Some(BodyBroken::Malformed) => Problem::new(400, "the request body is malformed"),
-            Some(BodyBroken::CutOff) | None => Problem::new(400, "the request body was cut off"),
-        },
+        Kind::ClientBody => {
+            let broken = error.source().and_then(|source| source.downcast_ref::<BodyBroken>());
+            broken.copied().unwrap_or(BodyBroken::CutOff).into()
+        }
     }
 }

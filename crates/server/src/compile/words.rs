@@ -37,6 +37,7 @@ pub fn http_limits(limits: &model::Limits) -> Limits {
         head_bytes: limits.head_bytes,
         target_bytes: limits.target_bytes,
         body_bytes: limits.body_bytes,
+        bodies_bytes: limits.bodies_bytes,
         fields: limits.fields,
         head_timeout_ms: limits.head_timeout_ms,
         body_bytes_per_s_min: limits.body_bytes_per_s_min,
@@ -46,6 +47,7 @@ pub fn http_limits(limits: &model::Limits) -> Limits {
         handshakes: limits.handshakes,
         pipeline_depth: limits.pipeline_depth,
         output_bytes: limits.output_bytes,
+        answers_bytes: limits.answers_bytes,
         stop_timeout_ms: limits.stop_timeout_ms,
     }
 }

@@ -21,4 +21,24 @@ impl<'a> Matched<'a> {
         };
         identity.claim(name).ok_or_else(|| Problem::new(403, format!("the client has no claim `{name}`")))
     }
+
+    /// The same for a request that must wait.
+    pub fn kept(&self) -> KeptMatch {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        KeptMatch { path: self.path.iter().map(own).collect(), identity: self.identity.cloned() }
+    }
+}
+
+/// A [`Matched`] that owns its data.
+pub struct KeptMatch {
+    path: Vec<(String, String)>,
+    identity: Option<Identity>,
+}
+
+impl KeptMatch {
+    /// Passes it to `read`.
+    pub fn with<R>(&self, read: impl FnOnce(Matched<'_>) -> R) -> R {
+        let path: Vec<_> = self.path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        read(Matched { path: &path, identity: self.identity.as_ref() })
+    }
 }

@@ -29,7 +29,6 @@ pub mod waiting_requests;
 
 use crate::action::proxy::ProxyAction;
 use crate::action::{Action, Pending};
-use crate::auth::Identity;
 use crate::handler::{Call, Handler};
 use crate::problem::Problem;
 use answer_headers::AnswerHeaders;
@@ -38,12 +37,14 @@ use cached_proxy::CachedProxy;
 use coded::{coding_of, decoded};
 use eval::Slots;
 use files::Files;
-use forebay_http::{Answer, Head, Method, Outcome, OwnedRequest, Request, ServiceAnswer, detached};
+use forebay_http::{
+    Answer, BodyBroken, Head, Method, Outcome, OwnedRequest, Request, ServiceAnswer, detached,
+};
 use guard::{Checked, Guard, Judged};
 use guarded_requests::{Enter, Guards, note_subject, settled, written_or};
 use intake::Intake;
 use invalidation::Drops;
-use matched_request::Matched;
+use matched_request::{KeptMatch, Matched};
 use proxied::PassThrough;
 use rate::Rate;
 use run::finish;
@@ -245,10 +246,7 @@ impl Endpoint {
         let Some(rate) = &self.rate else { return Err(Problem::new(500, "this endpoint has no rate")) };
         let caller = rate.shared_caller(request, matched)?;
         let place = self.intake.waiting.take(request.client().network())?;
-        let (endpoint, kept) = (self.clone(), OwnedRequest::new(request));
-        let path: Vec<(String, String)> =
-            matched.path.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let identity = matched.identity.cloned();
+        let (endpoint, kept, matched) = (self.clone(), OwnedRequest::new(request), matched.kept());
         Ok(Outcome::Streamed(Box::pin(async move {
             let mut lines = endpoint.lines.clone();
             let counted = match &endpoint.rate {
@@ -257,7 +255,7 @@ impl Endpoint {
             };
             drop(place);
             let mut given = match counted {
-                Ok(()) => endpoint.run_kept(&kept, &path, identity.as_ref()).await,
+                Ok(()) => endpoint.run_kept(&kept, &matched).await,
                 Err(problem) => reply_of(Err(problem)).into(),
             };
             add_lines(&mut given, &lines);
@@ -266,24 +264,23 @@ impl Endpoint {
     }
 
     fn run_kept(
-        &self,
+        self: &Arc<Self>,
         kept: &OwnedRequest,
-        path: &[(String, String)],
-        identity: Option<&Identity>,
+        matched: &KeptMatch,
     ) -> impl Future<Output = ServiceAnswer> + Send + use<> {
-        let path: Vec<_> = path.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let matched = Matched { path: &path, identity };
         let (outcome, written) = detached(|answer| {
             kept.with(|request| {
-                let ran = self.challenged(self.run(request, matched, answer), matched);
-                written_or(ran, answer)
+                matched.with(|matched| {
+                    let ran = self.challenged(self.run(request, matched, answer), matched);
+                    written_or(ran, answer)
+                })
             })
         });
         settled(outcome, written)
     }
 
     fn count_and_run(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
@@ -301,12 +298,15 @@ impl Endpoint {
 
     #[inline(always)]
     fn run(
-        &self,
+        self: &Arc<Self>,
         request: &Request<'_>,
         matched: Matched<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Outcome, Problem> {
         self.intake.check_columns()?;
+        if request.is_arriving() && self.proxy().is_none() {
+            return self.run_with_body(request, matched);
+        }
         if !request.body().is_empty()
             && !self.intake.params.skips_body
             && let Some(coding) = coding_of(request)
@@ -314,6 +314,30 @@ impl Endpoint {
             return self.answer_coded(coding, request, matched, answer);
         }
         self.answer(request, matched, answer)
+    }
+
+    /// [`Endpoint::run`] for a request whose body is still arriving.
+    #[cold]
+    fn run_with_body(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        matched: Matched<'_>,
+    ) -> Result<Outcome, Problem> {
+        let bytes_max = self.intake.body_bytes_max as u64;
+        let Some(stream) = request.take_stream() else { return Err(BodyBroken::CutOff.into()) };
+        if stream.length().is_some_and(|length| length > bytes_max) {
+            return Err(Problem::body_too_large());
+        }
+        let (endpoint, mut kept, matched) = (self.clone(), OwnedRequest::new(request), matched.kept());
+        Ok(Outcome::Streamed(Box::pin(async move {
+            match stream.whole(bytes_max).await {
+                Ok(body) => {
+                    kept.set_body(body);
+                    endpoint.run_kept(&kept, &matched).await
+                }
+                Err(broken) => reply_of(Err(broken.into())).into(),
+            }
+        })))
     }
 
     #[cold]

@@ -26,7 +26,7 @@ impl PassThrough {
         matched: Matched<'_>,
     ) -> Result<Outcome, Problem> {
         if request.body().len() as u64 > self.proxy.body_bytes_max {
-            return Err(Problem::new(413, "the request body is too large"));
+            return Err(Problem::body_too_large());
         }
         let dropping = match &self.drops {
             Some(drops) => drops.of_passed(intake, request, matched)?,

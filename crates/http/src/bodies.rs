@@ -1,0 +1,87 @@
+//! The bodies that are arriving, of all connections, and the memory that they hold together.
+//!
+//! Promises that past `Limits::bodies_bytes` the memory of others is free before a worker reads again: those
+//! end that have not moved for longest, of the network that holds most. Leaves what a body is to
+//! [`crate::intake`].
+
+use crate::crowd::who_goes;
+use crate::intake::Body;
+use crate::limits::BODIES_ROOM_PART;
+use slab::Slab;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The bodies that are arriving.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    bytes_max: AtomicUsize,
+    held_bytes: AtomicUsize,
+    arriving: Mutex<Slab<Weak<Body>>>,
+}
+
+impl Bodies {
+    pub(crate) fn new(bytes_max: usize) -> Arc<Bodies> {
+        Arc::new(Bodies {
+            bytes_max: AtomicUsize::new(bytes_max),
+            held_bytes: AtomicUsize::new(0),
+            arriving: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+
+    fn arriving(&self) -> MutexGuard<'_, Slab<Weak<Body>>> {
+        // No code panics while it holds the lock.
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a body; returns its place.
+    pub(crate) fn enter(&self, body: Weak<Body>) -> usize {
+        self.arriving().insert(body)
+    }
+
+    /// A body is gone.
+    pub(crate) fn leave(&self, place: usize) {
+        self.arriving().remove(place);
+    }
+
+    /// A body holds more or less memory than before.
+    pub(crate) fn recount(&self, before_bytes: usize, bytes: usize) {
+        self.held_bytes.fetch_add(bytes.wrapping_sub(before_bytes), Relaxed);
+    }
+
+    fn exceeds(&self, bytes_max: usize) -> bool {
+        self.held_bytes.load(Relaxed) > bytes_max
+    }
+
+    /// Ends bodies while all of them hold too much. The caller holds none of their locks.
+    #[inline]
+    pub(crate) fn keep_within(&self) {
+        let bytes_max = self.bytes_max.load(Relaxed);
+        if self.exceeds(bytes_max) {
+            self.make_room(bytes_max);
+        }
+    }
+
+    /// Frees more than is asked for, so that one look at all bodies pays for many reads.
+    #[cold]
+    fn make_room(&self, bytes_max: usize) {
+        let all: Vec<Arc<Body>> = self.arriving().iter().filter_map(|(_, body)| body.upgrade()).collect();
+        let mut crowd: Vec<_> = all.iter().map(|body| body.member()).collect();
+        let enough = bytes_max - bytes_max / BODIES_ROOM_PART;
+        while self.exceeds(enough) {
+            let going = who_goes(&crowd);
+            if going.is_empty() {
+                return;
+            }
+            for at in going.into_iter().take(1 + crowd.len() / BODIES_ROOM_PART) {
+                if self.exceeds(enough) {
+                    all[at].end_for_room();
+                    crowd[at].weight = 0;
+                }
+            }
+        }
+    }
+}
