@@ -20,7 +20,8 @@ demo:
 test: tools
 	@export FOREBAY_FSYNC=off RUST_BACKTRACE=0; $(WITH_SERVICES) FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/forebay && export FOREBAY_BIN && $(CARGO) test --workspace --no-fail-fast && \
 	FOREBAY_TEST_FOLLOW=triggers $(CARGO) test --workspace --test stores -- follow && \
-	FOREBAY_TEST_FOLLOW=logical $(CARGO) test --workspace --test contract -- shop
+	FOREBAY_TEST_FOLLOW=logical $(CARGO) test --workspace --test contract -- shop && \
+	FOREBAY_TEST_BODIES=later $(CARGO) test --workspace --test contract
 
 # Ten thousand random histories of memory beside a database that others write to, for each of three databases; `make test` runs
 # 128 of each. About four minutes.

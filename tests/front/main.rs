@@ -12,6 +12,7 @@ mod clients;
 mod codings;
 mod files;
 mod foreign_pages;
+mod heads_first;
 mod jobs;
 mod kept;
 mod limits;

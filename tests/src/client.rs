@@ -10,6 +10,11 @@ use std::time::Duration;
 /// Timeout for an answer, so that a test fails rather than hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Whether the body of a request is sent after its head: `FOREBAY_TEST_BODIES=later`.
+fn sends_bodies_later() -> bool {
+    std::env::var("FOREBAY_TEST_BODIES").is_ok_and(|text| text == "later")
+}
+
 /// One connection, kept alive.
 pub struct Client {
     stream: TcpStream,
@@ -106,8 +111,30 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<&str>,
     ) -> io::Result<Answer> {
-        self.send(&request_bytes(method, target, headers, body))?;
-        self.receive(method == "HEAD")
+        let request = request_bytes(method, target, headers, body);
+        match body {
+            Some(body) if !body.is_empty() && sends_bodies_later() => {
+                self.send_apart(&request, request.len() - body.len())
+            }
+            _ => {
+                self.send(&request)?;
+                self.receive(method == "HEAD")
+            }
+        }
+    }
+
+    /// Sends the head, and later the body. A server that needs no body to refuse ends the connection; the next
+    /// request uses a new one.
+    fn send_apart(&mut self, request: &[u8], head_bytes: usize) -> io::Result<Answer> {
+        self.send(&request[..head_bytes])?;
+        std::thread::sleep(Duration::from_millis(2));
+        // An error means that the answer is already there.
+        let _sent = self.send(&request[head_bytes..]);
+        let answer = self.receive(false)?;
+        if answer.header("connection") == Some("close") {
+            *self = Client::connect(self.stream.peer_addr()?)?;
+        }
+        Ok(answer)
     }
 
     /// Like [`Client::call`] without headers; panics when there is no answer.
