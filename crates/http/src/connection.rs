@@ -77,6 +77,7 @@ pub(crate) enum Ending {
 pub(crate) struct Connection<S: Service, T: Transport> {
     stream: T,
     pub(crate) origin: Origin,
+    network: Network,
     pub(crate) shared: Arc<ServerState<S>>,
     place: Option<Registration>,
     pub(crate) phase: Phase,
@@ -101,6 +102,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         Connection {
             stream,
             origin,
+            network: Network::of(origin.peer.ip()),
             shared,
             place: None,
             phase: Phase::Serving,
@@ -392,17 +394,16 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// Whether it waits for the client: for the rest of a head, for a request, for the client's end, or until
     /// the client takes answers.
     fn idle(&self) -> Idle {
-        let network = || Network::of(self.origin.peer.ip());
         let bytes = self.output.pending_bytes() + self.stream.unsent_bytes();
         if bytes > ANSWER_BYTES_SMALL {
             let since_ms = if self.wrote_ms == NEVER { self.active_ms } else { self.wrote_ms };
-            return Idle::Sending { since_ms, network: network(), bytes };
+            return Idle::Sending { since_ms, network: self.network, bytes };
         }
         match (self.phase, &self.stage) {
             (Phase::Serving, Stage::Head { began_ms }) if self.is_all_sent() => {
-                Idle::Since(began_ms.unwrap_or(self.active_ms), network())
+                Idle::Since(began_ms.unwrap_or(self.active_ms), self.network)
             }
-            (Phase::Lingering { .. }, _) => Idle::Since(self.active_ms, network()),
+            (Phase::Lingering { .. }, _) => Idle::Since(self.active_ms, self.network),
             _ => Idle::No,
         }
     }
