@@ -7,7 +7,7 @@ CARGO ?= cargo
 WITH_SERVICES = trap 'scripts/services down' EXIT; trap 'exit 130' INT TERM; \
 	scripts/services up && services=$$(scripts/services env) && eval "$$services" &&
 
-.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds idle-long load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted histories nine apps fuzz tools test-bodies
+.PHONY: run demo dist dist-test deploy-test fleet-test test model lint bench bench-peers seeds idle-long load-long changes-under-load agents-long freshness-long torture torture-database torture-database-planted torture-histories-planted histories nine attack apps fuzz tools test-bodies
 
 # Both build with the profile `quick`, in half the CPU time of `--release`; its server is somewhat slower.
 run:
@@ -91,6 +91,14 @@ nine: tools
 	@export FOREBAY_BIN=$(CURDIR)/target/release/forebay FOREBAY_FRESH_MS=100 FOREBAY_FRESH_COMMITS=20; $(WITH_SERVICES) \
 	$(CARGO) test --workspace --test schemas -- --nocapture --test-threads 1 poisoned && \
 	$(CARGO) test --workspace --test stores -- --nocapture --test-threads 1 stopped_sets
+
+# Attacks that take memory: what each reaches beside the bound of its limits, and a normal client's percentiles beside it, with the
+# access log on and off: docs/attacks.md, in about 15 minutes. Needs a limit of 20,000 open files and 8 GiB. `make test` has smaller limits;
+# FOREBAY_ATTACK_ROWS="slow bodies" selects rows.
+attack: tools
+	$(CARGO) build --release --bin forebay
+	FOREBAY_BIN=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/release/forebay FOREBAY_ATTACK=long FOREBAY_ATTACK_PAGE=$(CURDIR)/docs/attacks.md \
+	$(CARGO) test --workspace --test attack -- --nocapture
 
 # Applications from their registries, unmodified, alone and beside a server: they say and log the same, each GET is equal to the
 # database within 1 s, nothing of ours is left; about 10 minutes. `make test` takes the first steps of Wagtail.

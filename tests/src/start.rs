@@ -4,7 +4,7 @@ use crate::folder::Folder;
 use crate::server::{Ended, Printed, Server};
 use crate::stores::Stores;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use std::io::pipe;
+use std::io::{PipeReader, pipe};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -176,6 +176,13 @@ impl Start {
             let (_, writer) = pipe().expect("a pipe");
             writer.into()
         })
+    }
+
+    /// Starts with both output streams into one pipe, and does not wait: the caller decides how much of it
+    /// is read.
+    pub fn spawn_with_pipe(&self) -> (Child, PipeReader) {
+        let (reader, writer) = pipe().expect("a pipe");
+        (self.serve(|| writer.try_clone().expect("a pipe can be shared").into()), reader)
     }
 
     /// Starts, and waits until it serves or ends.
