@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Whether the server has the keys `bodies` and `answers`.
-const HAS_BUDGETS: bool = false;
+const HAS_BUDGETS: bool = true;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -20,8 +20,11 @@ fn by_head(front: &Front, head: &str) -> (u16, bool) {
     let mut client = front.server.client();
     client.send(format!("{head}\r\nHost: localhost\r\n\r\n").as_bytes()).expect("it is sent");
     let answer = client.receive(false).expect("an answer");
-    let has_ended = client.receive(false).is_err();
-    (answer.status, has_ended && answer.header("connection") == Some("close"))
+    let ends = answer.header("connection") == Some("close");
+    if ends {
+        assert!(client.receive(false).is_err(), "{head}: the connection has ended");
+    }
+    (answer.status, ends)
 }
 
 #[test]
@@ -46,11 +49,16 @@ fn who_is_refused_sends_no_body() {
         ("POST /once", 429),
         ("POST /%zz", 400),
     ] {
-        for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
-            for expects in ["", "\r\nExpect: 100-continue"] {
-                let head = format!("{request} HTTP/1.1\r\n{framing}{expects}");
-                assert_eq!(by_head(&front, &head), (status, true), "{head}");
-            }
+        for (framing, ends) in [
+            ("Content-Length: 1000000", true),
+            ("Content-Length: 1000000\r\nExpect: 100-continue", true),
+            ("Transfer-Encoding: chunked\r\nExpect: 100-continue", true),
+            // A short body is read past.
+            ("Content-Length: 10", false),
+            ("Transfer-Encoding: chunked", false),
+        ] {
+            let head = format!("{request} HTTP/1.1\r\n{framing}");
+            assert_eq!(by_head(&front, &head), (status, ends), "{head}");
         }
     }
     let wrong = "POST /guarded HTTP/1.1\r\nAuthorization: Basic YW5uOndyb25n\r\nContent-Length: 1000000";
@@ -115,4 +123,9 @@ fn a_body_that_comes_later_is_served_like_one_that_comes_at_once() {
     let head = format!("POST /notes/a HTTP/1.1\r\n{ANN}\r\nContent-Type: text/plain");
     apart(&mut client, &head, b"{\"body\":1}", 3, false).expect_problem(415, "application/json");
     assert_eq!(client.get("/notes/a").status, 405, "the connection goes on");
+    for is_chunked in [false, true] {
+        let answer = apart(&mut client, "POST /nothing HTTP/1.1", &[b'x'; 60_000], 999, is_chunked);
+        assert_eq!((answer.status, answer.header("connection")), (404, None), "after the answer");
+        assert_eq!(client.get("/notes/a").status, 405, "the connection goes on behind the body");
+    }
 }

@@ -4,7 +4,7 @@
 //! end that have not moved for longest, of the network that holds most. Leaves what a body is to
 //! [`crate::intake`].
 
-use crate::crowd::who_goes;
+use crate::crowd::going;
 use crate::intake::Body;
 use crate::limits::BODIES_ROOM_PART;
 use slab::Slab;
@@ -69,19 +69,12 @@ impl Bodies {
     #[cold]
     fn make_room(&self, bytes_max: usize) {
         let all: Vec<Arc<Body>> = self.arriving().iter().filter_map(|(_, body)| body.upgrade()).collect();
-        let mut crowd: Vec<_> = all.iter().map(|body| body.member()).collect();
-        let enough = bytes_max - bytes_max / BODIES_ROOM_PART;
-        while self.exceeds(enough) {
-            let going = who_goes(&crowd);
-            if going.is_empty() {
+        let crowd: Vec<_> = all.iter().map(|body| body.member()).collect();
+        for at in going(&crowd) {
+            if !self.exceeds(bytes_max - bytes_max / BODIES_ROOM_PART) {
                 return;
             }
-            for at in going.into_iter().take(1 + crowd.len() / BODIES_ROOM_PART) {
-                if self.exceeds(enough) {
-                    all[at].end_for_room();
-                    crowd[at].weight = 0;
-                }
-            }
+            all[at].end_for_room();
         }
     }
 }

@@ -91,6 +91,7 @@ pub(crate) struct Connection<S: Service, T: Transport> {
     pub(crate) deferred: Option<Box<DeferredAnswers>>,
     held: Option<u64>,
     flush: Flush,
+    was_blocked: bool,
     deadline_ms: u64,
     active_ms: u64,
     wrote_ms: u64,
@@ -113,6 +114,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             deferred: None,
             held: None,
             flush: Flush::Empty,
+            was_blocked: false,
             deadline_ms: u64::MAX,
             active_ms: 0,
             wrote_ms: NEVER,
@@ -149,10 +151,12 @@ impl<S: Service, T: Transport> Connection<S, T> {
         local.publish();
         match result {
             Poll::Pending => {
-                if self.is_blocked() {
-                    // The client is not being read, so its deadline is suspended.
+                // While the client is not read its deadline is suspended.
+                let is_blocked = self.is_blocked();
+                if is_blocked || self.was_blocked {
                     self.stage.restart(local.now_ms);
                 }
+                self.was_blocked = is_blocked;
                 self.deadline_ms = self.deadline(local);
                 if local.set_deadline(key, self.deadline_ms, self.idle()) {
                     match self.is_all_sent() {
@@ -394,8 +398,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// Whether it waits for the client: for the rest of a head, for a request, for the client's end, or until
     /// the client takes answers.
     fn idle(&self) -> Idle {
-        let bytes = self.output.pending_bytes() + self.stream.unsent_bytes();
-        if bytes > ANSWER_BYTES_SMALL {
+        let bytes = self.output.held_bytes() + self.stream.unsent_bytes();
+        if bytes > ANSWER_BYTES_SMALL && !matches!(self.flush, Flush::Held(_)) {
             let since_ms = if self.wrote_ms == NEVER { self.active_ms } else { self.wrote_ms };
             return Idle::Sending { since_ms, network: self.network, bytes };
         }
@@ -403,7 +407,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
             (Phase::Serving, Stage::Head { began_ms }) if self.is_all_sent() => {
                 Idle::Since(began_ms.unwrap_or(self.active_ms), self.network)
             }
-            (Phase::Lingering { .. }, _) => Idle::Since(self.active_ms, self.network),
+            // Later than all others: the client may still have to read its last answer.
+            (Phase::Lingering { until_ms, .. }, _) => Idle::Since(until_ms, self.network),
             _ => Idle::No,
         }
     }
@@ -452,6 +457,11 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 std::ops::ControlFlow::Continue(())
             }
             Phase::Serving if !self.is_all_sent() => std::ops::ControlFlow::Break(()),
+            // Its service has answered, and does not take the rest.
+            Phase::Serving if matches!(self.stage, Stage::Body(_)) => {
+                self.finish_serving();
+                std::ops::ControlFlow::Continue(())
+            }
             Phase::Serving if is_idle => {
                 self.phase = Phase::Finishing(Ending::Server);
                 std::ops::ControlFlow::Continue(())

@@ -4,7 +4,7 @@
 //! its network it uses.
 
 use crate::client::Network;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// One of those that may have to go.
 #[derive(Debug, Clone, Copy)]
@@ -16,26 +16,86 @@ pub(crate) struct Member {
     pub(crate) since_ms: u64,
 }
 
-/// The members of the network that holds most, of the wider network that holds most: those first that have
-/// waited longest.
-pub(crate) fn who_goes(crowd: &[Member]) -> Vec<usize> {
-    let weighs = |member: &Member| member.weight > 0;
-    let Some(wide) = heaviest(crowd.iter().filter(|member| weighs(member)), Network::wide) else {
-        return Vec::new();
+/// The members in the order in which they go: each time the one that has waited longest, of the network that
+/// then holds most, of the wider network that then holds most.
+pub(crate) fn going(crowd: &[Member]) -> impl Iterator<Item = usize> {
+    let mut wide: BTreeMap<u64, BTreeMap<u64, Vec<usize>>> = BTreeMap::new();
+    for (at, member) in crowd.iter().enumerate().filter(|(_, member)| member.weight > 0) {
+        wide.entry(member.network.wide()).or_default().entry(member.network.0).or_default().push(at);
+    }
+    let of_network = |mut members: Vec<usize>| {
+        members.sort_by_key(|at| std::cmp::Reverse(crowd[*at].since_ms));
+        Group::of(members.into_iter().map(|at| (crowd[at].weight, at)).collect())
     };
-    let is_of_wide = |member: &Member| weighs(member) && member.network.wide() == wide;
-    let network = heaviest(crowd.iter().filter(|member| is_of_wide(member)), |network| network.0);
-    let is_of_it = |member: &Member| is_of_wide(member) && Some(member.network.0) == network;
-    let mut going: Vec<usize> = (0..crowd.len()).filter(|at| is_of_it(&crowd[*at])).collect();
-    going.sort_by_key(|at| crowd[*at].since_ms);
-    going
+    let of_wide = |networks: BTreeMap<u64, Vec<usize>>| Heap::of(networks.into_values().map(of_network));
+    let mut all = Heap::of(wide.into_values().map(of_wide));
+    std::iter::from_fn(move || all.take().map(|(_, at)| at))
 }
 
-/// The group that weighs most.
-fn heaviest<'a>(members: impl Iterator<Item = &'a Member>, group: impl Fn(Network) -> u64) -> Option<u64> {
-    let mut sums: HashMap<u64, usize> = HashMap::new();
-    members.for_each(|member| *sums.entry(group(member.network)).or_default() += member.weight);
-    sums.into_iter().max_by_key(|(_, weight)| *weight).map(|(group, _)| group)
+/// What members can be taken from, one after the other.
+trait Take {
+    /// What the rest holds.
+    fn weight(&self) -> usize;
+
+    /// The next member with its weight.
+    fn take(&mut self) -> Option<(usize, usize)>;
+}
+
+/// The members of one network, the next one last.
+struct Group {
+    weight: usize,
+    members: Vec<(usize, usize)>,
+}
+
+impl Group {
+    fn of(members: Vec<(usize, usize)>) -> Group {
+        Group { weight: members.iter().map(|(weight, _)| weight).sum(), members }
+    }
+}
+
+impl Take for Group {
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
+    fn take(&mut self) -> Option<(usize, usize)> {
+        let next = self.members.pop()?;
+        self.weight -= next.0;
+        Some(next)
+    }
+}
+
+/// Parts, of which the heaviest gives the next member.
+struct Heap<T> {
+    weight: usize,
+    parts: Vec<T>,
+    /// The weight of each part that holds something, and its place.
+    order: BinaryHeap<(usize, usize)>,
+}
+
+impl<T: Take> Heap<T> {
+    fn of(parts: impl Iterator<Item = T>) -> Heap<T> {
+        let parts: Vec<T> = parts.collect();
+        let order: BinaryHeap<_> = parts.iter().map(T::weight).zip(0..).collect();
+        Heap { weight: parts.iter().map(T::weight).sum(), parts, order }
+    }
+}
+
+impl<T: Take> Take for Heap<T> {
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
+    fn take(&mut self) -> Option<(usize, usize)> {
+        let (_, heaviest) = self.order.pop()?;
+        let part = &mut self.parts[heaviest];
+        let next = part.take()?;
+        self.weight -= next.0;
+        if part.weight() > 0 {
+            self.order.push((part.weight(), heaviest));
+        }
+        Some(next)
+    }
 }
 
 #[cfg(test)]
@@ -43,21 +103,21 @@ mod tests {
     use super::*;
     use std::net::IpAddr;
 
-    fn going(crowd: &[(&str, usize, u64)]) -> Vec<usize> {
+    fn order(crowd: &[(&str, usize, u64)]) -> Vec<usize> {
         let member = |(address, weight, since_ms): &(&str, usize, u64)| {
             let address: IpAddr = address.parse().expect("an address");
             Member { network: Network::of(address), weight: *weight, since_ms: *since_ms }
         };
-        who_goes(&crowd.iter().map(member).collect::<Vec<_>>())
+        going(&crowd.iter().map(member).collect::<Vec<_>>()).collect()
     }
 
     #[test]
     fn who_has_waited_longest_of_the_network_that_holds_most_goes_first() {
-        assert_eq!(going(&[]), [] as [usize; 0]);
-        assert_eq!(going(&[("192.0.2.1", 0, 1)]), [] as [usize; 0], "it has nothing to give");
-        assert_eq!(going(&[("192.0.2.1", 9, 5)]), [0]);
+        assert_eq!(order(&[]), [] as [usize; 0]);
+        assert_eq!(order(&[("192.0.2.1", 0, 1)]), [] as [usize; 0], "it has nothing to give");
+        assert_eq!(order(&[("192.0.2.1", 9, 5)]), [0]);
         let two = [("192.0.2.1", 50, 1), ("198.51.100.1", 30, 7), ("198.51.100.1", 30, 6)];
-        assert_eq!(going(&two), [2, 1]);
+        assert_eq!(order(&two), [2, 0, 1], "after the first has gone, another one holds most");
         // A network of 256 addresses counts together, and so do those of one customer of IPv6.
         let wide = [
             ("192.0.2.1", 1, 1),
@@ -67,8 +127,17 @@ mod tests {
             ("198.51.100.2", 0, 1),
             ("198.51.100.3", 2, 9),
         ];
-        assert_eq!(going(&wide), [5]);
+        assert_eq!(order(&wide)[0], 5);
         let wide = [("2001:db8:1:1::1", 1, 9), ("2001:db8:1:2::1", 2, 8), ("2001:db8:2::1", 2, 1)];
-        assert_eq!(going(&wide), [1]);
+        assert_eq!(order(&wide)[0], 1);
+    }
+
+    #[test]
+    fn many_networks_take_no_longer_than_one() {
+        let member = |at: u64| Member { network: Network(at << 24), weight: 20_000, since_ms: at };
+        let crowd: Vec<_> = (0..100_000).map(member).collect();
+        let began = std::time::Instant::now();
+        assert_eq!(going(&crowd).count(), crowd.len());
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }

@@ -7,7 +7,7 @@
 use crate::answer::{Answer, Form, Head, Persistence};
 use crate::client::{Network, Origin};
 use crate::connection::{Connection, Ending, PANICKED, Phase};
-use crate::intake::{BodyStream, Intake};
+use crate::intake::{BodyStream, Intake, Sender};
 use crate::limits::METHOD_BYTES_MAX;
 use crate::local::{ServerState, Stopping, WorkerState};
 use crate::method::Method;
@@ -41,7 +41,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
     /// because of back-pressure.
     pub(crate) fn settle_input(&mut self, consumed: bool, local: &WorkerState) {
         let left = self.input.len();
-        self.unparsed = left > 0 && self.is_blocked();
+        // The service may have read in the meantime.
+        self.unparsed = left > 0 && (self.is_blocked() || matches!(self.stage, Stage::Body(_)));
         match &mut self.stage {
             Stage::Head { began_ms } if left == 0 || self.unparsed => *began_ms = None,
             Stage::Head { began_ms } if consumed || began_ms.is_none() => *began_ms = Some(local.now_ms),
@@ -111,8 +112,8 @@ impl<S: Service, T: Transport> Connection<S, T> {
     fn begin_body(&mut self, head: &RequestHead<'_>, has_begun: bool, local: &mut WorkerState) -> usize {
         let ServerState { bodies, trusted, .. } = &*self.shared;
         let client = request(head, &[], None, self.origin, trusted, local.worker).client();
-        let (mut intake, stream) =
-            Intake::new(head.framing, bodies, Network::of(client.address), local.now_ms);
+        let sender = Sender { network: Network::of(client.address), head_bytes: head.length };
+        let (mut intake, stream) = Intake::new(head.framing, bodies, sender, local.now_ms);
         let stream = Cell::new(Some(stream));
         self.stage = Stage::default();
         let tail = self.output.tail(&mut local.pool);
@@ -125,9 +126,14 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.answer(head, &[], Some(&stream), false, local);
         drop(stream);
         if self.output.tail_bytes() > answer_at {
-            // The service answered at once, without the body. The rest of the body is discarded unread.
+            // The service answered at once, without the body.
             let tail = self.output.tail(&mut local.pool);
             tail.drain(before..answer_at);
+            let waits = head.expects_continue && !has_begun;
+            if self.phase == Phase::Serving && !waits && intake.discard() {
+                self.stage = Stage::Body(Box::new(intake));
+                return head.length;
+            }
             if self.phase == Phase::Serving {
                 insert_close(tail, before);
             }
@@ -147,7 +153,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
     #[inline(never)]
     fn hand_over(&mut self, input: &[u8], local: &WorkerState) -> Result<usize, Reject> {
         let Stage::Body(intake) = &mut self.stage else { return Ok(0) };
-        if intake.is_abandoned() {
+        if intake.is_abandoned() && !intake.is_discarded {
             // A service that drops the body has answered or will answer, so no further bytes are read.
             self.finish_serving();
             return Ok(0);
@@ -206,7 +212,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
             self.phase = Phase::Finishing(Ending::Server);
         }
         if let Some(pending) = later {
-            let id = self.output.defer(form);
+            let id = self.output.defer(form, head.length);
             if head.upgrades && self.phase == Phase::Serving {
                 self.phase = Phase::Deciding(id);
             }
@@ -278,8 +284,13 @@ pub(crate) fn request<'a>(
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Inserts `Connection: close` into the head that begins at `start`.
+/// Writes `Connection: close` into the head that begins at `start`.
 fn insert_close(out: &mut Vec<u8>, start: usize) {
+    const KEEP: &[u8] = b"Connection: keep-alive\r\n";
+    let end = out[start..].windows(4).position(|four| four == b"\r\n\r\n").map_or(out.len(), |at| start + at);
+    if let Some(at) = out[start..end].windows(KEEP.len()).position(|line| line == KEEP) {
+        out.drain(start + at..start + at + KEEP.len());
+    }
     if let Some(line) = out[start..].windows(2).position(|pair| pair == b"\r\n") {
         let at = start + line + 2;
         out.splice(at..at, *b"Connection: close\r\n");

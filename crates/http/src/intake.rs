@@ -11,7 +11,7 @@ use crate::bodies::Bodies;
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::client::Network;
 use crate::crowd::Member;
-use crate::limits::PIPE_BYTES;
+use crate::limits::{PIPE_BYTES, READ_BYTES};
 use crate::pace::Pace;
 use crate::parse::Framing;
 use crate::reject::{BODY_TOO_LARGE, NO_ROOM_FOR_BODY, Reject};
@@ -20,6 +20,13 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+/// Whose body it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) network: Network,
+    pub(crate) head_bytes: usize,
+}
 
 /// Why the body of a request is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,12 +115,16 @@ impl Pipe {
 pub(crate) struct Body {
     pipe: Mutex<Pipe>,
     network: Network,
+    /// The memory of its request, which waits for it.
+    head_bytes: usize,
     bodies: Arc<Bodies>,
     place: usize,
 }
 
 impl Body {
-    fn new(bodies: &Arc<Bodies>, network: Network, now_ms: u64) -> Arc<Body> {
+    fn new(bodies: &Arc<Bodies>, sender: Sender, now_ms: u64) -> Arc<Body> {
+        let Sender { network, head_bytes } = sender;
+        bodies.recount(0, head_bytes);
         let pipe = Pipe {
             bytes: Vec::new(),
             wanted: Wanted::Nothing,
@@ -129,6 +140,7 @@ impl Body {
         Arc::new_cyclic(|body| Body {
             pipe: Mutex::new(pipe),
             network,
+            head_bytes,
             place: bodies.enter(body.clone()),
             bodies: bodies.clone(),
         })
@@ -151,12 +163,17 @@ impl Body {
 
     pub(crate) fn member(&self) -> Member {
         let pipe = self.lock();
-        Member { network: self.network, weight: pipe.counted_bytes, since_ms: pipe.moved_ms }
+        // A body that is complete waits for its reader, not for its client.
+        let weight = if pipe.end.is_some() { 0 } else { self.head_bytes + pipe.counted_bytes };
+        Member { network: self.network, weight, since_ms: pipe.moved_ms }
     }
 
     /// Ends the body, whose memory others need.
     pub(crate) fn end_for_room(&self) {
         let wakers = self.change(|pipe| {
+            if pipe.end.is_some() {
+                return [None, None];
+            }
             pipe.end = Some(Err(BodyBroken::Refused(NO_ROOM_FOR_BODY)));
             pipe.bytes = Vec::new();
             [pipe.reader.take(), pipe.writer.take()]
@@ -168,6 +185,7 @@ impl Body {
 impl Drop for Body {
     fn drop(&mut self) {
         self.change(|pipe| pipe.bytes = Vec::new());
+        self.bodies.recount(self.head_bytes, 0);
         self.bodies.leave(self.place);
     }
 }
@@ -191,7 +209,7 @@ impl BodyStream {
         let is_longer = self.length.is_some_and(|length| length > bytes_max);
         self.body.change(|pipe| {
             pipe.bytes_max = bytes_max;
-            if is_longer || pipe.total_bytes > bytes_max {
+            if (is_longer || pipe.total_bytes > bytes_max) && !matches!(pipe.end, Some(Err(_))) {
                 pipe.end = Some(Err(BodyBroken::Refused(BODY_TOO_LARGE)));
             }
         });
@@ -272,21 +290,23 @@ pub(crate) struct Intake {
     pub(crate) pace: Pace,
     /// Whether the connection ends after this request.
     pub(crate) closes: bool,
+    /// Whether nobody wants the body, which is short enough to be read past.
+    pub(crate) is_discarded: bool,
 }
 
 impl Intake {
-    /// Creates both ends of the pipe for a body from a client of this network.
+    /// Creates both ends of the pipe for a body.
     pub(crate) fn new(
         framing: Framing,
         bodies: &Arc<Bodies>,
-        network: Network,
+        sender: Sender,
         now_ms: u64,
     ) -> (Intake, BodyStream) {
         let (left, length) = match framing {
             Framing::Length(length) => (Left::Bytes(length as u64), Some(length as u64)),
             Framing::Chunked => (Left::Chunked(ChunkedDecoder::new()), None),
         };
-        Intake::with(left, length, bodies, network, now_ms)
+        Intake::with(left, length, bodies, sender, now_ms)
     }
 
     /// The same for a body that ends when [`Intake::end`] is called; `length` is the length that the client
@@ -294,22 +314,34 @@ impl Intake {
     pub(crate) fn until_ended(
         length: Option<u64>,
         bodies: &Arc<Bodies>,
-        network: Network,
+        sender: Sender,
         now_ms: u64,
     ) -> (Intake, BodyStream) {
-        Intake::with(Left::UntilEnded, length, bodies, network, now_ms)
+        Intake::with(Left::UntilEnded, length, bodies, sender, now_ms)
     }
 
     fn with(
         left: Left,
         length: Option<u64>,
         bodies: &Arc<Bodies>,
-        network: Network,
+        sender: Sender,
         now_ms: u64,
     ) -> (Intake, BodyStream) {
-        let body = Body::new(bodies, network, now_ms);
+        let body = Body::new(bodies, sender, now_ms);
         let stream = BodyStream { body: body.clone(), length };
-        (Intake { body, left, pace: Pace::new(now_ms), closes: false }, stream)
+        (Intake { body, left, pace: Pace::new(now_ms), closes: false, is_discarded: false }, stream)
+    }
+
+    /// Whether a body that nobody wants can be read past, so that the connection goes on.
+    pub(crate) fn discard(&mut self) -> bool {
+        self.is_discarded = match self.left {
+            Left::Bytes(left) => left <= READ_BYTES as u64,
+            Left::UntilEnded | Left::Chunked(_) => {
+                self.body.change(|pipe| pipe.bytes_max = READ_BYTES as u64);
+                true
+            }
+        };
+        self.is_discarded
     }
 
     /// Marks the body as complete.

@@ -83,8 +83,8 @@ impl Limits {
         if counts.contains(&0) {
             return Err("connections, handshakes, pipeline_depth and output_bytes must be at least 1");
         }
-        if self.bodies_bytes / 2 < self.body_bytes {
-            return Err("bodies_bytes must be at least twice body_bytes");
+        if self.bodies_bytes < BODIES_BYTES_MIN || self.bodies_bytes / 2 < self.body_bytes {
+            return Err("bodies_bytes must be at least 1 MiB, and twice body_bytes");
         }
         if self.answers_bytes / 2 < self.output_bytes {
             return Err("answers_bytes must be at least twice output_bytes");
@@ -176,6 +176,8 @@ pub(crate) const ROOM_AHEAD_PART: usize = 64;
 pub(crate) const ANSWER_BYTES_SMALL: usize = 16 * 1024;
 /// The part of `Limits::answers_bytes` that is freed at a time.
 pub(crate) const ANSWERS_ROOM_PART: usize = 16;
+/// The least that `Limits::bodies_bytes` may be: several pipes.
+pub const BODIES_BYTES_MIN: usize = 1 << 20;
 /// The part of `Limits::bodies_bytes` that is freed at a time.
 pub(crate) const BODIES_ROOM_PART: usize = 16;
 /// The backlog of a listener: pending connections in the kernel, which caps it at net.core.somaxconn.

@@ -7,7 +7,7 @@
 
 use crate::bodies::Bodies;
 use crate::client::Network;
-use crate::crowd::{Member, who_goes};
+use crate::crowd::{Member, going};
 use crate::date::Stamp;
 use crate::held_answers::Gate;
 use crate::limits::{ANSWERS_ROOM_PART, Limits, READ_BYTES, ROOM_PART, UNUSED_LISTS_MAX};
@@ -113,6 +113,9 @@ pub(crate) struct WorkerState {
     /// Bytes of answers that wait for their clients, and the most that may.
     answer_bytes: usize,
     answer_bytes_max: usize,
+    /// Connections and handshakes that were ended, less the newcomers that took their places.
+    room: usize,
+    handshake_room: usize,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
     /// The server's [`ServerState`], and its generation. Type-erased: only the connections know the type of
@@ -128,7 +131,6 @@ impl WorkerState {
         stats: Stats,
         shared: &Arc<ServerState<S>>,
     ) {
-        let workers = stats.workers.len();
         let local = WorkerState {
             worker,
             scratch: Box::default(),
@@ -143,7 +145,9 @@ impl WorkerState {
             began: Instant::now(),
             connections: Slab::new(),
             answer_bytes: 0,
-            answer_bytes_max: shared.limits.answers_bytes / workers,
+            answer_bytes_max: shared.limits.answers_bytes,
+            room: 0,
+            handshake_room: 0,
             waiters: BinaryHeap::new(),
             stats,
             shared: shared.clone(),
@@ -160,7 +164,7 @@ impl WorkerState {
     /// Gives connections this [`ServerState`] from now on.
     pub(crate) fn replace<S: Send + Sync + 'static>(&mut self, shared: &Arc<ServerState<S>>) {
         (self.shared, self.generation) = (shared.clone(), shared.generation);
-        self.answer_bytes_max = shared.limits.answers_bytes / self.stats.workers.len();
+        self.answer_bytes_max = shared.limits.answers_bytes;
     }
 
     #[inline(always)]
@@ -219,57 +223,88 @@ impl WorkerState {
         was == Idle::Ends && idle != Idle::No
     }
 
-    /// Counts the bytes of answers that wait, and ends connections while they are too many.
+    /// Counts the bytes of answers that wait.
     #[cold]
     fn count_answers(&mut self, was: Idle, idle: Idle) {
-        self.answer_bytes = self.answer_bytes + idle.answer_bytes() - was.answer_bytes();
-        if self.answer_bytes <= self.answer_bytes_max {
+        self.recount_answers(was.answer_bytes(), idle.answer_bytes());
+        self.keep_answers_within();
+    }
+
+    fn recount_answers(&mut self, before_bytes: usize, bytes: usize) {
+        self.answer_bytes = self.answer_bytes + bytes - before_bytes;
+        self.counters().answer_bytes.store(self.answer_bytes, Relaxed);
+    }
+
+    /// Ends connections while the answers of all workers are too many and this one has more than its part. The
+    /// last one stays, so that an answer of any length can be sent.
+    fn keep_answers_within(&mut self) {
+        let bytes_max = self.answer_bytes_max;
+        let part = bytes_max / self.stats.workers.len();
+        if self.answer_bytes <= part || self.stats.answer_bytes() <= bytes_max {
             return;
         }
-        while self.answer_bytes > self.answer_bytes_max - self.answer_bytes_max / ANSWERS_ROOM_PART {
-            let of = |idle| match idle {
-                Idle::Sending { since_ms, network, bytes } => {
-                    Some(Member { network, weight: bytes, since_ms })
-                }
-                _ => None,
-            };
-            if !self.end_idle(of) {
+        let (keys, crowd) = self.members(|idle| match idle {
+            Idle::Sending { since_ms, network, bytes } => Some(Member { network, weight: bytes, since_ms }),
+            _ => None,
+        });
+        let enough = |bytes: usize| bytes - bytes / ANSWERS_ROOM_PART;
+        for at in going(&crowd).take(crowd.len().saturating_sub(1)) {
+            if self.answer_bytes <= enough(part) || self.stats.answer_bytes() <= enough(bytes_max) {
                 return;
             }
+            self.end(keys[at]);
         }
     }
 
-    /// Ends connections that wait for their client, those that have waited longest, of the network that has
+    /// Ends a connection that waits for its client, the one that has waited longest, of the network that has
     /// most of them; false: every connection has an open request.
     pub(crate) fn make_room(&mut self) -> bool {
-        self.end_idle(|idle| match idle {
-            Idle::Since(since_ms, network) | Idle::Shaking(since_ms, network) => {
-                Some(Member { network, weight: 1, since_ms })
-            }
-            Idle::No | Idle::Ends | Idle::Sending { .. } => None,
+        if self.room == 0 {
+            self.room = self.end_idle(|idle| match idle {
+                Idle::Since(since_ms, network) | Idle::Shaking(since_ms, network) => {
+                    Some(Member { network, weight: 1, since_ms })
+                }
+                Idle::No | Idle::Ends | Idle::Sending { .. } => None,
+            });
+        }
+        self.room.checked_sub(1).is_some_and(|room| {
+            self.room = room;
+            true
         })
     }
 
     /// The same among the connections in their handshake.
     pub(crate) fn make_room_for_handshake(&mut self) -> bool {
-        self.end_idle(|idle| match idle {
-            Idle::Shaking(since_ms, network) => Some(Member { network, weight: 1, since_ms }),
-            _ => None,
+        if self.handshake_room == 0 {
+            self.handshake_room = self.end_idle(|idle| match idle {
+                Idle::Shaking(since_ms, network) => Some(Member { network, weight: 1, since_ms }),
+                _ => None,
+            });
+        }
+        self.handshake_room.checked_sub(1).is_some_and(|room| {
+            self.handshake_room = room;
+            true
         })
     }
 
-    /// A scan of all connections ends several, so that it pays for as many newcomers.
-    fn end_idle(&mut self, of: impl Fn(Idle) -> Option<Member>) -> bool {
-        let idle = self.connections.iter().filter_map(|(key, entry)| Some((key, of(entry.idle)?)));
-        let (keys, crowd): (Vec<usize>, Vec<Member>) = idle.unzip();
-        let going = who_goes(&crowd);
-        for at in going.iter().take((self.connections.len() / ROOM_PART).max(1)) {
-            let entry = &mut self.connections[keys[*at]];
-            self.answer_bytes -= entry.idle.answer_bytes();
-            entry.idle = Idle::Ends;
-            entry.waker.wake_by_ref();
-        }
-        !going.is_empty()
+    fn members(&self, of: impl Fn(Idle) -> Option<Member>) -> (Vec<usize>, Vec<Member>) {
+        self.connections.iter().filter_map(|(key, entry)| Some((key, of(entry.idle)?))).unzip()
+    }
+
+    /// Ends several, so that one scan of all connections pays for as many newcomers; returns how many.
+    fn end_idle(&mut self, of: impl Fn(Idle) -> Option<Member>) -> usize {
+        let (keys, crowd) = self.members(of);
+        let ending: Vec<_> = going(&crowd).take((self.connections.len() / ROOM_PART).max(1)).collect();
+        ending.iter().for_each(|at| self.end(keys[*at]));
+        ending.len()
+    }
+
+    /// Lets a connection end when it is next polled.
+    fn end(&mut self, key: usize) {
+        let entry = &mut self.connections[key];
+        let was = std::mem::replace(&mut entry.idle, Idle::Ends);
+        entry.waker.wake_by_ref();
+        self.recount_answers(was.answer_bytes(), 0);
     }
 
     /// Wakes the connection when `mark` has been passed; false: the mark was already passed, or the gate has
@@ -311,6 +346,8 @@ impl WorkerState {
                 entry.waker.wake_by_ref();
             }
         }
+        // Other workers' answers may have become more.
+        self.keep_answers_within();
     }
 
     pub(crate) fn set_stopping(&mut self, stopping: Stopping) {
@@ -347,7 +384,7 @@ impl Drop for Registration {
         // The waker is dropped outside of the worker's borrow.
         drop(WorkerState::with(|local| {
             let entry = local.connections.try_remove(self.0.0)?;
-            local.answer_bytes -= entry.idle.answer_bytes();
+            local.recount_answers(entry.idle.answer_bytes(), 0);
             Some(entry)
         }));
     }

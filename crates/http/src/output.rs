@@ -27,7 +27,7 @@ enum Chunk {
     /// Answers that wait together for the highest of their marks.
     Bytes { bytes: Vec<u8>, mark: u64 },
     /// The place of a deferred answer.
-    Slot { id: SlotId, form: Form },
+    Slot { id: SlotId, form: Form, head_bytes: usize },
     /// The rest of a streamed answer; the chunks before it contain the bytes that its source produced so
     /// far.
     Stream(Outgoing),
@@ -92,6 +92,8 @@ pub(crate) struct Output {
     /// Unsent bytes in the queue.
     queued_bytes: usize,
     slots: usize,
+    /// The heads of the requests whose answers do not exist yet.
+    head_bytes: usize,
     next_slot: u64,
     tail: Vec<u8>,
     tail_mark: u64,
@@ -130,13 +132,25 @@ impl Output {
         self.queue.is_empty() && self.tail.is_empty()
     }
 
-    /// Reserves the next place in the order.
-    pub(crate) fn defer(&mut self, form: Form) -> SlotId {
+    /// The memory of the answers, and of requests whose answers do not exist yet: each of those is kept in up
+    /// to four copies of its head.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.queued_bytes + self.front_written + self.tail.len() + 4 * self.head_bytes
+    }
+
+    /// Whether the client, or the gate, must move before the first answer can leave.
+    pub(crate) fn is_front_ready(&self) -> bool {
+        matches!(self.queue.front(), Some(Chunk::Bytes { .. }))
+    }
+
+    /// Reserves the next place in the order, for the answer to a request with a head of this length.
+    pub(crate) fn defer(&mut self, form: Form, head_bytes: usize) -> SlotId {
         self.seal();
         let id = SlotId(self.next_slot);
         self.next_slot += 1;
         self.slots += 1;
-        self.queue.push_back(Chunk::Slot { id, form });
+        self.head_bytes += head_bytes;
+        self.queue.push_back(Chunk::Slot { id, form, head_bytes });
         id
     }
 
@@ -152,7 +166,8 @@ impl Output {
             .iter_mut()
             .find(|chunk| matches!(chunk, Chunk::Slot { id: found, .. } if *found == id));
         let Some(place) = place else { return };
-        if let Chunk::Slot { form, .. } = *place {
+        if let Chunk::Slot { form, head_bytes, .. } = *place {
+            self.head_bytes -= head_bytes;
             let mut bytes = pool.take();
             let mark = render(&mut bytes, form);
             self.queued_bytes += bytes.len();
@@ -174,7 +189,8 @@ impl Output {
             .iter()
             .position(|chunk| matches!(chunk, Chunk::Slot { id: found, .. } if *found == id));
         let Some(at) = found else { return Closes::No };
-        let Chunk::Slot { form, .. } = self.queue[at] else { return Closes::No };
+        let Chunk::Slot { form, head_bytes, .. } = self.queue[at] else { return Closes::No };
+        self.head_bytes -= head_bytes;
         let mut bytes = pool.take();
         let (outgoing, closes) = render(&mut bytes, form);
         self.queued_bytes += bytes.len();
@@ -199,7 +215,11 @@ impl Output {
         for chunk in self.queue.drain(kept..) {
             match chunk {
                 Chunk::Bytes { bytes, .. } => self.queued_bytes -= bytes.len(),
-                Chunk::Slot { .. } | Chunk::Stream(_) => self.slots -= 1,
+                Chunk::Slot { head_bytes, .. } => {
+                    self.head_bytes -= head_bytes;
+                    self.slots -= 1;
+                }
+                Chunk::Stream(_) => self.slots -= 1,
             }
         }
         self.tail = Vec::new();

@@ -16,6 +16,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) requests: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
+    /// Bytes of answers that wait for their clients.
+    pub(crate) answer_bytes: AtomicUsize,
 }
 
 /// One worker's counters at one moment.
@@ -44,6 +46,11 @@ impl Stats {
     pub(crate) fn new(workers: usize) -> Stats {
         let workers = std::iter::repeat_with(WorkerCounters::default).take(workers).collect();
         Stats { workers, refused: Arc::default() }
+    }
+
+    /// Bytes of answers that wait for their clients, of all workers.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.workers.iter().map(|worker| worker.answer_bytes.load(Relaxed)).sum()
     }
 
     /// Each worker's counters.

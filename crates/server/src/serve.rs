@@ -10,6 +10,7 @@ use crate::duties::Duties;
 use crate::ending::{Ending, Replaced};
 use crate::handler::Handlers;
 use crate::jobs::Jobs;
+use crate::limits::BLOCKING_THREADS_MAX;
 use crate::open::{self, Unreachable, Watched};
 use crate::problem::Problem;
 use crate::query_plans::QueryPlans;
@@ -222,6 +223,8 @@ async fn compile_all(
 pub(crate) fn background_runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
+        // Each keeps some megabytes of the allocator; files are read by them.
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("background")
         .enable_all()
         .build()

@@ -7,13 +7,14 @@ use crate::event::{Event, Level, line};
 use crate::to_stderr;
 use std::io::{self, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Most lines in the queue.
+/// Most lines in the queue, and most bytes of all of them.
 const LINES_MAX: usize = 8192;
+const BYTES_MAX: usize = 16 << 20;
 /// Lines are written together, up to about this many bytes.
 const BATCH_BYTES: usize = 64 << 10;
 /// The longest wait for a slow reader of standard error at the end of the program.
@@ -26,14 +27,17 @@ enum Message {
 
 static QUEUE: OnceLock<SyncSender<Message>> = OnceLock::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+static QUEUED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Queues an event for standard error, whatever its level. Never waits.
 pub fn enqueue(event: &Event<'_>) {
-    match queue().try_send(Message::Line(line(event))) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-            DROPPED.fetch_add(1, Relaxed);
-        }
+    let mut line = line(event);
+    line.shrink_to_fit();
+    let bytes = line.len();
+    let has_room = QUEUED_BYTES.fetch_add(bytes, Relaxed) + bytes <= BYTES_MAX;
+    if !has_room || queue().try_send(Message::Line(line)).is_err() {
+        QUEUED_BYTES.fetch_sub(bytes, Relaxed);
+        DROPPED.fetch_add(1, Relaxed);
     }
 }
 
@@ -64,7 +68,10 @@ fn write(receiver: &Receiver<Message>) {
         let mut next = Some(first);
         while let Some(message) = next {
             match message {
-                Message::Line(line) => batch.push_str(&line),
+                Message::Line(line) => {
+                    QUEUED_BYTES.fetch_sub(line.len(), Relaxed);
+                    batch.push_str(&line);
+                }
                 Message::Flush(done) => flushed.push(done),
             }
             next = (batch.len() < BATCH_BYTES).then(|| receiver.try_recv().ok()).flatten();

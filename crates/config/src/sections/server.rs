@@ -220,7 +220,7 @@ fn read_limits(cursor: Cursor<'_>, limits: &mut Limits) {
         fields.set(key, place, |node| integer(1, max)(node).map(|count| count as usize));
     };
     let all = |key: &str, place: &mut usize| {
-        fields.set(key, place, |node| bytes(1, 1 << 40)(node).map(|bytes| bytes as usize));
+        fields.set(key, place, |node| bytes(1 << 20, 1 << 40)(node).map(|bytes| bytes as usize));
     };
     size("head", &mut limits.head_bytes, 1024);
     size("target", &mut limits.target_bytes, 64);

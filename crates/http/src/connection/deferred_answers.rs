@@ -19,7 +19,11 @@ impl<S: Service, T: Transport> Connection<S, T> {
     #[inline(never)]
     pub(super) fn collect_deferred(&mut self, cx: &mut Context<'_>, local: &mut WorkerState) {
         let Some(mut deferred) = self.deferred.take() else { return };
-        while let Some((id, given)) = deferred.poll_next(cx) {
+        // A client that does not read gets no further answers ready: when it has read, this is polled again.
+        while !(self.output.is_front_ready()
+            && self.output.pending_bytes() >= self.shared.limits.output_bytes)
+            && let Some((id, given)) = deferred.poll_next(cx)
+        {
             self.place_deferred(id, given, local);
         }
         // The list is returned when no deferred answer is left.

@@ -24,7 +24,8 @@ use super::wire::{Traffic, Wire};
 use crate::Service;
 use crate::client::{Network, Origin};
 use crate::limits::{
-    ANSWER_BYTES_SMALL, CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX, STOP_LINGER_MS, TURNS_PER_POLL,
+    ANSWER_BYTES_SMALL, CONNECTION_WINDOW_BYTES, CONTROL_BYTES_MAX, GOAWAY_MS, LINGER_MS, RESETS_MAX,
+    STOP_LINGER_MS, TURNS_PER_POLL,
 };
 use crate::local::{Idle, Registration, ServerState, Stopping, WorkerState};
 use crate::transport::Transport;
@@ -259,6 +260,11 @@ impl<S: Service, T: Transport> Driver<S, T> {
         Poll::Pending
     }
 
+    /// The bytes of bodies that the client may have sent before a service reads them.
+    fn window_bytes(&self) -> u64 {
+        if self.streams.is_empty() { 0 } else { CONNECTION_WINDOW_BYTES as u64 }
+    }
+
     /// Counts the bytes that moved; too many bytes that belong to no request and no body are a flood.
     fn measure(&mut self, local: &mut WorkerState) {
         let (read_bytes, written_bytes) = (self.traffic.read_bytes(), self.traffic.written_bytes());
@@ -276,7 +282,7 @@ impl<S: Service, T: Transport> Driver<S, T> {
         if self.pieces != self.gauge.pieces() {
             (self.pieces, self.useful_bytes) = (self.gauge.pieces(), read_bytes);
             self.piece_ms = local.now_ms;
-        } else if read_bytes - self.useful_bytes > CONTROL_BYTES_MAX {
+        } else if read_bytes - self.useful_bytes > CONTROL_BYTES_MAX + self.window_bytes() {
             self.end(Reason::ENHANCE_YOUR_CALM, local);
         }
     }
@@ -299,6 +305,9 @@ impl<S: Service, T: Transport> Future for Driver<S, T> {
             Some(local.set_deadline(key, driver.deadline(local), driver.idle()))
         });
         if is_to_end == Some(Some(true)) {
+            WorkerState::with(|local| driver.end(Reason::NO_ERROR, local));
+            // The socket takes the GOAWAY at once, or the client does not get it.
+            let _said = driver.connection.poll_closed(cx);
             return Poll::Ready(());
         }
         if !was_final && matches!(driver.farewell, Farewell::Final { .. }) {

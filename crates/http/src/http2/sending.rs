@@ -69,7 +69,7 @@ pub(super) async fn send_all(
     mut body: Bytes,
     ends: bool,
 ) -> Result<(), RequestEnd> {
-    let mut waiting = gauge.answer_share();
+    let (mut waiting, whole_bytes) = (gauge.answer_share(), body.len());
     loop {
         if push(send, &mut body, ends)? > 0 {
             gauge.count_piece();
@@ -77,7 +77,8 @@ pub(super) async fn send_all(
         if body.is_empty() {
             return Ok(());
         }
-        waiting.set(body.len());
+        // What was sent of it is freed with the rest.
+        waiting.set(whole_bytes);
         let room = until(now_ms() + limits.write_timeout_ms, |cx| send.poll_capacity(cx)).await;
         match room {
             Some(Some(Ok(_))) => {}

@@ -13,7 +13,7 @@ use crate::Service;
 use crate::client::{Network, Origin};
 use crate::connection::{NO_TUNNEL, PANICKED};
 use crate::exchange::{call, request};
-use crate::intake::{BodyStream, Intake};
+use crate::intake::{BodyStream, Intake, Sender};
 use crate::limits::{PIPE_BYTES, READ_BYTES};
 use crate::local::{ServerState, WorkerState};
 use crate::method::Method;
@@ -267,10 +267,15 @@ impl<S: Service> Stream<S> {
     /// The two ends of the pipe for the body.
     fn intake(&self, local: &WorkerState) -> Option<(Intake, BodyStream)> {
         let ServerState { trusted, bodies, .. } = &*self.shared;
-        let address = self.head.with(self.framing(), |head| {
-            request(head, &[], None, self.origin, trusted, local.worker).client().address
+        let sender = self.head.with(self.framing(), |head| {
+            let request = request(head, &[], None, self.origin, trusted, local.worker);
+            let field_bytes = request.headers().map(|(name, value)| name.len() + value.len());
+            Sender {
+                network: Network::of(request.client().address),
+                head_bytes: field_bytes.sum::<usize>() + request.path().len(),
+            }
         })?;
-        Some(Intake::until_ended(self.head.length, bodies, Network::of(address), local.now_ms))
+        Some(Intake::until_ended(self.head.length, bodies, sender, local.now_ms))
     }
 
     /// Calls the service for a body that has begun to arrive.

@@ -120,7 +120,7 @@ proptest! {
                     model.answers.push(Some((bytes, mark)));
                 }
                 Step::Defer => {
-                    open.push((output.defer(FORM), model.answers.len()));
+                    open.push((output.defer(FORM, 0), model.answers.len()));
                     model.answers.push(None);
                 }
                 Step::Fill { which, bytes, mark } if which < open.len() => {

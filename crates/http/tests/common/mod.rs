@@ -26,7 +26,7 @@ use tokio::sync::{oneshot, watch};
 /// reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then nothing more · `/overflows/N` more than was
 /// announced · `/stream-panic`. Streamed request bodies of at most 1 GiB: `/upload` length and sum,
 /// `/upload-later/M` not read before the signal reaches M · `/upload-small` at most 1000 bytes · `/ignore`
-/// answered at once, `/ignore-later/M` when the signal reaches M. Another protocol: `/tunnel/P/M/S` is
+/// answered at once, `/ignore-keeps` too, but the body is dropped 2 s later, `/ignore-later/M` when the signal reaches M. Another protocol: `/tunnel/P/M/S` is
 /// connected to port P when the signal reaches M, until no byte moves for S ms, if the client asks for it;
 /// `/tunnel-always` even if it does not.
 #[derive(Clone)]
@@ -84,6 +84,16 @@ impl Service for Probe {
             }
             "upload" | "upload-later" | "upload-small" => return self.upload(request, number()),
             "ignore" => answer.respond(&self.text, b"ignored"),
+            "ignore-keeps" => {
+                let stream = request.take_stream();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                    drop(stream);
+                });
+                let reply =
+                    Reply { head: self.text.clone(), extra: Vec::new(), body: b"ignored".to_vec(), mark: 0 };
+                return Outcome::Later(Box::pin(async { reply }));
+            }
             "ignore-later" => {
                 let later = self.defer(number(), 0);
                 drop(request.take_stream());

@@ -463,3 +463,27 @@ fn answers_that_nobody_takes_are_bounded() {
     let ended: Vec<_> = ended.take(16).collect();
     assert!(ended.iter().all(|ended| *ended), "{ended:?}");
 }
+
+#[test]
+fn a_body_that_nobody_takes_causes_no_second_answer() {
+    let limits = Limits { head_timeout_ms: 300, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    for body in ["x", &"x".repeat(300_000)] {
+        let mut client = server.connect();
+        client.send(announces("/ignore-keeps", 1 << 20) + body);
+        assert_eq!(client.rest(), "200 ignored", "{}", body.len());
+    }
+}
+
+#[test]
+fn a_body_has_its_time_from_when_it_is_wanted() {
+    let limits = Limits { head_timeout_ms: 600, ..Limits::default() };
+    let server = TestServer::start(limits, 1);
+    let mut client = server.connect();
+    client.send(announces("/upload-later/1", 6) + "abc");
+    std::thread::sleep(Duration::from_millis(1_500));
+    server.signal.send_replace(1);
+    std::thread::sleep(Duration::from_millis(250));
+    client.send("abc");
+    assert_eq!(client.answer(), "200 (6, 588) Some(6)");
+}

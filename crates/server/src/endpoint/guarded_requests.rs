@@ -75,6 +75,7 @@ impl<E: Enter> Guards<E> {
                     // The answer takes a place of its own.
                     drop(place);
                     let answering = self.answer(&request, &path, identity.as_deref());
+                    drop(request);
                     answering.await
                 }
                 Err(problem) => reply_of(Err(problem)).into(),

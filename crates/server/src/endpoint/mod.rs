@@ -255,7 +255,11 @@ impl Endpoint {
             };
             drop(place);
             let mut given = match counted {
-                Ok(()) => endpoint.run_kept(&kept, &matched).await,
+                Ok(()) => {
+                    let running = endpoint.run_kept(&kept, &matched);
+                    drop((kept, matched));
+                    running.await
+                }
                 Err(problem) => reply_of(Err(problem)).into(),
             };
             add_lines(&mut given, &lines);
@@ -333,7 +337,9 @@ impl Endpoint {
             match stream.whole(bytes_max).await {
                 Ok(body) => {
                     kept.set_body(body);
-                    endpoint.run_kept(&kept, &matched).await
+                    let running = endpoint.run_kept(&kept, &matched);
+                    drop((kept, matched));
+                    running.await
                 }
                 Err(broken) => reply_of(Err(broken.into())).into(),
             }

@@ -11,6 +11,7 @@ mod export;
 pub use export::SpanCounts;
 
 use crate::counters::RouteCounters;
+use crate::limits::SPAN_TEXT_BYTES_MAX;
 use crate::start_error::StartError;
 use export::SpanQueue;
 use forebay_config::model;
@@ -86,7 +87,7 @@ impl Spans {
         let builder = self.tracer.span_builder("").with_kind(SpanKind::Server).with_start_time(began);
         let builder = builder.with_attributes([
             KeyValue::new("http.request.method", method_name(method).unwrap_or("_OTHER")),
-            KeyValue::new("url.path", request.path().to_owned()),
+            KeyValue::new("url.path", shortened(request.path())),
             KeyValue::new("url.scheme", scheme),
             KeyValue::new("client.address", client.address.to_string()),
         ]);
@@ -143,6 +144,11 @@ impl RequestSpan {
         // The wall clock may have been set meanwhile.
         self.span.end_with_timestamp(self.began + ended.took);
     }
+}
+
+/// The beginning of a client's text.
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(SPAN_TEXT_BYTES_MAX)].to_owned()
 }
 
 /// The request's header fields, for the propagator.

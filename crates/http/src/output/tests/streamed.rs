@@ -235,7 +235,7 @@ impl Run {
                 self.client.answers.push(Expected::Whole { bytes, mark });
             }
             Step::Defer if !self.closes => {
-                self.open.push((self.output.defer(FORM), self.client.answers.len()));
+                self.open.push((self.output.defer(FORM, 0), self.client.answers.len()));
                 self.client.answers.push(Expected::Unknown);
             }
             Step::Fill { which, bytes, mark } if which < self.open.len() => {
