@@ -107,10 +107,22 @@ fn beside(held: &mut dyn Hold, target: &Target, sizes: &Sizes) -> Seen {
             }
         });
         thread::sleep(sizes.hold);
+        settle(target);
         let seen = normal(target.address, sizes.requests);
         ends.store(true, Relaxed);
         seen
     })
+}
+
+/// Waits until newcomers are served: thousands of connections that come at once are taken one after the other.
+fn settle(target: &Target) {
+    const TRIES: usize = 40;
+    for _ in 0..TRIES {
+        if normal(target.address, 5).wrong.is_empty() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Whole milliseconds are too coarse for a local answer.

@@ -1,10 +1,6 @@
-//! How large an attack is, and the limits of the server that it meets. The only place that knows which keys
-//! of `[server.limits]` the server has.
+//! How large an attack is, and the limits of the server that it meets.
 
 use std::time::Duration;
-
-/// Whether the server has the keys `bodies` and `answers`.
-const HAS_BUDGETS: bool = true;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -86,7 +82,7 @@ impl Sizes {
             hold: Duration::from_millis(150),
             sample_every: Duration::from_millis(20),
             drip_every: Duration::from_millis(100),
-            slack: 12 * MIB,
+            slack: 16 * MIB,
             floor: Duration::from_millis(100),
         }
     }
@@ -125,10 +121,14 @@ impl Sizes {
     /// `[server.limits]`.
     pub fn limits(&self) -> String {
         let mut text = "[server.limits]\n".to_owned();
-        let sizes =
-            [("head", self.head), ("target", self.target), ("body", self.body), ("output", self.output)];
-        let budgets = [("bodies", self.bodies), ("answers", self.answers)];
-        for (key, bytes) in sizes.iter().chain(budgets.iter().filter(|_| HAS_BUDGETS)) {
+        for (key, bytes) in [
+            ("head", self.head),
+            ("target", self.target),
+            ("body", self.body),
+            ("bodies", self.bodies),
+            ("output", self.output),
+            ("answers", self.answers),
+        ] {
             text += &format!("{key} = '{bytes}B'\n");
         }
         for (key, number) in [

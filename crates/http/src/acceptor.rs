@@ -5,7 +5,7 @@
 //! lack of file descriptors makes the acceptor wait instead of spin; on a stop every connection that the
 //! kernel has already accepted is handed over before the listeners close.
 
-use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX, ROOM_AHEAD_PART};
+use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX, ROOM_AHEAD_PART, ROOM_WAIT_MS};
 use crate::stats::Stats;
 use crate::worker::{Message, Scheme};
 use std::future::Future;
@@ -82,6 +82,7 @@ impl<S> Acceptor<S> {
         failure: &Mutex<Option<io::Error>>,
     ) {
         loop {
+            self.wait_for_workers().await;
             // Deregistered from this runtime: the worker registers the connection with its own runtime.
             match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
                 Ok((stream, peer)) => self.hand_over(stream, peer, scheme),
@@ -95,16 +96,29 @@ impl<S> Acceptor<S> {
         }
     }
 
+    /// Waits a little while so many connections are open that newcomers would be refused: workers that are busy
+    /// have not made room yet. Meanwhile the newcomers wait in the kernel.
+    async fn wait_for_workers(&self) {
+        for _ in 0..ROOM_WAIT_MS {
+            if !self.is_full() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Whether no more connections may be open, even while others are being ended.
+    fn is_full(&self) -> bool {
+        self.stats.open() >= with_ahead(self.connections_max.load(Relaxed))
+    }
+
     fn hand_over(&self, stream: TcpStream, peer: SocketAddr, scheme: Scheme) {
         // A socket whose options cannot be set has been reset already.
         if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
             return;
         }
         let counts = self.stats.workers.iter().map(|worker| worker.connections.load(Relaxed));
-        let (open, most) = (counts.clone().sum::<usize>(), self.connections_max.load(Relaxed));
-        if open >= most + (most / ROOM_AHEAD_PART).max(1) {
-            return self.refuser.refuse(stream, scheme);
-        }
+        let (open, most) = (self.stats.open(), self.connections_max.load(Relaxed));
         // A worker whose thread has ended would always have the fewest connections.
         let alive = counts.zip(&self.workers).enumerate().filter(|(_, (_, sender))| !sender.is_closed());
         let chosen = match open >= most {
@@ -125,6 +139,11 @@ impl<S> Acceptor<S> {
             connections.fetch_sub(1, Relaxed);
         }
     }
+}
+
+/// The most connections while others are being ended to make room.
+pub(crate) fn with_ahead(most: usize) -> usize {
+    most + (most / ROOM_AHEAD_PART).max(1)
 }
 
 /// Refuses connections past the limit.

@@ -137,6 +137,10 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 self.place.insert(local.register(cx.waker().clone())).key()
             }
         };
+        if local.must_yield(key) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.shared.generation != local.generation() {
             self.renew(local);
         }
@@ -256,11 +260,11 @@ impl<S: Service, T: Transport> Connection<S, T> {
             if self.input.is_empty() {
                 let used = self.consume(&scratch[..count], local);
                 if used < count && self.keeps_input() {
-                    self.input.extend_from_slice(&scratch[used..count]);
+                    append(&mut self.input, &scratch[used..count]);
                 }
                 self.settle_input(used > 0, local);
             } else {
-                self.input.extend_from_slice(&scratch[..count]);
+                append(&mut self.input, &scratch[..count]);
                 self.unparsed = self.is_worth_parsing(count);
             }
         }
@@ -477,6 +481,14 @@ impl<S: Service, T: Transport> Connection<S, T> {
             Phase::Finishing(_) | Phase::Lingering { .. } | Phase::Http2 => std::ops::ControlFlow::Break(()),
         }
     }
+}
+
+/// Appends to a buffer that is kept for a while: it grows by a quarter, not to twice its length.
+fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    if buffer.capacity() - buffer.len() < bytes.len() {
+        buffer.reserve_exact(bytes.len().max(buffer.len() / 4));
+    }
+    buffer.extend_from_slice(bytes);
 }
 
 /// The answer when a handler panicked; the panic hook has reported the panic.

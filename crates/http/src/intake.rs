@@ -15,6 +15,7 @@ use crate::limits::{PIPE_BYTES, READ_BYTES};
 use crate::pace::Pace;
 use crate::parse::Framing;
 use crate::reject::{BODY_TOO_LARGE, NO_ROOM_FOR_BODY, Reject};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -67,7 +68,7 @@ enum Wanted {
 
 #[derive(Debug)]
 struct Pipe {
-    bytes: Vec<u8>,
+    pieces: Pieces,
     wanted: Wanted,
     /// All bytes so far, and how many there may be.
     total_bytes: u64,
@@ -86,7 +87,7 @@ impl Pipe {
         match self.wanted {
             _ if self.is_abandoned => false,
             Wanted::Nothing => true,
-            Wanted::Pieces => self.bytes.len() >= PIPE_BYTES,
+            Wanted::Pieces => self.pieces.bytes >= PIPE_BYTES,
             Wanted::Whole => false,
         }
     }
@@ -95,17 +96,57 @@ impl Pipe {
         bytes as u64 <= self.bytes_max.saturating_sub(self.total_bytes)
     }
 
-    /// Appends a piece.
     fn push(&mut self, piece: &[u8]) {
-        self.make_place(piece.len());
-        self.bytes.extend_from_slice(piece);
+        self.pieces.push(piece);
         self.total_bytes += piece.len() as u64;
     }
+}
 
-    /// Grows by a quarter: a body that is read whole would else hold up to twice its length.
-    fn make_place(&mut self, bytes: usize) {
-        if self.bytes.capacity() - self.bytes.len() < bytes {
-            self.bytes.reserve_exact(bytes.max(self.bytes.len() / 4));
+/// Bytes in pieces that never move and are full except the last, so that they take little more memory than
+/// their length.
+#[derive(Debug, Default)]
+struct Pieces {
+    pieces: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// The memory of the pieces.
+    held_bytes: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, bytes: &[u8]) {
+        let mut left = bytes;
+        if let Some(last) = self.pieces.back_mut() {
+            let fits = (last.capacity() - last.len()).min(left.len());
+            last.extend_from_slice(&left[..fits]);
+            left = &left[fits..];
+        }
+        self.bytes += bytes.len();
+        if !left.is_empty() {
+            let mut piece = Vec::with_capacity(self.held_bytes.min(READ_BYTES).max(left.len()));
+            piece.extend_from_slice(left);
+            self.held_bytes += piece.capacity();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        let piece = self.pieces.pop_front()?;
+        self.bytes -= piece.len();
+        self.held_bytes -= piece.capacity();
+        Some(piece)
+    }
+
+    /// All pieces as one.
+    fn join(&mut self) -> Vec<u8> {
+        match self.pieces.len() {
+            0 | 1 => self.pop().unwrap_or_default(),
+            _ => {
+                let mut whole = Vec::with_capacity(self.bytes);
+                while let Some(piece) = self.pop() {
+                    whole.extend_from_slice(&piece);
+                }
+                whole
+            }
         }
     }
 }
@@ -126,7 +167,7 @@ impl Body {
         let Sender { network, head_bytes } = sender;
         bodies.recount(0, head_bytes);
         let pipe = Pipe {
-            bytes: Vec::new(),
+            pieces: Pieces::default(),
             wanted: Wanted::Nothing,
             total_bytes: 0,
             bytes_max: u64::MAX,
@@ -155,7 +196,7 @@ impl Body {
     fn change<R>(&self, change: impl FnOnce(&mut Pipe) -> R) -> R {
         let mut pipe = self.lock();
         let result = change(&mut pipe);
-        let bytes = pipe.bytes.capacity();
+        let bytes = pipe.pieces.held_bytes;
         let before_bytes = std::mem::replace(&mut pipe.counted_bytes, bytes);
         self.bodies.recount(before_bytes, bytes);
         result
@@ -175,7 +216,7 @@ impl Body {
                 return [None, None];
             }
             pipe.end = Some(Err(BodyBroken::Refused(NO_ROOM_FOR_BODY)));
-            pipe.bytes = Vec::new();
+            pipe.pieces = Pieces::default();
             [pipe.reader.take(), pipe.writer.take()]
         });
         wakers.into_iter().flatten().for_each(Waker::wake);
@@ -184,7 +225,7 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.change(|pipe| pipe.bytes = Vec::new());
+        self.change(|pipe| pipe.pieces = Pieces::default());
         self.bodies.recount(self.head_bytes, 0);
         self.bodies.leave(self.place);
     }
@@ -219,12 +260,12 @@ impl BodyStream {
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, BodyBroken>>> {
         let (next, writer) = self.body.change(|pipe| {
             pipe.wanted = Wanted::Pieces;
-            let next = match pipe.end {
+            let next = match (pipe.end, pipe.pieces.pop()) {
                 // The error goes first: the reader would discard the bytes before it anyway.
-                Some(Err(broken)) => Poll::Ready(Some(Err(broken))),
-                _ if !pipe.bytes.is_empty() => Poll::Ready(Some(Ok(std::mem::take(&mut pipe.bytes)))),
-                Some(Ok(())) => Poll::Ready(None),
-                None => {
+                (Some(Err(broken)), _) => Poll::Ready(Some(Err(broken))),
+                (_, Some(piece)) => Poll::Ready(Some(Ok(piece))),
+                (Some(Ok(())), None) => Poll::Ready(None),
+                (None, None) => {
                     pipe.reader = Some(cx.waker().clone());
                     Poll::Pending
                 }
@@ -249,7 +290,7 @@ impl BodyStream {
             pipe.wanted = Wanted::Whole;
             let whole = match pipe.end {
                 Some(Err(broken)) => Poll::Ready(Err(broken)),
-                Some(Ok(())) => Poll::Ready(Ok(std::mem::take(&mut pipe.bytes))),
+                Some(Ok(())) => Poll::Ready(Ok(pipe.pieces.join())),
                 None => {
                     pipe.reader = Some(cx.waker().clone());
                     Poll::Pending
@@ -266,7 +307,7 @@ impl Drop for BodyStream {
     fn drop(&mut self) {
         let writer = self.body.change(|pipe| {
             pipe.is_abandoned = true;
-            pipe.bytes = Vec::new();
+            pipe.pieces = Pieces::default();
             pipe.writer.take()
         });
         writer.into_iter().for_each(Waker::wake);
@@ -399,7 +440,7 @@ impl Intake {
                 Err(reject) => drop(pipe.end.get_or_insert(Err(BodyBroken::Refused(*reject)))),
             }
             if pipe.is_abandoned {
-                pipe.bytes = Vec::new();
+                pipe.pieces = Pieces::default();
             }
             let waits_for_more = pipe.wanted == Wanted::Whole && pipe.end.is_none();
             (fed, if waits_for_more { None } else { pipe.reader.take() })
@@ -428,12 +469,10 @@ fn take(left: &mut Left, pipe: &mut Pipe, input: &[u8]) -> Result<(usize, bool),
             Ok((input.len(), false))
         }
         Left::Chunked(decoder) => {
-            let before = pipe.bytes.len();
             let left_bytes = pipe.bytes_max.saturating_sub(pipe.total_bytes);
-            let length_max = before.saturating_add(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-            pipe.make_place(input.len());
-            let fed = decoder.feed(input, &mut pipe.bytes, length_max);
-            pipe.total_bytes += (pipe.bytes.len() - before) as u64;
+            let mut piece = Vec::with_capacity(input.len());
+            let fed = decoder.feed(input, &mut piece, usize::try_from(left_bytes).unwrap_or(usize::MAX));
+            pipe.push(&piece);
             Ok(match fed? {
                 Progress::More => (input.len(), false),
                 Progress::Done(count) => (count, true),

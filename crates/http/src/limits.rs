@@ -113,7 +113,7 @@ pub(crate) const PROXY_HEADER_BYTES_MAX: usize = 2 * 1024;
 /// Longest read. A pipelined burst fits; larger bodies take several reads.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// A buffer larger than this goes back to the allocator instead of the worker's pool.
-pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Unused buffers stored per worker. One is in use at a time unless answers are held or clients are slow.
 pub(crate) const POOLED_BUFFERS_MAX: usize = 64;
 /// Unused lists of deferred answers stored per worker, for connections that begin to defer.
@@ -174,12 +174,17 @@ pub(crate) const ROOM_AHEAD_PART: usize = 64;
 /// Answers of a connection that together are at most this long are not counted for `Limits::answers_bytes`:
 /// as much as its head may take.
 pub(crate) const ANSWER_BYTES_SMALL: usize = 16 * 1024;
+/// What a request takes about while its answer is awaited, and how often its head is kept (`make attack`).
+pub(crate) const WAITING_BYTES: usize = 8 * 1024;
+pub(crate) const WAITING_HEADS: usize = 4;
 /// The part of `Limits::answers_bytes` that is freed at a time.
 pub(crate) const ANSWERS_ROOM_PART: usize = 16;
 /// The least that `Limits::bodies_bytes` may be: several pipes.
 pub const BODIES_BYTES_MIN: usize = 1 << 20;
 /// The part of `Limits::bodies_bytes` that is freed at a time.
 pub(crate) const BODIES_ROOM_PART: usize = 16;
+/// How long the acceptor waits for workers that have not made room yet, before it refuses a connection.
+pub(crate) const ROOM_WAIT_MS: u64 = 100;
 /// The backlog of a listener: pending connections in the kernel, which caps it at net.core.somaxconn.
 pub(crate) const BACKLOG: i32 = 4_096;
 /// Refused connections that are sent a 503 at the same time; further ones are closed without an answer.

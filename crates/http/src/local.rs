@@ -81,14 +81,18 @@ pub(crate) enum Idle {
     Shaking(u64, Network),
     /// It holds this many bytes of answers, and its client has taken none since this time.
     Sending { since_ms: u64, network: Network, bytes: usize },
-    /// It is to end as soon as it still waits for its client.
-    Ends,
+    /// It is to end as soon as it still waits for its client; then this many bytes of answers are free.
+    Ends { bytes: usize },
 }
 
 impl Idle {
-    /// The bytes of answers that it holds.
-    fn answer_bytes(self) -> usize {
-        if let Idle::Sending { bytes, .. } = self { bytes } else { 0 }
+    /// The bytes of answers that it holds, and those that it holds until it ends.
+    fn answer_bytes(self) -> (usize, usize) {
+        match self {
+            Idle::Sending { bytes, .. } => (bytes, 0),
+            Idle::Ends { bytes } => (0, bytes),
+            Idle::No | Idle::Since(..) | Idle::Shaking(..) => (0, 0),
+        }
     }
 }
 
@@ -113,8 +117,11 @@ pub(crate) struct WorkerState {
     /// Bytes of answers that wait for their clients, and the most that may.
     answer_bytes: usize,
     answer_bytes_max: usize,
-    /// Connections and handshakes that were ended, less the newcomers that took their places.
-    room: usize,
+    /// Bytes of answers of connections that are to end.
+    ending_bytes: usize,
+    /// Connections that are to end.
+    ending: usize,
+    /// Handshakes that were ended, less the newcomers that took their places.
     handshake_room: usize,
     waiters: BinaryHeap<Reverse<(u64, ConnectionKey)>>,
     stats: Stats,
@@ -146,7 +153,8 @@ impl WorkerState {
             connections: Slab::new(),
             answer_bytes: 0,
             answer_bytes_max: shared.limits.answers_bytes,
-            room: 0,
+            ending_bytes: 0,
+            ending: 0,
             handshake_room: 0,
             waiters: BinaryHeap::new(),
             stats,
@@ -220,18 +228,24 @@ impl WorkerState {
         if was.answer_bytes() != idle.answer_bytes() {
             self.count_answers(was, idle);
         }
-        was == Idle::Ends && idle != Idle::No
+        let was_to_end = matches!(was, Idle::Ends { .. });
+        if was_to_end {
+            self.ending -= 1;
+        }
+        was_to_end && idle != Idle::No
     }
 
     /// Counts the bytes of answers that wait.
     #[cold]
     fn count_answers(&mut self, was: Idle, idle: Idle) {
-        self.recount_answers(was.answer_bytes(), idle.answer_bytes());
+        self.recount_answers(was, idle);
         self.keep_answers_within();
     }
 
-    fn recount_answers(&mut self, before_bytes: usize, bytes: usize) {
-        self.answer_bytes = self.answer_bytes + bytes - before_bytes;
+    fn recount_answers(&mut self, was: Idle, idle: Idle) {
+        let (before, after) = (was.answer_bytes(), idle.answer_bytes());
+        self.answer_bytes = self.answer_bytes + after.0 - before.0;
+        self.ending_bytes = self.ending_bytes + after.1 - before.1;
         self.counters().answer_bytes.store(self.answer_bytes, Relaxed);
     }
 
@@ -256,21 +270,18 @@ impl WorkerState {
         }
     }
 
-    /// Ends a connection that waits for its client, the one that has waited longest, of the network that has
-    /// most of them; false: every connection has an open request.
-    pub(crate) fn make_room(&mut self) -> bool {
-        if self.room == 0 {
-            self.room = self.end_idle(|idle| match idle {
+    /// Lets connections that wait for their client end, while fewer are ending than are too many: those that
+    /// have waited longest, of the network that has most of them. False: too few wait for their clients.
+    pub(crate) fn make_room(&mut self, too_many: usize) -> bool {
+        if self.ending < too_many {
+            self.end_idle(|idle| match idle {
                 Idle::Since(since_ms, network) | Idle::Shaking(since_ms, network) => {
                     Some(Member { network, weight: 1, since_ms })
                 }
-                Idle::No | Idle::Ends | Idle::Sending { .. } => None,
+                Idle::No | Idle::Ends { .. } | Idle::Sending { .. } => None,
             });
         }
-        self.room.checked_sub(1).is_some_and(|room| {
-            self.room = room;
-            true
-        })
+        self.ending >= too_many
     }
 
     /// The same among the connections in their handshake.
@@ -302,9 +313,17 @@ impl WorkerState {
     /// Lets a connection end when it is next polled.
     fn end(&mut self, key: usize) {
         let entry = &mut self.connections[key];
-        let was = std::mem::replace(&mut entry.idle, Idle::Ends);
+        let ends = Idle::Ends { bytes: entry.idle.answer_bytes().0 };
+        let was = std::mem::replace(&mut entry.idle, ends);
         entry.waker.wake_by_ref();
-        self.recount_answers(was.answer_bytes(), 0);
+        self.ending += 1;
+        self.recount_answers(was, ends);
+    }
+
+    /// Whether a connection must let others end before it makes more answers: their memory is needed.
+    #[inline]
+    pub(crate) fn must_yield(&self, key: ConnectionKey) -> bool {
+        self.ending_bytes > 0 && !matches!(self.connections[key.0].idle, Idle::Ends { .. })
     }
 
     /// Wakes the connection when `mark` has been passed; false: the mark was already passed, or the gate has
@@ -384,7 +403,10 @@ impl Drop for Registration {
         // The waker is dropped outside of the worker's borrow.
         drop(WorkerState::with(|local| {
             let entry = local.connections.try_remove(self.0.0)?;
-            local.recount_answers(entry.idle.answer_bytes(), 0);
+            if matches!(entry.idle, Idle::Ends { .. }) {
+                local.ending -= 1;
+            }
+            local.recount_answers(entry.idle, Idle::No);
             Some(entry)
         }));
     }
@@ -483,7 +505,7 @@ mod tests {
             connections.iter().map(place).collect::<Vec<_>>()
         };
         let places = WorkerState::with(register).expect("a worker");
-        assert_eq!(WorkerState::with(WorkerState::make_room), Some(!connections.is_empty()));
+        assert_eq!(WorkerState::with(|local| local.make_room(1)), Some(!connections.is_empty()));
         let ends = |at: &usize| {
             let again = |local: &mut WorkerState| {
                 local.set_deadline(places[*at].key(), u64::MAX, idle(&connections[*at]))

@@ -9,7 +9,7 @@ use crate::answer::Form;
 use crate::held_answers::Gate;
 use crate::limits::{
     BUFFER_BYTES_START, OPEN_BYTES_MAX, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX,
-    WRITE_SLICES_MAX,
+    WAITING_BYTES, WAITING_HEADS, WRITE_SLICES_MAX,
 };
 use crate::streamed::{Delimiter, Outgoing, Piece};
 use std::collections::VecDeque;
@@ -132,10 +132,10 @@ impl Output {
         self.queue.is_empty() && self.tail.is_empty()
     }
 
-    /// The memory of the answers, and of requests whose answers do not exist yet: each of those is kept in up
-    /// to four copies of its head.
+    /// The memory of the answers, and of requests whose answers do not exist yet.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.queued_bytes + self.front_written + self.tail.len() + 4 * self.head_bytes
+        let waiting_bytes = WAITING_BYTES * self.slots + WAITING_HEADS * self.head_bytes;
+        self.queued_bytes + self.front_written + self.tail.len() + waiting_bytes
     }
 
     /// Whether the client, or the gate, must move before the first answer can leave.

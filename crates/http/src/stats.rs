@@ -48,6 +48,11 @@ impl Stats {
         Stats { workers, refused: Arc::default() }
     }
 
+    /// Open connections of all workers.
+    pub(crate) fn open(&self) -> usize {
+        self.workers.iter().map(|worker| worker.connections.load(Relaxed)).sum()
+    }
+
     /// Bytes of answers that wait for their clients, of all workers.
     pub(crate) fn answer_bytes(&self) -> usize {
         self.workers.iter().map(|worker| worker.answer_bytes.load(Relaxed)).sum()

@@ -4,7 +4,7 @@
 //! known has a deadline. Leaves what connections share to [`crate::local`].
 
 use crate::Service;
-use crate::acceptor::Refuser;
+use crate::acceptor::{Refuser, with_ahead};
 use crate::client::{Network, Origin};
 use crate::connection::{Connection, ContinuedConnection, NextProtocol};
 use crate::held_answers::Gate;
@@ -80,9 +80,14 @@ async fn serve<S: Service>(
             }
             Some(Message::Crowding(stream, peer, scheme, refuser)) => {
                 let counted = Counted { stats: stats.clone(), worker };
-                match WorkerState::with(WorkerState::make_room) {
-                    Some(true) => begin(stream, peer, scheme, &shared, counted),
-                    _ => refuser.refuse(stream, scheme),
+                let most = shared.limits.connections;
+                let open = stats.open();
+                let has_room =
+                    WorkerState::with(|local| local.make_room(open.saturating_sub(most))) == Some(true);
+                // This one is among the open ones.
+                match has_room && open <= with_ahead(most) {
+                    true => begin(stream, peer, scheme, &shared, counted),
+                    false => refuser.refuse(stream, scheme),
                 }
             }
             Some(Message::Replace(newer, replaced)) => {

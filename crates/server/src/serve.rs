@@ -223,7 +223,6 @@ async fn compile_all(
 pub(crate) fn background_runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
-        // Each keeps some megabytes of the allocator; files are read by them.
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("background")
         .enable_all()

@@ -9,8 +9,6 @@ use crate::upstream::{Behaviour, LATE, STREAM};
 use forebay_tests::Client;
 use std::thread;
 
-/// The longest read of a file, and what is on its way from there.
-const PIECE_BYTES: u64 = 128 << 10;
 /// What was read from an upstream and is not an answer yet.
 const UPSTREAM_BYTES: u64 = 16 << 10;
 /// The length of an answer that is asked for again and again.
@@ -22,7 +20,14 @@ const STREAMS: usize = 4;
 const FILE_BYTES: u64 = 64 << 20;
 
 const FORMULA: &str = "answers + workers × output";
-const FORMULA_FILES: &str = "answers + workers × (output + 128 KiB)";
+const FORMULA_FILES: &str = "answers + workers × output + 16 threads × 2 MiB + concurrency × 256 KiB";
+const FORMULA_HTTP2: &str = "answers + workers × output + held × 36 KiB";
+/// What an idle connection of HTTP/2 takes.
+const HTTP2_BYTES: u64 = 36 << 10;
+/// A piece of a file that was read, and its copy.
+const FILE_BYTES_EACH: u64 = 256 << 10;
+/// The threads that read files, with what the allocator keeps for each.
+const FILE_THREADS_BYTES: u64 = 16 * (2 << 20);
 
 fn answers(sizes: &Sizes) -> u64 {
     sizes.answers + sizes.workers * sizes.output
@@ -83,7 +88,7 @@ const FILES: Attack = Attack {
         file.set_len(FILE_BYTES).expect("a length can be set");
         format!("[[endpoint]]\nroute = 'GET /files/{{path...}}'\nfiles = '{}'\n", root.display())
     },
-    bound: |sizes| answers(sizes) + sizes.workers * PIECE_BYTES,
+    bound: |sizes| answers(sizes) + FILE_THREADS_BYTES + sizes.concurrency * FILE_BYTES_EACH,
     formula: FORMULA_FILES,
     ..ROW
 };
@@ -97,6 +102,8 @@ pub const ROWS: &[Attack] = &[
     Attack {
         name: "constant answers of HTTP/2 that nobody reads",
         open: |scene, target| shut(scene, target, "/big"),
+        bound: |sizes| answers(sizes) + sizes.readers as u64 * HTTP2_BYTES,
+        formula: FORMULA_HTTP2,
         ..CONSTANT
     },
     Attack {
@@ -112,6 +119,8 @@ pub const ROWS: &[Attack] = &[
     },
     Attack {
         name: "answers of one fill that nobody reads",
+        bound: |sizes| answers(sizes) + sizes.readers as u64 * 4 * UPSTREAM_BYTES,
+        formula: "answers + workers × output + held × 64 KiB",
         upstream: Some(|_| Behaviour::answer(BIG_BYTES, BIG_BYTES).late()),
         open: |scene, target| {
             let held = unread(scene, target, &ask("/big").repeat(AT_ONCE));

@@ -148,8 +148,8 @@ pub const ROWS: &[Attack] = &[
             let requests = long_head(sizes, "/app/1").repeat(sizes.pipeline_depth as usize);
             Box::new(Crowd::open(target.address, sizes.pipeliners, true).send(|_| requests.clone().into()))
         },
-        bound: |sizes| sizes.pipeliners as u64 * (sizes.head + WAITING_BYTES),
-        formula: "held × (head + 32 KiB)",
+        bound: |sizes| sizes.answers + sizes.pipeliners as u64 * (sizes.head + WAITING_BYTES),
+        formula: "answers + held × (head + 32 KiB)",
         ..ROW
     },
     Attack {

@@ -100,7 +100,13 @@ pub const ROWS: &[Attack] = &[
         ..BODY
     },
     Attack { name: "slow chunked bodies", open: chunked, ..BODY },
-    Attack { name: "slow bodies of HTTP/2", open: http2, ..BODY },
+    Attack {
+        name: "slow bodies of HTTP/2",
+        open: http2,
+        bound: |sizes| bodies(sizes) + (sizes.uploads / STREAMS) as u64 * 2 * READ_BYTES,
+        formula: "bodies + workers × 64 KiB + connections × 128 KiB",
+        ..BODY
+    },
     Attack {
         name: "bodies that the upstream does not read",
         config: |scene| {

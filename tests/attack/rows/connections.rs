@@ -88,15 +88,15 @@ pub const ROWS: &[Attack] = &[
                 Crowd::open(target.address, scene.sizes.crowd, true).send(|_| head.clone()).dripping(b"a"),
             )
         },
-        bound: |sizes| sizes.most_connections() * (PLAIN_BYTES + sizes.head),
-        formula: "connections × (head + 2 KiB)",
+        bound: |sizes| sizes.most_connections() * (4 * PLAIN_BYTES + sizes.head),
+        formula: "connections × (head + 8 KiB)",
         ..ROW
     },
     Attack {
         name: "heads of HTTP/2 without an end",
         open: |scene, target| http2(target.address, scene.sizes, &unfinished_head(scene.sizes.head as usize)),
-        bound: |sizes| sizes.most_connections() * (HTTP2_BYTES + sizes.head),
-        formula: "connections × (head + 36 KiB)",
+        bound: |sizes| sizes.most_connections() * (HTTP2_BYTES + 5 * sizes.head),
+        formula: "connections × (5 head + 36 KiB)",
         ..ROW
     },
 ];

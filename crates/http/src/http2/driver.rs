@@ -297,6 +297,11 @@ impl<S: Service, T: Transport> Future for Driver<S, T> {
         if WorkerState::with(|local| driver.apply_worker_state(cx, local)) != Some(Poll::Pending) {
             return Poll::Ready(());
         }
+        let key = driver.place.as_ref().map(Registration::key);
+        if key.is_some_and(|key| WorkerState::with(|local| local.must_yield(key)) == Some(true)) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let was_final = matches!(driver.farewell, Farewell::Final { .. });
         let polled = driver.turns(cx);
         let is_to_end = WorkerState::with(|local| {

@@ -164,7 +164,7 @@ impl CachedProxy {
     fn refresh(&self, question: &Question<'_>) -> Result<(), Problem> {
         let tags = self.tags(question)?;
         let (fill, take) = (self.fill(question)?, question.taking());
-        let begin = move || Ok(fill.run(None, take()?));
+        let begin = move || Ok(Box::pin(fill.run(None, take()?)));
         self.cached.cache.refresh(question.key, tags, &self.cached.rules, begin);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl CachedProxy {
         let tags = self.tags(question)?;
         let (fill, take, take_own) = (self.fill(question)?, question.taking(), question.taking());
         let (handing, mut handed) = oneshot::channel();
-        let begin = move || Ok(fill.run(Some(handing), take()?));
+        let begin = move || Ok(Box::pin(fill.run(Some(handing), take()?)));
         let landing = self.cached.cache.fill(question.key, tags, &self.cached.rules, begin);
         let mut outbound =
             self.passed.proxy.outbound(question.request, question.matched.identity, question.own.clone())?;
@@ -191,7 +191,8 @@ impl CachedProxy {
                             ServiceAnswer::Streamed(streamed(answer, begun, place))
                         }
                         Err(_) => match take_own() {
-                            Ok(place) => proxy.pass(worker, &mut outbound, place).await,
+                            // Boxed: a request that waits for a fill must not be as large as one under way.
+                            Ok(place) => Box::pin(proxy.pass(worker, &mut outbound, place)).await,
                             Err(problem) => reply_of(Err(problem)).into(),
                         },
                     };

@@ -39,9 +39,10 @@ impl BodySource for FileBody {
             return Poll::Ready(Filled::End);
         }
         let read = reading.get_or_insert_with(|| {
-            let (file, start, bytes) = (file.clone(), left.start, left.length.min(PIECE_BYTES) as usize);
+            let (file, start) = (file.clone(), left.start);
+            // Allocated here: the allocator would keep some megabytes for each thread that reads.
+            let mut piece = vec![0; left.length.min(PIECE_BYTES) as usize];
             runtime.spawn_blocking(move || {
-                let mut piece = vec![0; bytes];
                 file.read_exact_at(&mut piece, start)?;
                 Ok(piece)
             })
