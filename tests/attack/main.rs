@@ -31,7 +31,8 @@ fn raise_limit_of_files() {
     setrlimit(Resource::Nofile, raised).expect("a limit can be raised up to its maximum");
 }
 
-/// The first of three measurements without a fault, else the last: other programs of the machine disturb some.
+/// The first of three measurements without a fault, else the last: other programs of the machine disturb
+/// some.
 fn measured(attack: &Attack, sizes: &Sizes, log: bool, certificates: &Certificates) -> Measured {
     let mut measured = measure(attack, sizes, log, certificates);
     for _ in 1..3 {

@@ -114,7 +114,8 @@ fn beside(held: &mut dyn Hold, target: &Target, sizes: &Sizes) -> Seen {
     })
 }
 
-/// Waits until newcomers are served: thousands of connections that come at once are taken one after the other.
+/// Waits until newcomers are served: thousands of connections that come at once are taken one after the
+/// other.
 fn settle(target: &Target) {
     const TRIES: usize = 40;
     for _ in 0..TRIES {

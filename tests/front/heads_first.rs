@@ -1,5 +1,5 @@
-//! A request is decided by its head: whoever is refused sends no body, and whoever is admitted is served as if
-//! head and body had come together.
+//! A request is decided by its head: whoever is refused sends no body, and whoever is admitted is served as
+//! if head and body had come together.
 
 use super::Front;
 use super::upstream::Scripted;

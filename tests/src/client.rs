@@ -123,8 +123,8 @@ impl Client {
         }
     }
 
-    /// Sends the head, and later the body. A server that needs no body to refuse ends the connection; the next
-    /// request uses a new one.
+    /// Sends the head, and later the body. A server that needs no body to refuse ends the connection; the
+    /// next request uses a new one.
     fn send_apart(&mut self, request: &[u8], head_bytes: usize) -> io::Result<Answer> {
         self.send(&request[..head_bytes])?;
         std::thread::sleep(Duration::from_millis(2));

@@ -5,7 +5,8 @@
 //! lack of file descriptors makes the acceptor wait instead of spin; on a stop every connection that the
 //! kernel has already accepted is handed over before the listeners close.
 
-use crate::limits::{BACKLOG, REFUSAL_MS, REFUSALS_MAX, ROOM_AHEAD_PART, ROOM_WAIT_MS};
+use crate::limits::{BACKLOG, ROOM_WAIT_MS};
+use crate::refuser::{Refuser, with_ahead};
 use crate::stats::Stats;
 use crate::worker::{Message, Scheme};
 use std::future::Future;
@@ -14,7 +15,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener as TokioListener;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -96,8 +96,8 @@ impl<S> Acceptor<S> {
         }
     }
 
-    /// Waits a little while so many connections are open that newcomers would be refused: workers that are busy
-    /// have not made room yet. Meanwhile the newcomers wait in the kernel.
+    /// Waits a little while so many connections are open that newcomers would be refused: busy workers have
+    /// not made room yet. Meanwhile the newcomers wait in the kernel.
     async fn wait_for_workers(&self) {
         for _ in 0..ROOM_WAIT_MS {
             if !self.is_full() {
@@ -127,7 +127,7 @@ impl<S> Acceptor<S> {
             false => alive.min_by_key(|(_, (count, _))| *count),
         };
         let Some((worker, (_, sender))) = chosen else {
-            return self.refuser.refuse(stream, scheme);
+            return self.refuser.refuse(stream, scheme == Scheme::Https);
         };
         let connections = &self.stats.workers[worker].connections;
         connections.fetch_add(1, Relaxed);
@@ -138,47 +138,6 @@ impl<S> Acceptor<S> {
         if sender.send(message).is_err() {
             connections.fetch_sub(1, Relaxed);
         }
-    }
-}
-
-/// The most connections while others are being ended to make room.
-pub(crate) fn with_ahead(most: usize) -> usize {
-    most + (most / ROOM_AHEAD_PART).max(1)
-}
-
-/// Refuses connections past the limit.
-#[derive(Clone)]
-pub(crate) struct Refuser {
-    pub(crate) stats: Stats,
-    /// The complete answer.
-    pub(crate) refusal: Arc<[u8]>,
-    pub(crate) refusals: Arc<AtomicUsize>,
-}
-
-impl Refuser {
-    /// Sends the client a 503 and closes the connection, in a separate task, so that a slow client does not
-    /// delay others. A TLS client gets no answer, only a closed connection: a handshake would cost more than
-    /// the answer.
-    pub(crate) fn refuse(&self, stream: TcpStream, scheme: Scheme) {
-        self.stats.refused.fetch_add(1, Relaxed);
-        if scheme == Scheme::Https || self.refusals.load(Relaxed) >= REFUSALS_MAX {
-            return;
-        }
-        let Ok(mut stream) = tokio::net::TcpStream::from_std(stream) else { return };
-        let (refusal, refusals) = (self.refusal.clone(), self.refusals.clone());
-        refusals.fetch_add(1, Relaxed);
-        tokio::spawn(async move {
-            let refuse = async {
-                stream.write_all(&refusal).await?;
-                stream.shutdown().await?;
-                let mut ignored = [0; 1024];
-                while stream.read(&mut ignored).await? > 0 {}
-                io::Result::Ok(())
-            };
-            // A client that disconnects early does not need the answer.
-            let _ignored = tokio::time::timeout(Duration::from_millis(REFUSAL_MS), refuse).await;
-            refusals.fetch_sub(1, Relaxed);
-        });
     }
 }
 

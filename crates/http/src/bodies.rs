@@ -4,19 +4,31 @@
 //! end that have not moved for longest, of the network that holds most. Leaves what a body is to
 //! [`crate::intake`].
 
-use crate::crowd::going;
-use crate::intake::Body;
+use crate::crowd::{Member, going};
 use crate::limits::BODIES_ROOM_PART;
 use slab::Slab;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+/// A body that is arriving.
+pub(crate) trait Arriving: Send + Sync {
+    fn member(&self) -> Member;
+
+    /// Ends the body, whose memory others need.
+    fn end_for_room(&self);
+}
+
 /// The bodies that are arriving.
-#[derive(Debug)]
 pub(crate) struct Bodies {
     bytes_max: AtomicUsize,
     held_bytes: AtomicUsize,
-    arriving: Mutex<Slab<Weak<Body>>>,
+    arriving: Mutex<Slab<Weak<dyn Arriving>>>,
+}
+
+impl std::fmt::Debug for Bodies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bodies").field("held_bytes", &self.held_bytes).finish_non_exhaustive()
+    }
 }
 
 impl Bodies {
@@ -32,13 +44,13 @@ impl Bodies {
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    fn arriving(&self) -> MutexGuard<'_, Slab<Weak<Body>>> {
+    fn arriving(&self) -> MutexGuard<'_, Slab<Weak<dyn Arriving>>> {
         // No code panics while it holds the lock.
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a body; returns its place.
-    pub(crate) fn enter(&self, body: Weak<Body>) -> usize {
+    pub(crate) fn enter(&self, body: Weak<dyn Arriving>) -> usize {
         self.arriving().insert(body)
     }
 
@@ -68,7 +80,8 @@ impl Bodies {
     /// Frees more than is asked for, so that one look at all bodies pays for many reads.
     #[cold]
     fn make_room(&self, bytes_max: usize) {
-        let all: Vec<Arc<Body>> = self.arriving().iter().filter_map(|(_, body)| body.upgrade()).collect();
+        let all: Vec<Arc<dyn Arriving>> =
+            self.arriving().iter().filter_map(|(_, body)| body.upgrade()).collect();
         let crowd: Vec<_> = all.iter().map(|body| body.member()).collect();
         for at in going(&crowd) {
             if !self.exceeds(bytes_max - bytes_max / BODIES_ROOM_PART) {

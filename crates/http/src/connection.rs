@@ -16,7 +16,7 @@ use crate::local::{ConnectionKey, Counted, Idle, Registration, ServerState, Stop
 use crate::output::{Flush, Output, Pumped, SlotId};
 use crate::pending::DeferredAnswers;
 use crate::reject::{BODY_TOO_SLOW, Reject};
-use crate::stage::Stage;
+use crate::stage::{Stage, append};
 use crate::transport::Transport;
 use crate::upgraded::Upgraded;
 use std::future::Future;
@@ -150,7 +150,6 @@ impl<S: Service, T: Transport> Connection<S, T> {
             }
             return Poll::Ready(());
         }
-        // An I/O error means that the client has disconnected: no answer can reach it.
         let result = self.serve(cx, local, key);
         local.publish();
         match result {
@@ -242,7 +241,6 @@ impl<S: Service, T: Transport> Connection<S, T> {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        // Yield to the other connections.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -399,8 +397,7 @@ impl<S: Service, T: Transport> Connection<S, T> {
         self.is_all_sent() && self.input.is_empty() && matches!(self.stage, Stage::Head { .. })
     }
 
-    /// Whether it waits for the client: for the rest of a head, for a request, for the client's end, or until
-    /// the client takes answers.
+    /// Whether it waits for the client.
     fn idle(&self) -> Idle {
         let bytes = self.output.held_bytes() + self.stream.unsent_bytes();
         if bytes > ANSWER_BYTES_SMALL && !matches!(self.flush, Flush::Held(_)) {
@@ -442,7 +439,6 @@ impl<S: Service, T: Transport> Connection<S, T> {
         }
     }
 
-    /// Whether the deadline of a body has expired.
     fn is_body_late(&self, local: &WorkerState) -> bool {
         let deadline_ms = || self.stage.deadline(&self.shared.limits).unwrap_or(u64::MAX);
         matches!(self.stage, Stage::Body(_)) && !self.is_blocked() && deadline_ms() <= local.now_ms
@@ -481,14 +477,6 @@ impl<S: Service, T: Transport> Connection<S, T> {
             Phase::Finishing(_) | Phase::Lingering { .. } | Phase::Http2 => std::ops::ControlFlow::Break(()),
         }
     }
-}
-
-/// Appends to a buffer that is kept for a while: it grows by a quarter, not to twice its length.
-fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
-    if buffer.capacity() - buffer.len() < bytes.len() {
-        buffer.reserve_exact(bytes.len().max(buffer.len() / 4));
-    }
-    buffer.extend_from_slice(bytes);
 }
 
 /// The answer when a handler panicked; the panic hook has reported the panic.

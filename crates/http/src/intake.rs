@@ -7,7 +7,7 @@
 //! only when its last byte has arrived; the reader of a truncated, overlong, slow or malformed body gets an
 //! error. Both ends may be on different threads.
 
-use crate::bodies::Bodies;
+use crate::bodies::{Arriving, Bodies};
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::client::Network;
 use crate::crowd::Member;
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 /// Whose body it is.
@@ -182,7 +182,7 @@ impl Body {
             pipe: Mutex::new(pipe),
             network,
             head_bytes,
-            place: bodies.enter(body.clone()),
+            place: bodies.enter(Weak::<Body>::clone(body)),
             bodies: bodies.clone(),
         })
     }
@@ -201,16 +201,17 @@ impl Body {
         self.bodies.recount(before_bytes, bytes);
         result
     }
+}
 
-    pub(crate) fn member(&self) -> Member {
+impl Arriving for Body {
+    fn member(&self) -> Member {
         let pipe = self.lock();
         // A body that is complete waits for its reader, not for its client.
         let weight = if pipe.end.is_some() { 0 } else { self.head_bytes + pipe.counted_bytes };
         Member { network: self.network, weight, since_ms: pipe.moved_ms }
     }
 
-    /// Ends the body, whose memory others need.
-    pub(crate) fn end_for_room(&self) {
+    fn end_for_room(&self) {
         let wakers = self.change(|pipe| {
             if pipe.end.is_some() {
                 return [None, None];

@@ -79,6 +79,7 @@ mod path;
 mod pending;
 mod proxy_protocol;
 mod readings;
+mod refuser;
 mod reject;
 mod request;
 mod server;

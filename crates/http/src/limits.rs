@@ -14,8 +14,8 @@ pub struct Limits {
     /// Longest request body that is handed to a service together with its head. Of a longer one, and of one
     /// that has not arrived with its head, the service says how long it may be; a longer one is answered 413.
     pub body_bytes: usize,
-    /// Most bytes of all bodies that are arriving; past it, the one that has not moved for longest is answered
-    /// 503.
+    /// Most bytes of all bodies that are arriving; past it, the one that has not moved for longest is
+    /// answered 503.
     pub bodies_bytes: usize,
     /// Most header fields (at most `FIELDS_MAX`); more are answered 431.
     pub fields: usize,

@@ -249,8 +249,8 @@ impl WorkerState {
         self.counters().answer_bytes.store(self.answer_bytes, Relaxed);
     }
 
-    /// Ends connections while the answers of all workers are too many and this one has more than its part. The
-    /// last one stays, so that an answer of any length can be sent.
+    /// Ends connections while the answers of all workers are too many and this one has more than its part.
+    /// The last one stays, so that an answer of any length can be sent.
     fn keep_answers_within(&mut self) {
         let bytes_max = self.answer_bytes_max;
         let part = bytes_max / self.stats.workers.len();

@@ -2,7 +2,7 @@
 //! the parts that can be replaced while it runs.
 
 use crate::Service;
-use crate::acceptor::{Acceptor, Listener, Refuser, listen};
+use crate::acceptor::{Acceptor, Listener, listen};
 use crate::answer::{Answer, Form, Persistence};
 use crate::bodies::Bodies;
 use crate::date::Stamp;
@@ -13,6 +13,7 @@ use crate::limits::Limits;
 use crate::local::ServerState;
 use crate::networks::Networks;
 use crate::parse::Version;
+use crate::refuser::Refuser;
 use crate::reject::Reject;
 use crate::stats::Stats;
 use crate::worker::{self, Message, Scheme};

@@ -65,3 +65,11 @@ impl Stage {
         matches!(self, Stage::Body(intake) if intake.is_abandoned())
     }
 }
+
+/// Appends to a buffer that is kept for a while: it grows by a quarter, not to twice its length.
+pub(crate) fn append(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    if buffer.capacity() - buffer.len() < bytes.len() {
+        buffer.reserve_exact(bytes.len().max(buffer.len() / 4));
+    }
+    buffer.extend_from_slice(bytes);
+}

@@ -4,7 +4,6 @@
 //! known has a deadline. Leaves what connections share to [`crate::local`].
 
 use crate::Service;
-use crate::acceptor::{Refuser, with_ahead};
 use crate::client::{Network, Origin};
 use crate::connection::{Connection, ContinuedConnection, NextProtocol};
 use crate::held_answers::Gate;
@@ -12,6 +11,7 @@ use crate::http2;
 use crate::limits::{LINGER_BYTES, LINGER_MS, STOP_GRACE_MS, STOP_NEW_MS, TICK_MS};
 use crate::local::{Counted, Idle, ServerState, Stopping, WithTimeout, WorkerState};
 use crate::proxy_protocol;
+use crate::refuser::{Refuser, with_ahead};
 use crate::stats::{Stats, WorkerCounters};
 use crate::tls::Tls;
 use crate::transport::Transport;
@@ -87,7 +87,7 @@ async fn serve<S: Service>(
                 // This one is among the open ones.
                 match has_room && open <= with_ahead(most) {
                     true => begin(stream, peer, scheme, &shared, counted),
-                    false => refuser.refuse(stream, scheme),
+                    false => refuser.refuse(stream, scheme == Scheme::Https),
                 }
             }
             Some(Message::Replace(newer, replaced)) => {

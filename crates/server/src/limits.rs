@@ -25,7 +25,8 @@ pub(crate) const RATE_PROBE_MS: u64 = 250;
 /// it was sent, and the database judges it when it is drained.
 pub(crate) const FORM_WAIT: Duration = Duration::from_secs(1);
 
-/// The threads that read files, compare passwords and fetch keys: more would wait for the same disk and cores.
+/// The threads that read files, compare passwords and fetch keys: more would wait for the same disk and
+/// cores.
 pub(crate) const BLOCKING_THREADS_MAX: usize = 16;
 
 /// The longest text of a client in a span, in bytes: as many spans wait as [`crate::spans`] says.

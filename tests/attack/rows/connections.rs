@@ -88,8 +88,8 @@ pub const ROWS: &[Attack] = &[
                 Crowd::open(target.address, scene.sizes.crowd, true).send(|_| head.clone()).dripping(b"a"),
             )
         },
-        bound: |sizes| sizes.most_connections() * (4 * PLAIN_BYTES + sizes.head),
-        formula: "connections × (head + 8 KiB)",
+        bound: |sizes| sizes.most_connections() * (6 * PLAIN_BYTES + sizes.head),
+        formula: "connections × (head + 12 KiB)",
         ..ROW
     },
     Attack {

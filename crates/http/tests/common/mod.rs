@@ -19,16 +19,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// The service of these tests, by path: `/echo…` method, target and body · `/big/N` N bytes · `/held/M` held
-/// until mark M · `/later/M` deferred until the signal reaches M · `/later-held/M/N` deferred until M, then
-/// held until N · `/close` · `/panic` · `/later-panic` · `/silent`. Streamed answers: `/stream/N` N bytes of
-/// a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N bytes, and N more when the signal
-/// reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then nothing more · `/overflows/N` more than was
-/// announced · `/stream-panic`. Streamed request bodies of at most 1 GiB: `/upload` length and sum,
-/// `/upload-later/M` not read before the signal reaches M · `/upload-small` at most 1000 bytes · `/ignore`
-/// answered at once, `/ignore-keeps` too, but the body is dropped 2 s later, `/ignore-later/M` when the signal reaches M. Another protocol: `/tunnel/P/M/S` is
-/// connected to port P when the signal reaches M, until no byte moves for S ms, if the client asks for it;
-/// `/tunnel-always` even if it does not.
+/// The service of these tests, by path: `/echo…` method, target and body · `/big/N` N bytes · `/held/M`
+/// held until mark M · `/later/M` deferred until the signal reaches M · `/later-held/M/N` deferred until M,
+/// then held until N · `/close` · `/panic` · `/later-panic` · `/silent`. Streamed answers: `/stream/N` N
+/// bytes of a known length, `/chunks/N` of an unknown one, `/chunks-later/N/M` N bytes, and N more when the
+/// signal reaches M · `/breaks/N`, `/breaks-chunks/N` N bytes and then nothing more · `/overflows/N` more
+/// than was announced · `/stream-panic`. Streamed request bodies of at most 1 GiB: `/upload` length and
+/// sum, `/upload-later/M` not read before the signal reaches M · `/upload-small` at most 1000 bytes ·
+/// `/ignore` answered at once, `/ignore-keeps` too, but the body is dropped 2 s later, `/ignore-later/M`
+/// when the signal reaches M. Another protocol: `/tunnel/P/M/S` is connected to port P when the signal
+/// reaches M, until no byte moves for S ms, if the client asks for it; `/tunnel-always` even if it does
+/// not.
 #[derive(Clone)]
 pub struct Probe {
     body_bytes_max: u64,
