@@ -40,7 +40,7 @@ pub struct Limits {
     /// Most bytes of unsent answers of one connection; at this number the connection is not read until the
     /// client has taken some.
     pub output_bytes: usize,
-    /// Most bytes of the unsent answers of all connections that hold more than [`ANSWER_BYTES_SMALL`], each
+    /// Most bytes of the unsent answers of all connections that hold more than 16 KiB, each
     /// worker its part; past it, the connection whose client has taken none for longest ends.
     pub answers_bytes: usize,
     /// How long a graceful stop waits for answers that are not ready, before it closes the remaining
