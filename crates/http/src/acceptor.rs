@@ -1,9 +1,9 @@
 //! Takes connections from the kernel and gives each to the worker that has the fewest.
 //!
 //! Promises: connections are spread evenly even when there are few; for a connection past the limit, others
-//! that wait for their clients end, or it gets 503; a
-//! lack of file descriptors makes the acceptor wait instead of spin; on a stop every connection that the
-//! kernel has already accepted is handed over before the listeners close.
+//! that wait for their clients end, or it gets 503; a lack of file descriptors makes the acceptor wait
+//! instead of spin; on a stop every connection that the kernel has already accepted is handed over before
+//! the listeners close.
 
 use crate::limits::{BACKLOG, ROOM_WAIT_MS};
 use crate::refuser::{Refuser, with_ahead};

@@ -29,7 +29,8 @@ pub struct Limits {
     pub idle_timeout_ms: u64,
     /// A connection whose client takes no byte of a waiting answer for this long is closed.
     pub write_timeout_ms: u64,
-    /// Most connections of all workers together; one more is answered 503 and closed.
+    /// Most connections of all workers together; for one more, those end that have waited longest for their
+    /// clients, or it is answered 503.
     pub connections: usize,
     /// Most TLS handshakes in progress of all workers together; for one more, the oldest ends. A handshake
     /// may take `head_timeout_ms`.
@@ -40,8 +41,8 @@ pub struct Limits {
     /// Most bytes of unsent answers of one connection; at this number the connection is not read until the
     /// client has taken some.
     pub output_bytes: usize,
-    /// Most bytes of the unsent answers of all connections that hold more than 16 KiB, each
-    /// worker its part; past it, the connection whose client has taken none for longest ends.
+    /// Most bytes of the unsent answers of all connections that hold more than 16 KiB; past it, those end
+    /// whose clients have taken none for longest.
     pub answers_bytes: usize,
     /// How long a graceful stop waits for answers that are not ready, before it closes the remaining
     /// connections.
