@@ -5,7 +5,7 @@
 //! [`crate::intake`].
 
 use crate::crowd::{Member, going};
-use crate::limits::BODIES_ROOM_PART;
+use crate::limits::{BODIES_ROOM_PART, FREED_PART};
 use slab::Slab;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -72,6 +72,7 @@ impl Bodies {
     #[inline]
     pub(crate) fn keep_within(&self) {
         let bytes_max = self.bytes_max.load(Relaxed);
+        let bytes_max = bytes_max - bytes_max / FREED_PART;
         if self.exceeds(bytes_max) {
             self.make_room(bytes_max);
         }

@@ -11,7 +11,7 @@ use crate::bodies::{Arriving, Bodies};
 use crate::chunked::{ChunkedDecoder, Progress};
 use crate::client::Network;
 use crate::crowd::Member;
-use crate::limits::{PIPE_BYTES, READ_BYTES};
+use crate::limits::{PIECE_BYTES, PIPE_BYTES, READ_BYTES};
 use crate::pace::Pace;
 use crate::parse::Framing;
 use crate::reject::{BODY_TOO_LARGE, NO_ROOM_FOR_BODY, Reject};
@@ -121,8 +121,8 @@ impl Pieces {
             left = &left[fits..];
         }
         self.bytes += bytes.len();
-        if !left.is_empty() {
-            let mut piece = Vec::with_capacity(self.held_bytes.min(READ_BYTES).max(left.len()));
+        for left in left.chunks(PIECE_BYTES) {
+            let mut piece = Vec::with_capacity(self.held_bytes.min(PIECE_BYTES).max(left.len()));
             piece.extend_from_slice(left);
             self.held_bytes += piece.capacity();
             self.pieces.push_back(piece);

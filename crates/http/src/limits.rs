@@ -113,6 +113,9 @@ pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const PROXY_HEADER_BYTES_MAX: usize = 2 * 1024;
 /// Longest read. A pipelined burst fits; larger bodies take several reads.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// The pieces in which long bodies and answers wait. Nine fill a page of the allocator (512 KiB) but for
+/// 8 KiB; with pieces of 64 KiB seven would, and a huge page makes all of it resident.
+pub(crate) const PIECE_BYTES: usize = 56 * 1024;
 /// A buffer larger than this goes back to the allocator instead of the worker's pool.
 pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Unused buffers stored per worker. One is in use at a time unless answers are held or clients are slow.
@@ -178,6 +181,9 @@ pub(crate) const ANSWER_BYTES_SMALL: usize = 16 * 1024;
 /// What a request takes about while its answer is awaited, and how often its head is kept (`make attack`).
 pub(crate) const WAITING_BYTES: usize = 8 * 1024;
 pub(crate) const WAITING_HEADS: usize = 4;
+/// The part of `Limits::answers_bytes` and of `Limits::bodies_bytes` that is left to the allocator, which
+/// keeps for a while what was freed (`make attack`).
+pub(crate) const FREED_PART: usize = 4;
 /// The part of `Limits::answers_bytes` that is freed at a time.
 pub(crate) const ANSWERS_ROOM_PART: usize = 16;
 /// The least that `Limits::bodies_bytes` may be: several pipes.

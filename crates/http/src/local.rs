@@ -10,7 +10,7 @@ use crate::client::Network;
 use crate::crowd::{Member, going};
 use crate::date::Stamp;
 use crate::held_answers::Gate;
-use crate::limits::{ANSWERS_ROOM_PART, Limits, READ_BYTES, ROOM_PART, UNUSED_LISTS_MAX};
+use crate::limits::{ANSWERS_ROOM_PART, FREED_PART, Limits, READ_BYTES, ROOM_PART, UNUSED_LISTS_MAX};
 use crate::networks::Networks;
 use crate::output::Pool;
 use crate::pending::DeferredAnswers;
@@ -252,7 +252,7 @@ impl WorkerState {
     /// Ends connections while the answers of all workers are too many and this one has more than its part.
     /// The last one stays, so that an answer of any length can be sent.
     fn keep_answers_within(&mut self) {
-        let bytes_max = self.answer_bytes_max;
+        let bytes_max = self.answer_bytes_max - self.answer_bytes_max / FREED_PART;
         let part = bytes_max / self.stats.workers.len();
         if self.answer_bytes <= part || self.stats.answer_bytes() <= bytes_max {
             return;

@@ -8,7 +8,7 @@
 use crate::answer::Form;
 use crate::held_answers::Gate;
 use crate::limits::{
-    BUFFER_BYTES_START, OPEN_BYTES_MAX, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX,
+    BUFFER_BYTES_START, OPEN_BYTES_MAX, PIECE_BYTES, PIPE_BYTES, POOLED_BUFFER_BYTES_MAX, POOLED_BUFFERS_MAX,
     WAITING_BYTES, WAITING_HEADS, WRITE_SLICES_MAX,
 };
 use crate::streamed::{Delimiter, Outgoing, Piece};
@@ -95,6 +95,8 @@ pub(crate) struct Output {
     /// The heads of the requests whose answers do not exist yet.
     head_bytes: usize,
     next_slot: u64,
+    /// Whether the queue may have a chunk whose buffer is longer than a piece.
+    is_long: bool,
     tail: Vec<u8>,
     tail_mark: u64,
     /// The gate held the tail when it was flushed: the next answer goes into a new tail.
@@ -171,6 +173,7 @@ impl Output {
             let mut bytes = pool.take();
             let mark = render(&mut bytes, form);
             self.queued_bytes += bytes.len();
+            self.is_long |= bytes.capacity() > POOLED_BUFFER_BYTES_MAX;
             self.slots -= 1;
             *place = Chunk::Bytes { bytes, mark };
         }
@@ -312,6 +315,7 @@ impl Output {
         self.is_held = false;
         if !self.tail.is_empty() {
             self.queued_bytes += self.tail.len();
+            self.is_long |= self.tail.capacity() > POOLED_BUFFER_BYTES_MAX;
             let bytes = std::mem::take(&mut self.tail);
             self.queue.push_back(Chunk::Bytes { bytes, mark: std::mem::take(&mut self.tail_mark) });
         }
@@ -350,7 +354,27 @@ impl Output {
             self.advance(written, pool);
         }
         let (flush, more) = self.flush_queue(cx, stream, gate, pool)?;
+        if self.is_long && flush != Flush::Empty {
+            self.cut_in_pieces();
+        }
         Ok((flush, written + more))
+    }
+
+    /// Copies what is left of long buffers into pieces, whose memory is free as soon as they are sent.
+    #[cold]
+    fn cut_in_pieces(&mut self) {
+        self.is_long = false;
+        for chunk in std::mem::take(&mut self.queue) {
+            match chunk {
+                Chunk::Bytes { bytes, mark } if bytes.capacity() > POOLED_BUFFER_BYTES_MAX => {
+                    let first = self.queue.is_empty();
+                    let written = if first { std::mem::take(&mut self.front_written) } else { 0 };
+                    let pieces = bytes[written..].chunks(PIECE_BYTES);
+                    self.queue.extend(pieces.map(|piece| Chunk::Bytes { bytes: piece.to_vec(), mark }));
+                }
+                chunk => self.queue.push_back(chunk),
+            }
+        }
     }
 
     fn flush_queue<W: AsyncWrite + Unpin>(

@@ -65,8 +65,15 @@ impl Rendered {
     }
 
     /// Parses an answer that the engine wrote. An input that the engine did not write gives an empty answer.
+    ///
+    /// The fields have a copy: h2 keeps some of them as long as the connection, and would keep the body with
+    /// them.
     fn of(out: Vec<u8>) -> Rendered {
-        let bytes = Bytes::from(out);
+        const HEAD_END: &[u8] = b"\r\n\r\n";
+        let head_end = out.windows(HEAD_END.len()).position(|bytes| bytes == HEAD_END);
+        let head_end = head_end.map_or(out.len(), |at| at + HEAD_END.len());
+        let bytes = Bytes::copy_from_slice(&out[..head_end]);
+        let body = Bytes::from(out).slice(head_end..);
         let line_end =
             |from: usize| bytes[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at + 1);
         let mut head = Response::new(());
@@ -75,10 +82,7 @@ impl Rendered {
         let mut at = line_end(0).unwrap_or(bytes.len());
         while let Some(end) = line_end(at) {
             let line = &bytes[at..end - 2];
-            let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-                at = end;
-                break;
-            };
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else { break };
             let name = HeaderName::from_bytes(&line[..colon]);
             let value = HeaderValue::from_maybe_shared(bytes.slice(at + colon + 2..end - 2));
             // The name and the value were checked when they were written.
@@ -89,7 +93,7 @@ impl Rendered {
             }
             at = end;
         }
-        Rendered { head, body: bytes.slice(at..), mark: 0, closes: false }
+        Rendered { head, body, mark: 0, closes: false }
     }
 }
 
@@ -139,6 +143,14 @@ mod tests {
         assert_eq!((whole(false).mark, whole(false).closes), (7, true));
         let (_, none) = Rendered::write(&stamp, false, |answer| answer.respond(&Head::new(204), b"x"));
         assert_eq!(shown(&none), "204 [] ");
+    }
+
+    #[test]
+    fn the_fields_do_not_keep_the_body() {
+        let body = vec![b'a'; 1 << 20];
+        let (_, rendered) =
+            Rendered::write(&Stamp::now(), false, |answer| answer.respond(&Head::new(200), &body));
+        assert!(rendered.body.is_unique() && !rendered.head.headers().is_empty());
     }
 
     #[test]

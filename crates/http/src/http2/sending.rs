@@ -3,11 +3,12 @@
 use super::answer::Rendered;
 use super::gauge::Gauge;
 use super::waiting::{now_ms, until};
-use crate::limits::Limits;
+use crate::limits::{Limits, PIECE_BYTES};
 use crate::local::ServerState;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How a request ended.
@@ -21,30 +22,61 @@ pub(super) enum RequestEnd {
     GateFailed,
 }
 
+/// The bytes of an answer that the client's window has no room for.
+pub(super) struct Unsent {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Unsent {
+    fn of(body: Bytes) -> Unsent {
+        Unsent { bytes: body.len(), pieces: VecDeque::from([body]) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Copies a body that has to wait into pieces, whose memory is free as soon as they are sent.
+    fn cut(&mut self) {
+        if let Some(body) = self.pieces.pop_front() {
+            self.pieces = body.chunks(PIECE_BYTES).map(Bytes::copy_from_slice).collect();
+        }
+    }
+
+    /// Sends as much as the window has room for; with `ends`, the last bytes end the answer.
+    fn push(&mut self, send: &mut SendStream<Bytes>, ends: bool) -> Result<usize, RequestEnd> {
+        send.reserve_capacity(self.bytes);
+        let before_bytes = self.bytes;
+        while let Some(piece) = self.pieces.front_mut() {
+            let count = send.capacity().min(piece.len());
+            if count == 0 && self.bytes > 0 {
+                break;
+            }
+            let sent = piece.split_to(count);
+            self.bytes -= count;
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+            send.send_data(sent, ends && self.bytes == 0).map_err(|_| RequestEnd::Reset)?;
+        }
+        Ok(before_bytes - self.bytes)
+    }
+}
+
 /// Sends the head, and as much of the body as the window has room for.
 pub(super) fn start(
     respond: &mut SendResponse<Bytes>,
     rendered: Rendered,
-) -> Result<(Option<SendStream<Bytes>>, Bytes), RequestEnd> {
-    let Rendered { head, mut body, .. } = rendered;
-    let is_bodiless = body.is_empty();
-    let mut send = respond.send_response(head, is_bodiless).map_err(|_| RequestEnd::Reset)?;
+) -> Result<(Option<SendStream<Bytes>>, Unsent), RequestEnd> {
+    let mut unsent = Unsent::of(rendered.body);
+    let is_bodiless = unsent.is_empty();
+    let mut send = respond.send_response(rendered.head, is_bodiless).map_err(|_| RequestEnd::Reset)?;
     if is_bodiless {
-        return Ok((None, body));
+        return Ok((None, unsent));
     }
-    push(&mut send, &mut body, true)?;
-    Ok((Some(send), body))
-}
-
-/// Sends as much as the window has room for; with `ends`, the last bytes end the answer.
-fn push(send: &mut SendStream<Bytes>, body: &mut Bytes, ends: bool) -> Result<usize, RequestEnd> {
-    send.reserve_capacity(body.len());
-    let count = send.capacity().min(body.len());
-    if count > 0 || body.is_empty() {
-        let piece = body.split_to(count);
-        send.send_data(piece, ends && body.is_empty()).map_err(|_| RequestEnd::Reset)?;
-    }
-    Ok(count)
+    unsent.push(&mut send, true)?;
+    Ok((Some(send), unsent))
 }
 
 /// Sends the rest of a complete answer, and returns how the request ended.
@@ -52,10 +84,10 @@ pub(super) async fn send_rest<S>(
     shared: Arc<ServerState<S>>,
     gauge: Arc<Gauge>,
     mut send: SendStream<Bytes>,
-    rest: Bytes,
+    rest: Unsent,
     closes: bool,
 ) -> RequestEnd {
-    match send_all(&shared.limits, &gauge, &mut send, rest, true).await {
+    match send_unsent(&shared.limits, &gauge, &mut send, rest, true).await {
         Ok(()) => RequestEnd::Answered { closes },
         Err(ended) => ended,
     }
@@ -66,19 +98,36 @@ pub(super) async fn send_all(
     limits: &Limits,
     gauge: &Gauge,
     send: &mut SendStream<Bytes>,
-    mut body: Bytes,
+    body: Bytes,
     ends: bool,
 ) -> Result<(), RequestEnd> {
-    let (mut waiting, whole_bytes) = (gauge.answer_share(), body.len());
+    let mut unsent = Unsent::of(body);
+    if unsent.push(send, ends)? > 0 {
+        gauge.count_piece();
+    }
+    send_unsent(limits, gauge, send, unsent, ends).await
+}
+
+async fn send_unsent(
+    limits: &Limits,
+    gauge: &Gauge,
+    send: &mut SendStream<Bytes>,
+    mut unsent: Unsent,
+    ends: bool,
+) -> Result<(), RequestEnd> {
+    if unsent.is_empty() {
+        return Ok(());
+    }
+    unsent.cut();
+    let mut waiting = gauge.answer_share();
     loop {
-        if push(send, &mut body, ends)? > 0 {
+        if unsent.push(send, ends)? > 0 {
             gauge.count_piece();
         }
-        if body.is_empty() {
+        if unsent.is_empty() {
             return Ok(());
         }
-        // What was sent of it is freed with the rest.
-        waiting.set(whole_bytes);
+        waiting.set(unsent.bytes);
         let room = until(now_ms() + limits.write_timeout_ms, |cx| send.poll_capacity(cx)).await;
         match room {
             Some(Some(Ok(_))) => {}
