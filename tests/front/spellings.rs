@@ -319,25 +319,47 @@ fn spellings() -> Vec<String> {
     all
 }
 
-#[test]
-fn no_spelling_of_a_path_gets_round_its_guard() {
-    let spellings = spellings();
-    assert!(spellings.len() >= 200);
+/// Spellings of the same paths below `/app`.
+fn spellings_below_app() -> Vec<String> {
+    let below = |target: &String| match target.find("app").filter(|_| target.contains("://")) {
+        Some(_) => target.replacen("app", "app/app", 1),
+        None => format!("/app{target}"),
+    };
+    let mut all: Vec<String> = spellings().iter().map(below).collect();
+    for what in BEHIND {
+        all.extend([format!("/app{what}/admin/x"), format!("/app{what}/vault")]);
+    }
+    for what in BEFORE {
+        all.extend([format!("{what}/app/admin/x"), format!("/app/app/..{what}/admin/x")]);
+    }
+    all
+}
+
+/// Asks every application for all spellings through a front that guards two paths below `prefix`, which it
+/// strips, and passes on all others. Each application is asked without the front for what it hides, too.
+fn assert_guarded(prefix: &str, spellings: &[String]) {
+    let of_app = self::spellings();
+    assert!(of_app.len() >= 200 && spellings.len() >= 200);
+    let strip = if prefix.is_empty() { String::new() } else { format!("strip_prefix = '{prefix}'\n") };
     let mut passed = Vec::new();
     for (name, app) in apps() {
-        let guard = "{ header = 'X-Secret', secret = 'sesame', status = 403 }";
-        let front = Front::start(&format!(
-            "[[endpoint]]\nroute = '* /admin/{{rest...}}'\nguard = {guard}\nproxy = 'http://{0}'\n\n\
-             [[endpoint]]\nroute = '* /vault'\nguard = {guard}\nproxy = 'http://{0}'\n\n\
-             [[endpoint]]\nroute = '* /{{path...}}'\nencoded_slash = 'pass'\nproxy = 'http://{0}'",
-            app.address
-        ));
-        let reached: Vec<_> = spellings
-            .iter()
-            .filter(|target| answer(app.address, target, "").contains("the treasure"))
-            .collect();
+        let guard = "guard = { header = 'X-Secret', secret = 'sesame', status = 403 }\n";
+        let endpoint = |route: &str, more: &str| {
+            let url = app.address;
+            format!("[[endpoint]]\nroute = '* {prefix}{route}'\nproxy = 'http://{url}'\n{strip}{more}\n")
+        };
+        let front = Front::start(
+            &[
+                endpoint("/admin/{rest...}", guard),
+                endpoint("/vault", guard),
+                endpoint("/{path...}", "encoded_slash = 'pass'"),
+            ]
+            .concat(),
+        );
+        let reached: Vec<_> =
+            of_app.iter().filter(|target| answer(app.address, target, "").contains("the treasure")).collect();
         assert!(reached.len() >= 10, "{name}: the application has nothing to hide: {reached:?}");
-        for target in &spellings {
+        for target in spellings {
             let text = answer(front.server.address, target, "");
             assert!(text.starts_with("HTTP/1.1 "), "{name}: GET {target}: {text:?}");
             if text.contains("the treasure") {
@@ -345,11 +367,13 @@ fn no_spelling_of_a_path_gets_round_its_guard() {
             }
         }
         for target in ["/admin", "/admin/", "/admin/x", "//admin/x", "/%61dmin/x", "/vault"] {
-            let text = answer(front.server.address, target, "X-Secret: sesame\r\n");
+            let target = format!("{prefix}{target}");
+            let text = answer(front.server.address, &target, "X-Secret: sesame\r\n");
             assert!(text.contains("the treasure"), "{name}: GET {target} with the secret: {text}");
         }
         for target in ["/a", "/a.b/c-d", "/caf%C3%A9", "/100%25", "/a;b", "/A/b"] {
-            let text = answer(front.server.address, target, "");
+            let target = format!("{prefix}{target}");
+            let text = answer(front.server.address, &target, "");
             assert!(
                 text.starts_with("HTTP/1.1 200") && text.contains("open"),
                 "{name}: GET {target}: {text}"
@@ -357,6 +381,16 @@ fn no_spelling_of_a_path_gets_round_its_guard() {
         }
     }
     assert!(passed.is_empty(), "{} got round: {passed:?}", passed.len());
+}
+
+#[test]
+fn no_spelling_of_a_path_gets_round_its_guard() {
+    assert_guarded("", &spellings());
+}
+
+#[test]
+fn no_spelling_gets_round_a_guard_below_a_prefix_that_is_stripped() {
+    assert_guarded("/app", &spellings_below_app());
 }
 
 /// What a front with these guarded and open routes answers.
