@@ -86,7 +86,14 @@ fn commands_on_a_folder_that_nobody_serves() {
     let folder = Folder::new();
     let server = start(&folder).set("drain.paused=true").start();
     let written = write_some(&mut server.client(), "left", 10);
+    let assert_undrained = || {
+        let check = start(&folder).run("verify", &[]);
+        let said = String::from_utf8_lossy(&check.stdout);
+        assert!(check.status.code() == Some(1) && said.contains("the database lacks changes"), "{check:?}");
+    };
+    assert_undrained();
     server.kill();
+    assert_undrained();
     let drained = start(&folder).run("drain", &[]);
     assert!(drained.status.success(), "{drained:?}");
     let database = Database::open(&folder.database());

@@ -409,3 +409,39 @@ fn a_body_beyond_the_limit_is_refused() {
         upstream.seen().iter().any(|seen| seen.body.len() == body.len()).then_some(())
     });
 }
+
+/// Path, query and header stay as they are: only members of the body are refused.
+#[test]
+fn a_strict_body_has_only_what_the_endpoint_reads() {
+    let front = Front::start(
+        "[table.notes]\ncolumns = { id = 'bigint key', text = 'text', by = 'text null' }\n\
+         [[endpoint]]\nroute = 'PUT /notes/{id}'\nupsert = 'notes'\nbody = 'strict'\n\
+         headers = { X-By = 'by' }\nparams = { by = 'text?' }\nvalues = { text = '$text', by = '$by' }\n\
+         [[endpoint]]\nroute = 'PUT /loose/{id}'\nupsert = 'notes'\nbody = 'any'\nvalues = { text = '$text' }\n\
+         [[endpoint]]\nroute = 'POST /none'\nsql = 'SELECT 1 AS one'\nbody = 'strict'\n\
+         [[endpoint]]\nroute = 'GET /api'\nopenapi = true\n",
+    );
+    let mut client = front.server.client();
+    let mut put = |path: &str, body: &str| {
+        client
+            .call("PUT", path, &[("Content-Type", "application/json"), ("X-By", "ann")], Some(body))
+            .expect("an answer")
+    };
+    put("/notes/1", r#"{"text":"a"}"#).expect(200);
+    put("/notes/1?other=1", r#"{"text":"a"}"#).expect(200);
+    put("/notes/1", r#"{"text":"a","txet":"b"}"#).expect_problem(400, "`txet` is no field of the body here");
+    put("/notes/1", r#"{"text":"a","id":2}"#).expect_problem(400, "`id` is no field");
+    put("/notes/1", r#"{"text":"a","by":"eve"}"#).expect_problem(400, "`by` is no field");
+    put("/loose/1", r#"{"text":"a","txet":"b"}"#).expect(200);
+    let mut client = front.server.client();
+    client.ask("POST", "/none", Some("{}")).expect(200);
+    client.ask("POST", "/none", None).expect(200);
+    client
+        .ask("POST", "/none", Some(r#"{"a":1}"#))
+        .expect_problem(400, "`a` is no field of the body here (there are none)");
+    let document = client.get("/api").json();
+    let schema = |path: &str| {
+        document["paths"][path]["put"]["requestBody"]["content"]["application/json"]["schema"]["additionalProperties"].clone()
+    };
+    assert_eq!((schema("/notes/{id}"), schema("/loose/{id}").is_null()), (false.into(), true));
+}

@@ -47,6 +47,7 @@ mod pooler;
 mod postgresql;
 mod promoted;
 mod query_plans;
+mod raised;
 mod ready;
 mod refusals;
 mod refused;

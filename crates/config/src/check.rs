@@ -3,6 +3,7 @@
 
 use crate::sections::action::Action;
 use crate::sections::action::facts::{ActionFacts, Shows};
+use crate::sections::action::sql;
 use crate::sections::database::Dialect;
 use crate::sections::endpoint::params::ParamKind;
 use crate::sections::endpoint::route::Method;
@@ -18,6 +19,7 @@ pub(crate) fn check(endpoints: &[Placed], tables: &[TableConfig], dialect: Diale
     for placed in endpoints {
         reply(placed, tables, mistakes);
         headers(placed, mistakes);
+        tags(placed, mistakes);
         statements(placed, dialect, mistakes);
     }
 }
@@ -96,6 +98,32 @@ fn answer_columns<'a>(action: &'a Action, tables: &'a [TableConfig]) -> Option<V
     }
     let schema = tables.iter().find(|known| known.name == table)?.columns.as_ref()?;
     Some(schema.columns.iter().map(|column| column.name.as_str()).collect())
+}
+
+/// A tag is made of parameters that the endpoint has without it: else each request would have to give one
+/// more.
+fn tags(placed: &Placed, mistakes: &Mistakes<'_>) {
+    let Placed { endpoint, route_at, .. } = placed;
+    let of_cache = endpoint.cache.iter().flat_map(|cache| &cache.tags).map(|tag| ("cache: tags", tag));
+    for (key, tag) in of_cache.chain(endpoint.invalidates.iter().map(|tag| ("invalidates", tag))) {
+        tag.each_param(&mut |name| {
+            if !has_param(endpoint, name) {
+                let what = "is neither in the route, nor in `params`, nor in what the endpoint does";
+                mistakes.add(*route_at, format!("{key}: `${name}` {what}"));
+            }
+        });
+    }
+}
+
+/// Whether an endpoint has a parameter but for its tags; those of a handler are not known here.
+fn has_param(endpoint: &Endpoint, name: &str) -> bool {
+    let has = |action: &Action| match action {
+        Action::Sql(sql) => sql.statements.iter().any(|text| sql::has_param(text, name)),
+        action => matches!(action, Action::Handler(_)),
+    };
+    name.starts_with("auth.")
+        || known_params(endpoint).contains(&name)
+        || endpoint.action.each().iter().any(has)
 }
 
 fn known_params(endpoint: &Endpoint) -> Vec<&str> {

@@ -106,13 +106,29 @@ pub struct Stuck {
     pub why: String,
 }
 
+/// What a function or a trigger of the application raised: a sentence for its clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raised {
+    /// The sentence.
+    pub message: Box<str>,
+    /// The HTTP status that it asks for.
+    pub status: Option<u16>,
+}
+
+/// What refused the data.
+#[derive(Debug, Clone, Default)]
+struct Refusal {
+    constraint: Option<Box<str>>,
+    raised: Option<Raised>,
+}
+
 /// A failed operation on a database. Cheap to clone: one failure may answer many statements.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: Kind,
     message: Box<str>,
     column: Option<Box<str>>,
-    constraint: Option<Box<str>>,
+    refusal: Option<Box<Refusal>>,
     stuck: Option<Arc<Stuck>>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -121,7 +137,7 @@ impl Error {
     /// An error that has no source.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         let message = message.into().into();
-        Error { kind, message, column: None, constraint: None, stuck: None, source: None }
+        Error { kind, message, column: None, refusal: None, stuck: None, source: None }
     }
 
     /// Adds the cause.
@@ -141,7 +157,18 @@ impl Error {
     /// Adds the constraint that refused the data.
     #[must_use]
     pub(crate) fn with_constraint(mut self, constraint: Option<String>) -> Error {
-        self.constraint = constraint.map(String::into);
+        if let Some(constraint) = constraint {
+            self.refusal.get_or_insert_default().constraint = Some(constraint.into());
+        }
+        self
+    }
+
+    /// Adds what the application raised.
+    #[must_use]
+    pub(crate) fn with_raised(mut self, raised: Option<Raised>) -> Error {
+        if raised.is_some() {
+            self.refusal.get_or_insert_default().raised = raised;
+        }
         self
     }
 
@@ -231,7 +258,12 @@ impl Error {
 
     /// The name of the constraint that refused the data, as far as the database names it.
     pub fn constraint(&self) -> Option<&str> {
-        self.constraint.as_deref()
+        self.refusal.as_ref()?.constraint.as_deref()
+    }
+
+    /// What a function or a trigger of the application raised.
+    pub fn raised(&self) -> Option<&Raised> {
+        self.refusal.as_ref()?.raised.as_ref()
     }
 
     /// Where a batch made no progress, if the database answers and does so only for this batch.

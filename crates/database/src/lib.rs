@@ -60,7 +60,7 @@ pub use cascades::{Cascades, UpdateAction};
 pub use claim::{Claim, Claimed, ClaimedQueue, Expected, Holder};
 pub use dialect::Dialect;
 pub use enforced::{Enforced, Listed, Means};
-pub use error::{Error, Kind, Stuck};
+pub use error::{Error, Kind, Raised, Stuck};
 pub use follow::{Follow, Followed, FollowedRow, TableTrouble};
 pub use follower::Follower;
 pub use held_changes::Held;

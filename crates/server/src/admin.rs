@@ -39,7 +39,7 @@ use crate::problem::{Problem, write_problem};
 use crate::reload::Reloader;
 use crate::schedule::Schedule;
 use crate::statement_counters::Statements;
-use crate::tier::Tier;
+use crate::tier::{Compared, Tier};
 use forebay_drain::{Difference, Differences};
 use forebay_host::Sampler;
 use forebay_http::{Answer, Head, Method, Outcome, Reply, Request, Service, Stats};
@@ -160,8 +160,9 @@ fn check_json(table: &str, found: &Differences) -> serde_json::Value {
 }
 
 /// The comparison of all tables.
-pub fn checks_json(checks: &[(String, Differences)]) -> serde_json::Value {
-    json!({ "checks": checks.iter().map(|(table, found)| check_json(table, found)).collect::<Vec<_>>() })
+pub fn checks_json(compared: &Compared) -> serde_json::Value {
+    let checks: Vec<_> = compared.tables.iter().map(|(table, found)| check_json(table, found)).collect();
+    json!({ "checks": checks, "drained": compared.is_drained })
 }
 
 /// One difference as a sentence.

@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 use std::fmt;
 
 /// Finds the fields `names` in a JSON object; `found[i]` becomes the JSON text of `names[i]`. A requested
-/// field that occurs twice is an error, because parsers differ in which one they use. Other fields are
-/// checked for well-formedness only.
+/// field that occurs twice is an error, because parsers differ in which one they use. Of other fields only
+/// the form is checked.
 ///
 /// # Errors
 /// 400, with a sentence that says what is wrong with the body.
@@ -16,9 +16,35 @@ pub fn extract<'body, N: AsRef<str>>(
     names: &[N],
     found: &mut [Option<&'body str>],
 ) -> Result<(), Problem> {
+    extract_telling(body, names, found, None)
+}
+
+/// The same; other fields are an error, too.
+///
+/// # Errors
+/// As [`extract`], or 400 that names the first of the other fields.
+pub fn extract_all<'body, N: AsRef<str>>(
+    body: &'body [u8],
+    names: &[N],
+    found: &mut [Option<&'body str>],
+) -> Result<(), Problem> {
+    let mut other = None;
+    extract_telling(body, names, found, Some(&mut other))?;
+    let Some(other) = other else { return Ok(()) };
+    let known: Vec<String> = names.iter().map(|name| format!("`{}`", name.as_ref())).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Err(Problem::parameter(&other, format_args!("is no field of the body here (there are {known})")))
+}
+
+fn extract_telling<'body, N: AsRef<str>>(
+    body: &'body [u8],
+    names: &[N],
+    found: &mut [Option<&'body str>],
+    other: Option<&mut Option<String>>,
+) -> Result<(), Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let mut twice = None;
-    let visitor = Fields { names, found, twice: &mut twice };
+    let visitor = Fields { names, found, twice: &mut twice, other };
     let read = deserializer.deserialize_map(visitor).and_then(|()| deserializer.end());
     let wrong = match (read, twice) {
         (Ok(()), None) => return Ok(()),
@@ -34,6 +60,8 @@ struct Fields<'a, 'body, N> {
     found: &'a mut [Option<&'body str>],
     /// The index of a name that occurs twice.
     twice: &'a mut Option<usize>,
+    /// The first name that was not asked for, if somebody wants to know.
+    other: Option<&'a mut Option<String>>,
 }
 
 impl<'body, N: AsRef<str>> Visitor<'body> for Fields<'_, 'body, N> {
@@ -43,8 +71,10 @@ impl<'body, N: AsRef<str>> Visitor<'body> for Fields<'_, 'body, N> {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'body>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(index) = map.next_key_seed(NameIndex(self.names))? {
+    fn visit_map<A: MapAccess<'body>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(index) =
+            map.next_key_seed(NameIndex { names: self.names, other: self.other.as_deref_mut() })?
+        {
             match index {
                 Some(index) => {
                     if self.found[index].replace(map.next_value::<&'body RawValue>()?.get()).is_some() {
@@ -58,7 +88,10 @@ impl<'body, N: AsRef<str>> Visitor<'body> for Fields<'_, 'body, N> {
     }
 }
 
-struct NameIndex<'a, N>(&'a [N]);
+struct NameIndex<'a, N> {
+    names: &'a [N],
+    other: Option<&'a mut Option<String>>,
+}
 
 impl<'body, N: AsRef<str>> DeserializeSeed<'body> for NameIndex<'_, N> {
     type Value = Option<usize>;
@@ -79,7 +112,11 @@ impl<N: AsRef<str>> Visitor<'_> for NameIndex<'_, N> {
         if name.len() > NAME_BYTES_MAX {
             return Err(E::custom("a field name is too long"));
         }
-        Ok(self.0.iter().position(|candidate| candidate.as_ref() == name))
+        let index = self.names.iter().position(|candidate| candidate.as_ref() == name);
+        if let (None, Some(other)) = (index, self.other) {
+            other.get_or_insert_with(|| name.to_owned());
+        }
+        Ok(index)
     }
 }
 
@@ -114,5 +151,16 @@ mod tests {
         check(r#"{"a":1}}"#, Err("not valid JSON"));
         check("{\"a\":\"\u{1}\"}", Err("not valid JSON"));
         check(r#"{"a":01}"#, Err("not valid JSON"));
+    }
+
+    #[test]
+    fn a_strict_body_has_no_other_field() {
+        let all = |body: &str| extract_all(body.as_bytes(), &["a", "b"], &mut [None; 2]);
+        assert_eq!(all(r#"{"b":1,"a":{"c":2}}"#), Ok(()));
+        let refused = all(r#"{"a":1,"c":[{"x":1}],"d":2}"#).expect_err("it has others");
+        assert_eq!((refused.status, refused.parameter.as_deref()), (400, Some("c")));
+        assert_eq!(refused.detail, "`c` is no field of the body here (there are `a`, `b`)");
+        let of_none = extract_all::<&str>(b"{\"a\":1}", &[], &mut []).expect_err("none is known");
+        assert_eq!(of_none.detail, "`a` is no field of the body here (there are none)");
     }
 }

@@ -52,6 +52,15 @@ impl Guard {
             Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::identified).collect(),
         }
     }
+
+    /// The secrets that it may require, in order.
+    pub(crate) fn secrets(&self) -> Vec<&Secret> {
+        match self {
+            Guard::Secret(secret) => vec![secret],
+            Guard::Auth(_) => Vec::new(),
+            Guard::Any(guards) | Guard::All(guards) => guards.iter().flat_map(Guard::secrets).collect(),
+        }
+    }
 }
 
 /// Authentication by one `[auth.NAME]`.

@@ -340,6 +340,69 @@ fn writes_that_wait_for_the_database() {
 }
 
 #[test]
+fn tags_have_the_parameters_of_their_endpoint() {
+    let sql = "sql = 'SELECT * FROM t WHERE id = $id'\n";
+    let tagged = |route: &str, action: &str, tag: &str| {
+        load_text(&format!(
+            "[[endpoint]]\nroute = 'GET {route}'\n{action}cache = {{ local = '1s', tags = ['a:{{{tag}}}'] }}"
+        ))
+    };
+    for (route, action, tag) in [
+        ("/{id}", "sql = 'SELECT 1'\n", "$id"),
+        ("/", sql, "$id"),
+        ("/", "sql = 'SELECT 1'\nparams = { id = 'text?' }\n", "$id"),
+        ("/", "sql = 'SELECT 1'\nheaders = { X-Id = 'id' }\n", "$id"),
+    ] {
+        tagged(route, action, tag).unwrap_or_else(|errors| panic!("{route} {action}: {errors}"));
+    }
+    for (action, tag) in [(sql, "$i"), (sql, "$id2"), ("sql = 'SELECT $id2'\n", "$id")] {
+        let errors = tagged("/", action, tag).expect_err("it has no such parameter").to_string();
+        assert!(errors.contains(&format!("cache: tags: `{tag}` is neither in the route")), "{errors}");
+    }
+    let errors =
+        load_text("[[endpoint]]\nroute = 'PUT /'\nsql = 'UPDATE t SET n = $n'\ninvalidates = ['a:{$id}']");
+    assert!(errors.unwrap_err().to_string().contains("invalidates: `$id` is neither in the route"));
+}
+
+#[test]
+fn what_weakens_a_guard_is_said() {
+    let users = "[auth.people]\nkind = 'basic'\nfile = 'users'\n";
+    let set = |url: &str| {
+        format!(
+            "[auth.tokens]\nkind = 'jwt'\nalgorithms = ['RS256']\njwks = '{url}'\nissuer = 'a'\naudience = 'b'\n"
+        )
+    };
+    let secret = |secret: &str| format!("guard = {{ header = 'X-Key', secret = '{secret}' }}\n");
+    let file = |before: &str, guard: &str| {
+        format!("{before}[[endpoint]]\nroute = 'GET /a'\n{guard}constant = {{}}\n")
+    };
+    let on = |listen: &str, more: &str| format!("[server]\nlisten = '{listen}'\n{more}");
+    for (text, expected) in [
+        (file("", &secret("0123456789abcde")), "the secret of `GET /a` has 15 characters"),
+        (file("", &secret("0123456789abcdef")), ""),
+        (file("", &secret("")), ""),
+        (
+            file(&set("http://login.example/keys"), "guard = 'tokens'\n"),
+            "auth.tokens: the key set comes from login.example",
+        ),
+        (file(&set("https://login.example/keys"), "guard = 'tokens'\n"), ""),
+        (file(&set("http://localhost:8080/keys"), "guard = 'tokens'\n"), ""),
+        (file(&set("http://[::1]:8080/keys"), "guard = 'tokens'\n"), ""),
+        (
+            file(&(on("0.0.0.0:80", "") + users), "guard = 'people'\n"),
+            "auth.people: passwords arrive without encryption",
+        ),
+        (file(&(on("0.0.0.0:80", "") + users), ""), ""),
+        (file(&(on("127.0.0.1:80", "") + users), "guard = 'people'\n"), ""),
+        (file(&(on("0.0.0.0:80", "trusted_proxies = ['10.0.0.0/8']\n") + users), "guard = 'people'\n"), ""),
+    ] {
+        let found = weaknesses(&good(&text)).join("\n");
+        let is_said = if expected.is_empty() { found.is_empty() } else { found.starts_with(expected) };
+        assert!(is_said, "{text}\n{found}");
+    }
+}
+
+#[test]
 fn an_open_route_for_other_methods_beside_a_guard() {
     let guard = "guard = { header = 'X-Key', secret = 'a secret of some length' }\n";
     let file = |admin: &str, any: &str, any_guard: &str| {

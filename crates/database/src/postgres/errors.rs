@@ -4,7 +4,7 @@
 //! it was lost decides between "nothing happened" and "outcome unknown"; the code that sent the statement
 //! decides that ([`unknown`]).
 
-use crate::{Error, Kind};
+use crate::{Error, Kind, Raised};
 use forebay_value::Schema;
 use std::error::Error as _;
 use std::io;
@@ -112,7 +112,16 @@ impl<'a> ServerError<'a> {
     pub(super) fn into_error(self) -> Error {
         let (kind, message) = kind(&self);
         let constraint = self.constraint.map(str::to_owned);
-        Error::new(kind, message).with_column(column(&self)).with_constraint(constraint)
+        let error = Error::new(kind, message).with_column(column(&self)).with_constraint(constraint);
+        error.with_raised(self.raised())
+    }
+
+    /// What a function of the application raised: by RAISE, or with a code `PT` and an HTTP status.
+    fn raised(&self) -> Option<Raised> {
+        let status = self.code.strip_prefix("PT").and_then(|digits| digits.parse().ok());
+        let status = status.filter(|status| (400..=599).contains(status));
+        let is_raised = self.routine == "exec_stmt_raise" || status.is_some();
+        is_raised.then(|| Raised { message: self.message.into(), status })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Maps SQLite's result codes to kinds, and its messages to sentences.
 
-use crate::{Error, Kind};
+use crate::{Error, Kind, Raised};
 use forebay_value::Schema;
 use rusqlite::ffi;
 
@@ -30,8 +30,10 @@ pub(super) fn map(error: rusqlite::Error) -> Error {
         _ => return Error::new(Kind::Type, error.to_string()).with_source(error),
     };
     let constraint = constraint(&message);
+    let raised = (code.extended_code == ffi::SQLITE_CONSTRAINT_TRIGGER)
+        .then(|| Raised { message: message.as_str().into(), status: None });
     let (kind, message) = kind(code, message);
-    Error::new(kind, message).with_constraint(constraint).with_source(error)
+    Error::new(kind, message).with_constraint(constraint).with_raised(raised).with_source(error)
 }
 
 /// The name in a constraint's message: a CHECK's name or expression, the columns of other constraints, an

@@ -139,8 +139,9 @@ fn refused(error: &HotError) -> Problem {
         return Problem::new(422, error.to_string());
     };
     let problem = sql_problem(reason);
+    let is_asked_for = reason.raised().is_some_and(|raised| raised.status.is_some());
     // The parameters already have the right types, so the values are at fault, not the form of the request.
-    if problem.status == 400 { Problem { status: 422, ..problem } } else { problem }
+    if problem.status == 400 && !is_asked_for { Problem { status: 422, ..problem } } else { problem }
 }
 
 /// The problem when another row has the same values in the columns of this unique rule.

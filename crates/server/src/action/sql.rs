@@ -107,8 +107,21 @@ fn borrowed(row: &[Value]) -> RowValues<'_> {
     row.iter().map(Value::as_ref).collect()
 }
 
-/// The problem that a client sees for a failed statement: it never shows the statement.
+/// The problem that a client sees for a failed statement: it never shows the statement. What the application
+/// raised is for its clients.
 pub fn sql_problem(error: &Error) -> Problem {
+    let problem = kind_problem(error);
+    match error.raised() {
+        Some(raised) if error.is_data() => Problem {
+            status: raised.status.unwrap_or(problem.status),
+            detail: raised.message.to_string(),
+            ..problem
+        },
+        _ => problem,
+    }
+}
+
+fn kind_problem(error: &Error) -> Problem {
     let at = |status: u16, column: Option<&String>, detail: String| Problem {
         parameter: column.cloned(),
         constraint: error.constraint().map(str::to_owned),

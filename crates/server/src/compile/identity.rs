@@ -57,6 +57,7 @@ pub fn encode(
         compress: _,
         takes_encoded_slash: _,
         answer_headers,
+        has_strict_body: _,
         csrf: _,
         line: _,
     } = endpoint;

@@ -107,6 +107,7 @@ async fn compile_endpoint(endpoint: &model::Endpoint, context: &Context<'_>) -> 
     let mut params = params.finish();
     let (guard, travels_by_itself) = guard(endpoint, context)?;
     params.needs_json_type = travels_by_itself;
+    params.is_strict = endpoint.has_strict_body;
     // The body of a passed-on request is not parsed here.
     params.skips_body = matches!(mode, Mode::PassThrough(_) | Mode::CachedProxy(_));
     if params.plans.len() > SLOTS_MAX {

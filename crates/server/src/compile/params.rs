@@ -192,7 +192,7 @@ impl ParamTable {
     /// All parameters, settled.
     pub fn finish(self) -> Params {
         let plans = self.entries.into_iter().map(|entry| entry.plan).collect();
-        Params { plans, fields: self.fields, skips_body: false, needs_json_type: false }
+        Params { plans, fields: self.fields, skips_body: false, is_strict: false, needs_json_type: false }
     }
 
     /// Compiles an expression.

@@ -85,6 +85,8 @@ pub struct Params {
     pub fields: Vec<String>,
     /// Whether parameters are read from the query only, never from the body.
     pub skips_body: bool,
+    /// Whether a body may have no other members.
+    pub is_strict: bool,
     /// Whether a body must have a type of JSON: a page of another origin can send any other one.
     pub needs_json_type: bool,
 }
@@ -107,11 +109,11 @@ impl Params {
         matched: Matched<'_>,
         slots: &mut Slots,
     ) -> Result<(), Problem> {
-        if self.plans.is_empty() {
+        if self.plans.is_empty() && !self.is_strict {
             return Ok(());
         }
         let mut in_body: SmallVec<[Option<&str>; 16]> = SmallVec::from_elem(None, self.fields.len());
-        if !self.fields.is_empty()
+        if (!self.fields.is_empty() || self.is_strict)
             && !self.skips_body
             && !request.body().is_empty()
             && takes_body(request.method())
@@ -119,7 +121,10 @@ impl Params {
             if self.needs_json_type && !has_json_type(request) {
                 return Err(Problem::new(415, "the body must have the type application/json"));
             }
-            body::extract(request.body(), &self.fields, &mut in_body)?;
+            match self.is_strict {
+                true => body::extract_all(request.body(), &self.fields, &mut in_body)?,
+                false => body::extract(request.body(), &self.fields, &mut in_body)?,
+            }
         }
         for plan in &self.plans {
             let found = plan.find(request, matched, &in_body, slots)?;
@@ -229,9 +234,7 @@ impl ParamPlan {
             (Value::Null, Missing::NotNull) if is_given => {
                 return Err(Problem::invalid(&self.name, &Invalid::null()));
             }
-            (Value::Null, Missing::Refuse | Missing::NotNull) => {
-                return Err(Problem::parameter(&self.name, "is required"));
-            }
+            (Value::Null, Missing::Refuse | Missing::NotNull) => return Err(self.required()),
             (Value::Null, Missing::Null) => return Ok(Value::Null),
             (Value::Null, Missing::Default(eval)) => {
                 let value = eval.evaluate(&Scope::new(slots))?;
@@ -240,6 +243,16 @@ impl ParamPlan {
             (value, _) => value,
         };
         self.checked(value)
+    }
+
+    #[cold]
+    fn required(&self) -> Problem {
+        match &self.source {
+            ParamSource::Header(header) => {
+                Problem::parameter(&self.name, format_args!("is required: send the header {header}"))
+            }
+            _ => Problem::parameter(&self.name, "is required"),
+        }
     }
 
     /// Checks a value beyond its type; the elements of an array were checked one by one.

@@ -140,7 +140,10 @@ fn operation(
         operation["parameters"] = parameters.into();
     }
     if !fields.is_empty() {
-        let schema = json!({ "type": "object", "required": required, "properties": fields });
+        let mut schema = json!({ "type": "object", "required": required, "properties": fields });
+        if endpoint.has_strict_body {
+            schema["additionalProperties"] = false.into();
+        }
         operation["requestBody"] = json!({ "required": !required.is_empty(), "content": { "application/json": { "schema": schema } } });
     }
     if let Some(guard) = &endpoint.guard {

@@ -4,8 +4,19 @@
 //! The admin listener, the server's start and stop, and commands that work without a server use this file.
 //! Client requests do not pass here (see `action`).
 
+/// Calls the same method on either kind.
+macro_rules! either {
+    ($memory:expr, $one:ident => $call:expr) => {
+        match $memory {
+            Memory::Embedded($one) => $call,
+            Memory::Remote($one) => $call,
+        }
+    };
+}
+
 mod checkpoints;
 mod claim;
+mod compared;
 mod conditions;
 mod dead_letters;
 mod early_following;
@@ -18,6 +29,7 @@ mod left_behind;
 mod remote;
 mod undrained;
 
+pub use compared::Compared;
 pub(crate) use early_following::EarlyFollowing;
 pub(crate) use following::Listener;
 
@@ -31,8 +43,7 @@ use embedded::Embedded;
 use forebay_config::{Config, model};
 use forebay_database::Store;
 use forebay_drain::{
-    DailyWindow, Differences, Drain, DrainState, Follow, NewDatabase, Progress, Settings, Status, Stop,
-    StoppedTable,
+    DailyWindow, Drain, DrainState, Follow, NewDatabase, Progress, Settings, Status, Stop, StoppedTable,
 };
 use forebay_http::Gate;
 use forebay_table::{Following, HotTables, TableSpec};
@@ -66,16 +77,6 @@ enum Memory {
 
 /// Numbers of rows that a command or request moved, by table.
 pub type RowsByTable = Vec<(String, u64)>;
-
-/// Calls the same method on either kind.
-macro_rules! either {
-    ($memory:expr, $one:ident => $call:expr) => {
-        match $memory {
-            Memory::Embedded($one) => $call,
-            Memory::Remote($one) => $call,
-        }
-    };
-}
 
 impl Tier {
     /// Opens the tier. Nothing is loaded or drained yet. `trouble` records why it waits.
@@ -318,19 +319,6 @@ impl Tier {
             }
             Ok(loaded)
         })
-    }
-
-    /// Compares memory and database, row by row, table by table.
-    pub async fn verify(&self) -> Result<Vec<(String, Differences)>, Problem> {
-        let mut found = Vec::new();
-        either!(&self.memory, memory => {
-            for table in memory.tables.all() {
-                let differences = memory.verify(table, &self.store).await;
-                let differences = differences.map_err(|error| Problem::unavailable(error.to_string()))?;
-                found.push((table.schema().name.clone(), differences));
-            }
-        });
-        Ok(found)
     }
 
     /// Parses a key of a table.

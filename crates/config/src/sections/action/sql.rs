@@ -137,6 +137,12 @@ pub(crate) fn writes(sql: &str) -> bool {
     })
 }
 
+/// Whether a statement has the parameter `$name`.
+pub(crate) fn has_param(sql: &str, name: &str) -> bool {
+    let begins = |next: char| next.is_ascii_alphanumeric() || next == '_';
+    sql.split('$').skip(1).any(|rest| rest.strip_prefix(name).is_some_and(|rest| !rest.starts_with(begins)))
+}
+
 fn words(sql: &str) -> impl Iterator<Item = &str> {
     sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }

@@ -23,7 +23,7 @@ use super::memory::Memory;
 use super::table::TableConfig;
 use super::tags;
 use crate::syntax::expr::{Expr, Literal};
-use crate::syntax::fields::{Cursor, Fields, check_header_name, flag, integer, milliseconds, text};
+use crate::syntax::fields::{Cursor, Fields, check_header_name, choice, flag, integer, milliseconds, text};
 use crate::syntax::keys::{Section, keys};
 use crate::syntax::mistakes::{At, Mistake};
 use crate::syntax::tree::Node;
@@ -49,6 +49,9 @@ pub(crate) const ENDPOINT: Section = Section {
         "params" | "table of parameters" | "{}" | "types, defaults and computed parameters"
         "headers" | "table: header = parameter" | "{}" | "parameters that come from header fields"
         "guard" | "guard" | "(that of [server])" | "which requests are admitted"
+        "body" | "\"any\" or \"strict\"" | "\"any\"" |
+            "whether a JSON body may have members that the endpoint does not read, or gets 400 then; with `proxy` \
+            a size"
         "csrf" | "true or false" | "false" |
             "whether writes and WebSockets that a page of another origin makes a browser send get 403, and a body that is \
             read here must have a JSON type: for an app whose cookies log its users in"
@@ -97,6 +100,8 @@ pub struct Endpoint {
     pub params: Vec<Param>,
     /// Who may call it; the endpoint's own guard or that of `[server]`.
     pub guard: Option<Guard>,
+    /// Whether it refuses a JSON body with members that it does not read.
+    pub has_strict_body: bool,
     /// Whether it refuses what pages of other origins make browsers send.
     pub csrf: bool,
     /// Header fields of its answers that address browsers.
@@ -197,6 +202,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Place
     let scope = Scope { tables: known.tables, path, declared };
     let action = action::read(fields, ENDPOINT.keys, &scope);
     let guard = read_guard(fields, known);
+    let has_strict_body = read_strict_body(fields, action.as_ref());
     let csrf = fields.read("csrf", flag).unwrap_or(false);
     let answer_headers = cors::read(fields, known.answer_headers);
     let takes_encoded_slash = fields.read("encoded_slash", encoded_slash).unwrap_or(false);
@@ -228,6 +234,7 @@ fn read_endpoint(cursor: Cursor<'_>, known: EndpointContext<'_>) -> Option<Place
         route,
         params,
         guard,
+        has_strict_body,
         csrf,
         answer_headers,
         takes_encoded_slash,
@@ -265,6 +272,21 @@ fn check_route(fields: Fields<'_>, method: Method, path: &str, action: &Action) 
     if matches!(action, Action::Files(_)) && (method != Method::Get || !path.ends_with("...}")) {
         let what = "route: files need a GET that ends in the rest of the path, such as GET /static/{path...}";
         fields.wrong_at("route", what);
+    }
+}
+
+/// Reads `body`, which is a size beside `proxy`.
+fn read_strict_body(fields: Fields<'_>, action: Option<&Action>) -> bool {
+    match action {
+        None | Some(Action::Proxy(_)) => false,
+        Some(Action::Handler(_) | Action::Files(_) | Action::Constant(_) | Action::OpenApi)
+            if fields.has("body") =>
+        {
+            let what = "body: does not go with handler, files, constant and openapi: none reads members here";
+            fields.wrong_at("body", what);
+            false
+        }
+        Some(_) => fields.read("body", choice(&[("any", false), ("strict", true)])).unwrap_or(false),
     }
 }
 
