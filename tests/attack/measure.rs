@@ -35,9 +35,8 @@ impl Measured {
 
     fn judge(&mut self, sizes: &Sizes) {
         const MIB: u64 = 1 << 20;
-        let most = self.bound + sizes.slack;
-        if self.grown > most {
-            self.faults.push(format!("grew by {} MiB, {} MiB at most", self.grown / MIB, most / MIB));
+        if self.grown > self.bound {
+            self.faults.push(format!("grew by {} MiB, {} MiB at most", self.grown / MIB, self.bound / MIB));
         }
         for (seen, when) in [(&self.alone, "alone"), (&self.beside, "beside")] {
             if let Some(first) = seen.wrong.first() {
@@ -82,7 +81,7 @@ pub fn measure(attack: &Attack, sizes: &Sizes, log: bool, certificates: &Certifi
         held: held.count(),
         before,
         grown,
-        bound: (attack.bound)(sizes),
+        bound: sizes.slack + (attack.bound)(sizes),
         alone,
         beside,
         faults: Vec::new(),

@@ -18,7 +18,7 @@ fn pair(alone: Latency, beside: Latency) -> String {
 pub fn line(one: &Measured) -> String {
     let verdict = if one.faults.is_empty() { "holds".to_owned() } else { one.faults.join("; ") };
     format!(
-        "| {} | {} | {} | {} | {} | {} = {} | {} | {} | {verdict} |",
+        "| {} | {} | {} | {} | {} | 16 MiB + {} = {} | {} | {} | {verdict} |",
         one.name,
         one.log_name(),
         one.held,
@@ -61,7 +61,7 @@ pub fn write(sizes: &Sizes, all: &[Measured]) {
     };
     let text = format!(
         "{}\n{}\n\n{form}\n\n{}\n{}\n",
-        TEXT.replace("{slack}", &mib(sizes.slack)).replace("{floor}", &ms(sizes.floor)),
+        TEXT.replace("{floor}", &ms(sizes.floor)),
         machine(),
         HEAD,
         rows.join("\n")
@@ -84,8 +84,7 @@ them with smaller limits.
 * *before*, *grown*: anonymous resident memory of the warmed-up server, and its highest growth while
   the attack was opened and held, in MiB.
 * *bound*: what the limits permit, by the names of their keys in
-  [configuration](configuration.md#serverlimits), in MiB. The growth may be {slack} MiB more: pages
-  that the allocator retains.
+  [configuration](configuration.md#serverlimits), and what the allocator retains (16 MiB), in MiB.
 * *kept*, *new*: a normal client beside the attack, on one kept connection and on a new connection
   for each request: alone → beside the attack, in ms. The 99th percentile may be four times that
   alone, and always {floor} ms.
