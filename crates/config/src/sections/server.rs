@@ -46,8 +46,8 @@ pub(crate) const LIMITS: Section = Section {
         "target" | "size" | "\"8KiB\"" | "longest request target; a longer one gets 414"
         "body" | "size" | "\"1MiB\"" | "longest request body; a longer one gets 413"
         "bodies" | "size" | "\"256MiB\"" |
-            "most memory of all request bodies that are arriving, at least twice `body`; past it, those that \
-            have not moved for longest get 503"
+            "most memory of all request bodies that are arriving, at least twice `body`, a quarter of it for the \
+            allocator; past the rest, those that have not moved for longest get 503"
         "fields" | "number" | "100" | "most header fields, 128 at most; a request with more gets 431"
         "head_timeout" | "time" | "\"10s\"" |
             "longest time from the first byte of a head to its last; then 408"
@@ -64,8 +64,8 @@ pub(crate) const LIMITS: Section = Section {
         "output" | "size" | "\"256KiB\"" |
             "most unsent bytes of answers of one connection; at this limit the server stops reading from it"
         "answers" | "size" | "\"256MiB\"" |
-            "most unsent bytes of answers of all connections that hold more than 16 KiB of them; past it, \
-            connections end whose clients have taken nothing for longest"
+            "most unsent bytes of answers of all connections that hold more than 16 KiB of them, a quarter for \
+            the allocator; past the rest, connections end whose clients have taken nothing for longest"
     },
 };
 
